@@ -1,0 +1,31 @@
+# make setup   .venv with the pinned dependencies and the `penstock` command
+# make demo    plays the smart-home scenario (ENGINE=reference)
+# make test    everything that must hold before a change is handed in
+SHELL := /bin/bash
+PYTHON ?= python3
+ENGINE ?= reference
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test clean
+.DEFAULT_GOAL := setup
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml scripts/setup_venv.sh scripts/ensure_java.sh
+	@PYTHON="$(PYTHON)" scripts/setup_venv.sh $(VENV)
+	@scripts/ensure_java.sh
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/penstock demo --engine $(ENGINE)
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,22 @@
+"""Penstock: continuous queries over data streams, in CQL."""
+
+from penstock.database import Database, connect
+from penstock.errors import (
+    BindError,
+    CatalogError,
+    CqlSyntaxError,
+    EngineError,
+    InputError,
+    PenstockError,
+    PlanError,
+    QueryFailed,
+    StateError,
+)
+from penstock.query import Query
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BindError", "CatalogError", "CqlSyntaxError", "Database", "EngineError", "InputError", "PenstockError",
+    "PlanError", "Query", "QueryFailed", "StateError", "connect",
+]  # fmt: skip

@@ -1,0 +1,178 @@
+"""What has been declared: streams, relations, views, functions.
+
+Streams and relations have a *position*, the order of their creation, which is part of the total order of
+elements. Streams, relations and views share one name space. A definition is immutable; adding one either
+succeeds whole or leaves the catalog as it was. The catalog holds one entry for each declaration and forgets
+it on DROP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from penstock.errors import CatalogError, suggest
+from penstock.plan.expr import Expr
+from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema, StreamScan
+from penstock.types import DataType
+
+
+@dataclass(frozen=True)
+class StreamDef:
+    """A stream: declared with columns, or derived from a query."""
+
+    name: str
+    schema: Schema
+    position: int
+    clock: Clock
+    timestamp_by: str | None = None
+    slack: int = 0
+    priority: Expr | None = None
+    retain: int = 0
+    query: Query | None = None
+    reads: frozenset[str] = frozenset()
+    text: str = ""
+
+    @property
+    def derived(self) -> bool:
+        return self.query is not None
+
+    @property
+    def scan(self) -> StreamScan | QueryStream:
+        """The plan leaf that reads this stream."""
+        if self.query is not None:
+            return QueryStream(self.name, self.query, self.position)
+        return StreamScan(self.name, self.schema, self.position, self.clock)
+
+
+@dataclass(frozen=True)
+class RelationDef:
+    """A stored relation; ``key`` are positions of the columns that identify a row, if declared."""
+
+    name: str
+    schema: Schema
+    position: int
+    key: tuple[int, ...] = ()
+    text: str = ""
+
+    @property
+    def scan(self) -> RelationScan:
+        return RelationScan(self.name, self.schema, self.position)
+
+
+@dataclass(frozen=True)
+class ViewDef:
+    """A named query text, bound anew where it is used."""
+
+    name: str
+    tree: exp.Expr
+    schema: Schema
+    reads: frozenset[str]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class FunctionDef:
+    """A Python function that queries may call."""
+
+    name: str
+    args: tuple[DataType, ...]
+    returns: DataType
+    call: Callable[..., object] = field(compare=False)
+
+
+@dataclass
+class Catalog:
+    """All definitions of one database."""
+
+    _streams: dict[str, StreamDef] = field(default_factory=dict)
+    _relations: dict[str, RelationDef] = field(default_factory=dict)
+    _views: dict[str, ViewDef] = field(default_factory=dict)
+    _functions: dict[str, FunctionDef] = field(default_factory=dict)
+    _next_position: int = 0
+
+    @property
+    def streams(self) -> Mapping[str, StreamDef]:
+        return MappingProxyType(self._streams)
+
+    @property
+    def relations(self) -> Mapping[str, RelationDef]:
+        return MappingProxyType(self._relations)
+
+    @property
+    def views(self) -> Mapping[str, ViewDef]:
+        return MappingProxyType(self._views)
+
+    @property
+    def functions(self) -> Mapping[str, FunctionDef]:
+        return MappingProxyType(self._functions)
+
+    @property
+    def next_position(self) -> int:
+        """The position that the next stream or relation gets; positions are never given twice."""
+        return self._next_position
+
+    def names(self) -> Iterator[str]:
+        """Every name that can stand in FROM."""
+        yield from self._streams
+        yield from self._relations
+        yield from self._views
+
+    def kind_of(self, name: str) -> str | None:
+        """``stream``, ``relation`` or ``view``; None for an unknown name."""
+        tables = {"stream": self._streams, "relation": self._relations, "view": self._views}
+        return next((kind for kind, table in tables.items() if name in table), None)
+
+    def check_free(self, name: str) -> None:
+        """Refuse a name that something in FROM's name space has already."""
+        if kind := self.kind_of(name):
+            raise CatalogError(f"there is a {kind} `{name}` already", hint="DROP it first or use another name")
+
+    def add(self, definition: StreamDef | RelationDef | ViewDef) -> None:
+        """Add a definition under its free name."""
+        self.check_free(definition.name)
+        match definition:
+            case StreamDef():
+                self._streams[definition.name] = definition
+            case RelationDef():
+                self._relations[definition.name] = definition
+            case ViewDef():
+                self._views[definition.name] = definition
+        if not isinstance(definition, ViewDef):
+            self._next_position = max(self._next_position, definition.position) + 1
+
+    def replace_view(self, definition: ViewDef) -> None:
+        """Add a view, or put it in the place of the view of that name."""
+        if definition.name not in self._views:
+            self.check_free(definition.name)
+        self._views[definition.name] = definition
+
+    def add_function(self, definition: FunctionDef) -> None:
+        """Add a function, replacing one of the same name."""
+        self._functions[definition.name] = definition
+
+    def remove(self, name: str) -> None:
+        """Forget a stream, relation or view."""
+        for table in (self._streams, self._relations, self._views):
+            if table.pop(name, None) is not None:  # type: ignore[attr-defined]
+                return
+        raise self.unknown(name)
+
+    def stream(self, name: str) -> StreamDef:
+        """The stream of that name, or an error naming what exists."""
+        if found := self._streams.get(name):
+            return found
+        raise CatalogError(f"no stream `{name}`", hint=suggest(name, self._streams))
+
+    def relation(self, name: str) -> RelationDef:
+        """The relation of that name, or an error naming what exists."""
+        if found := self._relations.get(name):
+            return found
+        raise CatalogError(f"no relation `{name}`", hint=suggest(name, self._relations))
+
+    def unknown(self, name: str) -> CatalogError:
+        """The error for a name that nothing has."""
+        return CatalogError(f"no stream, relation or view `{name}`", hint=suggest(name, self.names()))

@@ -1,0 +1,183 @@
+"""``penstock run``: play files into the queries of a CQL file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import penstock
+from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers
+from penstock.cli.failures import Failure
+from penstock.cli.script import Engine, run_script, table_text
+from penstock.io.writers import OutputFormat, Writer, open_writer
+from penstock.play import input_name, play
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+    from penstock.query import Query
+
+Format = Enum("Format", {name: name for name in get_args(OutputFormat)}, type=str)  # type: ignore[misc]
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE.cql", help="Declarations and queries; - is stdin.")],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PATH", help="A file or folder for a stream or relation; repeat for each."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="A file; with several queries a folder with a file for each.")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.reference,
+    format: Annotated[
+        Format | None, typer.Option(help="How answers are written; by default as --output ends, or a table.")
+    ] = None,
+    late: Annotated[Path | None, typer.Option(help="A folder for the late rows of each stream.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary at the end.")] = False,
+) -> None:
+    """Run the queries of a file over data files, and write their answers as they come.
+
+    Exit codes: 0 success, 1 a query failed, 2 wrong usage, CQL or input, 130 interrupted.
+    """
+    started = time.perf_counter()
+    given = _parse_inputs(input or [])
+    chosen: OutputFormat | None = None if format is None else format.value
+    with penstock.connect(engine=engine.value) as db, ExitStack() as stack:
+        for result in run_script(db, file):
+            if result.table is not None:
+                print(table_text(result.table), end="", file=sys.stderr)
+        queries = list(db.queries.values())
+        if not queries:
+            raise Failure(f"{file} has no query to run")
+        inputs = {input_name(db, name): path for name, path in given.items()}
+        _check_inputs(db, queries, inputs)
+        late_rows = stack.enter_context(LateRows(db, late, chosen))
+        answers = open_answers(queries, output, chosen, sys.stdout, stack)
+        rows = _play(db, inputs, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
+        summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
+    if not quiet:
+        print(summary, file=sys.stderr)
+
+
+def _parse_inputs(given: list[str]) -> dict[str, Path]:
+    inputs: dict[str, Path] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise Failure(f"--input {text} is not NAME=PATH, such as --input sensors=sensors.csv")
+        if name in inputs:
+            raise Failure(f"--input names `{name}` twice; a folder may hold several files")
+        inputs[name] = Path(path)
+    return inputs
+
+
+def _check_inputs(db: Database, queries: list[Query], inputs: dict[str, Path]) -> None:
+    """Streams a query reads need an input, unless the file itself has inserted rows into them."""
+    for query in queries:
+        for name in sorted(query.inputs - inputs.keys()):
+            if db.progress(name) == float("-inf"):
+                raise Failure(f"query `{query.name}` reads stream `{name}`; pass --input {name}=PATH")
+
+
+def _play(
+    db: Database, inputs: dict[str, Path], answers: Answers, late_rows: LateRows, *, shown: bool
+) -> dict[str, int]:
+    rows = dict.fromkeys(inputs, 0)
+    with _progress(shown) as show:
+
+        def after_push(name: str, pushed: int) -> None:
+            rows[name] = pushed
+            answers.drain()
+            late_rows.drain()
+            show(name, pushed)
+
+        for name, stream in db.catalog.streams.items():
+            if not stream.derived and stream.name not in inputs:
+                db.close_stream(name)
+        play(db, inputs, on_progress=after_push)
+        answers.drain()
+    return rows
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[_Show]:
+    """Counters on stderr for people; nothing in a pipe, or where answers fill the same terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield _Show(None)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.fields[rows]:,} rows"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+        yield _Show(progress)
+
+
+class _Show:
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._tasks: dict[str, object] = {}
+
+    def __call__(self, name: str, rows: int) -> None:
+        if self._progress is None:
+            return
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=None, rows=rows)
+        self._progress.update(self._tasks[name], rows=rows)  # type: ignore[arg-type]
+
+
+class LateRows:
+    """Writes the late rows of each stream to a file of its own, once there are any."""
+
+    def __init__(self, db: Database, folder: Path | None, format: OutputFormat | None) -> None:
+        self._db = db
+        self._folder = folder
+        self._format: OutputFormat = format if format not in (None, "table") else "csv"
+        self._writers: dict[str, Writer] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> LateRows:
+        self._stack.__enter__()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.__exit__(*failure)  # type: ignore[arg-type]
+
+    def drain(self) -> None:
+        if self._folder is None:
+            return
+        for name, stream in self._db.catalog.streams.items():
+            if stream.derived:
+                continue
+            rows = self._db.late(name)
+            if not rows.num_rows:
+                continue
+            if name not in self._writers:
+                path = self._folder / f"{file_stem(stream.name)}{SUFFIX[self._format]}"
+                self._writers[name] = self._stack.enter_context(open_writer(path, self._format, rows.schema))
+            self._writers[name].write(rows)
+
+
+def summarize(
+    db: Database, queries: list[Query], answered: dict[str, int], rows: dict[str, int], seconds: float
+) -> str:
+    """What a run did, in a few lines."""
+    late = {n: db.late_count(n) for n, stream in db.catalog.streams.items() if not stream.derived}
+    errors = {query.name: query.failures for query in queries}
+    lines = [f"rows in   {_counts(rows)}", f"answers   {_counts(answered)}"]
+    if any(late.values()):
+        lines.append(f"late rows {_counts({name: n for name, n in late.items() if n})}")
+    if any(errors.values()):
+        lines.append(f"row errors (NULL in the answers) {_counts({k: n for k, n in errors.items() if n})}")
+    lines.append(f"seconds   {seconds:.2f}")
+    return "\n".join(lines)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items()) or "none"

@@ -1,0 +1,160 @@
+"""The shell behind ``penstock sql``: lines in, text out. It knows nothing of terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import pyarrow as pa
+
+from penstock.cli.answers import Headings
+from penstock.cli.script import read_script, table_text
+from penstock.cli.statements import split
+from penstock.errors import CatalogError, InputError, suggest
+from penstock.io.readers import read_batches
+from penstock.plan.nodes import Schema
+from penstock.play import input_name, load_relation
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+
+HELP = """\
+Statements end with ; and may go over several lines. Answers of running queries appear after each statement.
+  \\d               streams, relations, views and queries
+  \\d NAME          the columns of one of them
+  \\load NAME PATH  push a file or folder into a stream or relation
+  \\close NAME      no more rows will come on a stream
+  \\i FILE          run the statements of a file
+  \\?               this help
+  \\q               leave"""
+
+
+class Shell:
+    """Collects lines into statements, runs them, and prints results and answers."""
+
+    def __init__(self, db: Database, out: TextIO) -> None:
+        self._db = db
+        self._out = out
+        self._text = ""
+        self.done = False
+        self._commands: dict[str, Callable[[list[str]], None]] = {
+            "\\d": self._describe,
+            "\\load": self._load,
+            "\\close": self._close,
+            "\\i": self._include,
+            "\\?": lambda _: self._say(HELP),
+            "\\q": self._quit,
+        }
+
+    @property
+    def pending(self) -> bool:
+        """Whether a statement has been begun and not ended."""
+        return bool(self._text.strip())
+
+    def feed(self, line: str) -> None:
+        """One line. After an error what was collected is forgotten."""
+        if not self.pending and line.lstrip().startswith("\\"):
+            self._command(line)
+            return
+        statements, rest = split(self._text + line + "\n")
+        self._text = ""
+        for statement in statements:
+            self._run(statement)
+        self._text = rest if rest.strip() else ""
+
+    def finish(self) -> None:
+        """Run what the last ``;`` was forgotten of."""
+        text, self._text = self._text, ""
+        if text.strip():
+            self._run(text)
+
+    def forget(self) -> None:
+        """Drop the statement that was begun."""
+        self._text = ""
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+    def _run(self, text: str) -> None:
+        for result in self._db.run_script(text):
+            if result.table is not None:
+                self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
+            elif result.message:
+                self._say(result.message)
+        self._answers()
+
+    def _answers(self) -> None:
+        headings = Headings(self._out)
+        for query in list(self._db.queries.values()):
+            answers = query.fetch()
+            if answers.num_rows:
+                headings.sink(query.name, query.schema)(answers)
+
+    def _command(self, line: str) -> None:
+        name, *arguments = line.strip().rstrip(";").split(maxsplit=2)
+        if name not in self._commands:
+            raise InputError(f"there is no command {name}", hint="\\? lists them")
+        self._commands[name](arguments)
+
+    def _quit(self, arguments: list[str]) -> None:
+        self.done = True
+
+    def _describe(self, arguments: list[str]) -> None:
+        if arguments:
+            self._describe_one(arguments[0])
+            return
+        catalog = self._db.catalog
+        rows = [
+            *((s.name, "derived stream" if s.derived else "stream") for s in catalog.streams.values()),
+            *((r.name, "relation") for r in catalog.relations.values()),
+            *((v.name, "view") for v in catalog.views.values()),
+            *((q.name, f"query, {q.status}") for q in self._db.queries.values()),
+        ]
+        if not rows:
+            self._say("nothing is declared yet")
+            return
+        names, kinds = zip(*rows, strict=True)
+        self._show({"name": list(names), "kind": list(kinds)})
+
+    def _describe_one(self, given: str) -> None:
+        catalog = self._db.catalog
+        known: dict[str, Schema] = {
+            **{name: query.plan.schema for name, query in self._db.queries.items()},
+            **{name: view.schema for name, view in catalog.views.items()},
+            **{name: relation.schema for name, relation in catalog.relations.items()},
+            **{name: stream.schema for name, stream in catalog.streams.items()},
+        }
+        name = given if given in known else given.lower()
+        if name not in known:
+            raise CatalogError(f"there is no `{given}`", hint=suggest(given, known))
+        self._show({"column": [f.name for f in known[name]], "type": [str(f.type) for f in known[name]]})
+
+    def _show(self, columns: dict[str, list[str]]) -> None:
+        self._say(table_text(pa.table(columns)).rstrip("\n"))
+
+    def _load(self, arguments: list[str]) -> None:
+        if len(arguments) != 2:
+            raise InputError("\\load takes a name and a path", hint="\\load sensors sensors.csv")
+        name, path = input_name(self._db, arguments[0]), Path(arguments[1])
+        if name in self._db.catalog.relations:
+            rows = load_relation(self._db, name, path)
+            self._answers()
+        else:
+            rows = 0
+            for table in read_batches(path, self._db.catalog.streams[name].schema):
+                self._db.push(name, table)
+                rows += table.num_rows
+                self._answers()
+        self._say(f"{rows:,} rows into {name}")
+
+    def _close(self, arguments: list[str]) -> None:
+        if len(arguments) != 1:
+            raise InputError("\\close takes the name of a stream")
+        self._db.close_stream(input_name(self._db, arguments[0]))
+        self._answers()
+
+    def _include(self, arguments: list[str]) -> None:
+        if len(arguments) != 1:
+            raise InputError("\\i takes the path of a file")
+        self._run(read_script(Path(arguments[0])))

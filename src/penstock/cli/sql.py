@@ -1,0 +1,116 @@
+"""``penstock sql``: the interactive shell on a terminal, or statements from a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+import penstock
+from penstock.cli.failures import Failure, failure, report
+from penstock.cli.script import Engine
+from penstock.cli.shell import Shell
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+
+KEYWORDS = [
+    "ALL", "AND", "AS", "ASC", "AVG", "BEGIN", "BETWEEN", "BIGINT", "BINARY", "BOOLEAN", "BY", "CASE",
+    "CAST", "COALESCE", "COLLECT", "COUNT", "CREATE", "CROSS", "DATE", "DECIMAL", "DELETE", "DESC",
+    "DESCRIBE", "DISTINCT", "DOUBLE", "DROP", "DSTREAM", "ELSE", "END", "EVERY", "EXCEPT", "EXISTS",
+    "EXPLAIN", "FALSE", "FILTER", "FIRST", "FROM", "FULL", "GAP", "GROUP", "HAVING", "HOP", "HOPPING",
+    "IN", "INNER", "INSERT", "INT", "INTERSECT", "INTERVAL", "INTO", "IS", "ISTREAM", "JOIN", "KEY",
+    "LAST", "LEFT", "LIKE", "LIMIT", "MASTER", "MAX", "MEDIAN", "MIN", "NOT", "NOW", "NULL", "NULLIF",
+    "ON", "OR", "ORDER", "PARTITION", "PRIORITY", "QUANTILE", "QUERIES", "QUERY", "RANGE", "REAL",
+    "RELATION", "RELATIONS", "RIGHT", "ROWS", "RSTREAM", "SELECT", "SESSION", "SET", "SHOW", "SIZE",
+    "SLACK", "SLIDE", "STDDEV", "STOP", "STREAM", "STREAMS", "STRING", "SUM", "THEN", "TIMESTAMP",
+    "TRUE", "TUMBLING", "TUPLES", "UNBOUNDED", "UNION", "UPDATE", "VALUES", "VARIANCE", "VIEW", "WHEN",
+    "WHERE", "WINDOW", "WITH",
+]  # fmt: skip
+
+
+def sql(
+    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.reference,
+) -> None:
+    r"""Type statements and watch the answers; \? inside for help.
+
+    Without a terminal, statements are read from stdin and the first error ends the run.
+    """
+    with penstock.connect(engine=engine.value) as db:
+        shell = Shell(db, sys.stdout)
+        if sys.stdin.isatty():
+            _converse(db, shell)
+        else:
+            for line in sys.stdin:
+                shell.feed(line.rstrip("\n"))
+                if shell.done:
+                    return
+            shell.finish()
+
+
+def _converse(db: Database, shell: Shell) -> None:
+    session: PromptSession[str] = PromptSession(history=_history(), completer=NameCompleter(db))
+    print(f"Penstock {penstock.__version__}, engine {db.engine}. \\? for help, \\q to leave.")
+    while not shell.done:
+        try:
+            shell.feed(session.prompt("     ...> " if shell.pending else "penstock> "))
+        except KeyboardInterrupt:
+            shell.forget()
+        except EOFError:
+            return
+        except Failure as failed:
+            report(failed, sys.stderr)
+        except PenstockError as error:
+            report(failure(error), sys.stderr)
+
+
+def history_file() -> Path:
+    """Where the shell remembers what was typed: the XDG folder for state."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "penstock" / "history"
+
+
+def _history() -> History:
+    path = history_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+class NameCompleter(Completer):
+    """Completes keywords, and the names of everything declared with its columns, as of now."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        typed = document.get_word_before_cursor()
+        if not typed.strip():
+            return
+        for name in self.names():
+            if name.lower().startswith(typed.lower()) and name != typed:
+                # A keyword follows the case that was begun; a name is as it is.
+                shown = name.lower() if name in KEYWORDS and typed.islower() else name
+                yield Completion(shown, start_position=-len(typed))
+
+    def names(self) -> list[str]:
+        catalog = self._db.catalog
+        schemas = [
+            *(stream.schema for stream in catalog.streams.values()),
+            *(relation.schema for relation in catalog.relations.values()),
+            *(view.schema for view in catalog.views.values()),
+        ]
+        columns = [field.name for schema in schemas for field in schema]
+        return [*dict.fromkeys([*catalog.names(), *self._db.queries, *columns]), *KEYWORDS]

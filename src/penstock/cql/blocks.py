@@ -1,0 +1,515 @@
+"""One SELECT: FROM, WHERE, GROUP BY, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT, in the order they work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from penstock import functions
+from penstock.catalog import Catalog
+from penstock.cql.expressions import AGGREGATE, INNER, SUBQUERY, ExpressionBinder, identifier
+from penstock.cql.scope import OUTER, Scope
+from penstock.cql.text import format_statement, position_of
+from penstock.errors import BindError, PenstockError
+from penstock.plan import expr as ex
+from penstock.plan.expr import Cast, Column, Expr, conjunction, conjuncts
+from penstock.plan.nodes import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Query,
+    SemiJoin,
+    SortKey,
+    TopN,
+    Window,
+    sources,
+    walk,
+)
+from penstock.plan.window import Generic, is_bounded
+from penstock.types import BIGINT, TIMESTAMP, DataType, common_type
+
+if TYPE_CHECKING:
+    from penstock.cql.queries import Source
+
+
+@dataclass(frozen=True)
+class SubQuery:
+    """A sub-query of an expression, not yet attached to the plan around it.
+
+    ``residual`` reads the sub-query's rows by plain columns and the rows around it by columns above ``OUTER``;
+    ``compare`` reads the rows around it by plain columns and the sub-query's by columns above ``INNER``.
+    """
+
+    node: Node
+    outputs: tuple[Expr, ...]
+    residual: Expr | None = None
+    single_row: bool = False
+    kind: str = "exists"
+    operand: Expr | None = None
+    compare: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the SELECT list."""
+
+    name: str
+    expr: Expr
+    tree: exp.Expr | None
+
+
+class SelectBinder:
+    """Binds one SELECT; ``parent`` is the scope of the query around it, for sub-queries of expressions."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        source: Callable[[exp.Expr], Source],
+        subquery: Callable[[exp.Expr, Scope], SubQuery],
+        parent: Scope | None,
+    ) -> None:
+        self.catalog = catalog
+        self.source = source
+        self.subquery = subquery
+        self.scope = Scope(parent=parent)
+
+    # -- the whole block ------------------------------------------------------------------------
+
+    def relation(self, tree: exp.Select) -> Node:
+        """The plan of the SELECT as a relation."""
+        for clause, what in _NOT_CQL.items():
+            if tree.args.get(clause):
+                raise BindError(f"{what} is not part of CQL").at(position_of(tree), None)
+        plan = self._from(tree)
+        where = tree.args.get("where")
+        if where is not None:
+            plan, condition = self._condition(plan, where.this)
+            self._refuse_outer([condition], where.this)
+            plan = Filter(plan, condition)
+        return self._select_list(plan, tree)
+
+    def correlated(self, tree: exp.Select) -> SubQuery | None:
+        """The SELECT as a sub-query that may refer outwards, if it is simple enough for that; else None."""
+        clauses = ("group", "having", "distinct", "limit", "order", "offset")
+        if any(tree.args.get(c) for c in clauses) or any(tree.args.get(c) for c in _NOT_CQL):
+            return None
+        if _has_aggregates(tree, self.catalog):
+            return None
+        plan = self._from(tree)
+        residual: list[Expr] = []
+        where = tree.args.get("where")
+        if where is not None:
+            plan, condition = self._condition(plan, where.this)
+            local = []
+            for part in conjuncts(condition):
+                (residual if _reads_outer(part) else local).append(part)
+            if (kept := conjunction(local)) is not None:
+                plan = Filter(plan, kept)
+        binder = self._binder(None)
+        outputs = tuple(o.expr for o in self._outputs(tree, binder))
+        if binder.subqueries:
+            raise BindError("a sub-query in the SELECT list of a sub-query").at(position_of(tree), None)
+        return SubQuery(plan, outputs, conjunction(residual))
+
+    @staticmethod
+    def uncorrelated(node: Node) -> SubQuery:
+        """A relation as a sub-query that looks at nothing outside."""
+        below: Node = node
+        while isinstance(below, Project):
+            below = below.input
+        single = (isinstance(below, Aggregate) and not below.keys) or (
+            isinstance(below, TopN) and below.limit is not None and below.limit <= 1
+        )
+        outputs = tuple(Column(i, f.type, f.name) for i, f in enumerate(node.schema))
+        return SubQuery(node, outputs, single_row=single)
+
+    # -- FROM and WHERE ---------------------------------------------------------------------------
+
+    def _from(self, tree: exp.Select) -> Node:
+        clause = tree.args.get("from_")
+        if clause is None:
+            raise BindError("a query needs FROM", hint="name a stream, relation or sub-query").at(
+                position_of(tree), None
+            )
+        plan = self._entry(clause.this)
+        for join in [*(clause.this.args.get("joins") or []), *(tree.args.get("joins") or [])]:
+            plan = self._join(plan, join)
+        self.scope.window_bound = _bound_type(plan)
+        return plan
+
+    def _entry(self, tree: exp.Expr) -> Node:
+        source = self.source(tree)
+        try:
+            self.scope.add(source.alias, source.what, source.node.schema)
+        except PenstockError as error:
+            raise error.at(position_of(tree), None) from None
+        return source.node
+
+    def _join(self, left: Node, join: exp.Join) -> Node:
+        if join.args.get("method"):
+            raise BindError(f"{join.args['method']} JOIN is not part of CQL", hint="use ON or USING").at(
+                position_of(join), None
+            )
+        side, word = (join.args.get("side") or "").lower(), (join.args.get("kind") or "").upper()
+        if word in ("SEMI", "ANTI"):
+            raise BindError(f"{word} JOIN is not part of CQL", hint="use [NOT] EXISTS or [NOT] IN").at(
+                position_of(join), None
+            )
+        kind: JoinKind = side if side in ("left", "right", "full") else "inner"  # type: ignore[assignment]
+        right = self._entry(join.this)
+        for nested in join.this.args.get("joins") or []:
+            raise BindError("nested joins need parentheses and an alias").at(position_of(nested), None)
+        on, using = join.args.get("on"), join.args.get("using")
+        condition: Expr | None = None
+        if on is not None:
+            binder = self._binder("ON")
+            binder.bind_subquery = None
+            condition = binder.condition(on, "ON")
+            self._refuse_outer([condition], on)
+        elif using:
+            condition = self._using(using, kind)
+        elif kind != "inner":
+            raise BindError(f"{kind.upper()} JOIN needs ON or USING").at(position_of(join), None)
+        return Join(kind, left, right, (), condition)
+
+    def _using(self, names: list[exp.Expr], kind: str) -> Expr:
+        parts: list[Expr] = []
+        for node in names:
+            name = identifier(node)
+            try:
+                left = Scope(self.scope.items[:-1], dict(self.scope.merged)).resolve(name, None)
+                right = Scope(self.scope.items[-1:]).resolve(name, None)
+            except PenstockError as error:
+                raise error.at(position_of(node), None) from None
+            assert isinstance(right, Column)
+            parts.append(functions.resolve("=", [left, right]))
+            if not isinstance(left, Column):
+                raise BindError(f"`{name}` was merged by FULL JOIN before", hint="use ON").at(position_of(node), None)
+            self.scope.merge_using(name, left, right, kind)
+        result = conjunction(parts)
+        assert result is not None
+        return result
+
+    def _binder(self, aggregates_in: str | None) -> ExpressionBinder:
+        return ExpressionBinder(self.catalog, self.scope, self.subquery, aggregates_in)
+
+    def _condition(self, plan: Node, tree: exp.Expr) -> tuple[Node, Expr]:
+        binder = self._binder("WHERE")
+        condition = binder.condition(tree, "WHERE")
+        plan, finish = attach(plan, binder.subqueries, lambda e: e)
+        return plan, finish(condition)
+
+    def _refuse_outer(self, exprs: Sequence[Expr], tree: exp.Expr) -> None:
+        if any(_reads_outer(e) for e in exprs):
+            raise BindError(
+                "a sub-query may refer to the query around it only in the WHERE of a plain SELECT",
+                hint="write it as a join",
+            ).at(position_of(tree), None)
+
+    # -- SELECT list, GROUP BY and what follows ------------------------------------------------------
+
+    def _select_list(self, plan: Node, tree: exp.Select) -> Node:
+        binder = self._binder(None)
+        outputs = self._outputs(tree, binder)
+        keys = self._group_keys(tree, outputs)
+        having_tree = tree.args.get("having")
+        having = binder.condition(having_tree.this, "HAVING") if having_tree is not None else None
+        order = tree.args.get("order")
+        sort = [(o, self._sort_expr(o, outputs, binder)) for o in (order.expressions if order else [])]
+        rewrite: Callable[[Expr], Expr] = lambda e: e  # noqa: E731
+        self._refuse_outer([*(o.expr for o in outputs), *([having] if having is not None else [])], tree)
+        if keys or binder.aggregates or having is not None:
+            names = tuple(_key_name(k, i) for i, k in enumerate(keys))
+            names += tuple(a.function for a in binder.aggregates)
+            plan = Aggregate(plan, tuple(keys), tuple(binder.aggregates), tuple(unique_names(names)))
+            rewrite = _over_groups(keys, binder)
+            outputs = [replace(o, expr=self._rewritten(rewrite, o.expr, o.tree or tree)) for o in outputs]
+            sort = [(o, self._rewritten(rewrite, e, o)) for o, e in sort]
+            if having is not None and having_tree is not None:
+                having = self._rewritten(rewrite, having, having_tree.this)
+        plan, finish = attach(plan, binder.subqueries, rewrite)
+        if having is not None:
+            plan = Filter(plan, finish(having))
+        exprs = [finish(o.expr) for o in outputs]
+        sort_exprs = [finish(e) for _, e in sort]
+        hidden = list(dict.fromkeys(e for e in sort_exprs if e not in exprs))
+        distinct = tree.args.get("distinct") is not None
+        if distinct and tree.args["distinct"].args.get("on"):
+            raise BindError("DISTINCT ON is not part of CQL").at(position_of(tree), None)
+        if distinct and hidden:
+            raise BindError("ORDER BY of SELECT DISTINCT must use its columns").at(position_of(order), None)
+        names_out = unique_names([o.name for o in outputs])
+        all_names = [*names_out, *(f"sort{i + 1}" for i in range(len(hidden)))]
+        plan = Project(plan, (*exprs, *hidden), tuple(all_names))
+        if distinct:
+            plan = Distinct(plan)
+        every = [*exprs, *hidden]
+        places = [Column(every.index(e), e.type, all_names[every.index(e)]) for e in sort_exprs]
+        plan = self._top(plan, tree, [o for o, _ in sort], places)
+        if hidden:
+            kept = tuple(Column(i, e.type, names_out[i]) for i, e in enumerate(exprs))
+            plan = Project(plan, kept, tuple(names_out))
+        return plan
+
+    def _rewritten(self, rewrite: Callable[[Expr], Expr], expr: Expr, tree: exp.Expr) -> Expr:
+        try:
+            return rewrite(expr)
+        except PenstockError as error:
+            raise error.at(position_of(tree), None) from None
+
+    def _outputs(self, tree: exp.Select, binder: ExpressionBinder) -> list[Output]:
+        outputs: list[Output] = []
+        for item in tree.expressions:
+            star = item if isinstance(item, exp.Star) else None
+            qualifier: str | None = None
+            if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
+                star, qualifier = item.this, identifier(item.args["table"])
+            if star is not None:
+                try:
+                    outputs += [Output(n, e, None) for n, e in self.scope.star(qualifier)]
+                except PenstockError as error:
+                    raise error.at(position_of(item), None) from None
+                continue
+            bound = binder.bind(item)
+            if bound.type.kind.name == "NULL":
+                raise BindError("a column of nothing but NULL needs a type", hint="CAST(NULL AS …)").at(
+                    position_of(item), None
+                )
+            outputs.append(Output(_output_name(item), bound, item))
+        if not outputs:
+            raise BindError("SELECT needs at least one column").at(position_of(tree), None)
+        return outputs
+
+    def _group_keys(self, tree: exp.Select, outputs: list[Output]) -> list[Expr]:
+        group = tree.args.get("group")
+        if group is None:
+            return []
+        if any(group.args.get(a) for a in ("rollup", "cube", "grouping_sets", "all")):
+            raise BindError("ROLLUP, CUBE and GROUPING SETS are not part of CQL").at(position_of(group), None)
+        keys: list[Expr] = []
+        for node in group.expressions:
+            key = self._named_output(node, outputs, "GROUP BY")
+            if key is None:
+                binder = self._binder("GROUP BY")
+                binder.bind_subquery = None
+                key = binder.bind(node)
+            elif any(isinstance(e, Column) and e.index >= AGGREGATE for e in ex.walk(key)):
+                raise BindError("GROUP BY names a column that is an aggregate").at(position_of(node), None)
+            if not isinstance(key, ex.WindowBound) and key not in keys:
+                keys.append(key)
+            elif isinstance(key, ex.WindowBound):
+                # Every window is answered on its own, so its bounds are constants within a group; the
+                # key stays so that an empty window gives no row, as GROUP BY promises.
+                keys.append(key)
+        return keys
+
+    def _named_output(self, node: exp.Expr, outputs: list[Output], clause: str) -> Expr | None:
+        """The SELECT column that a number or an alias stands for; names of FROM go first in GROUP BY."""
+        if isinstance(node, exp.Literal) and not node.is_string:
+            if not (node.name.isdigit() and 1 <= int(node.name) <= len(outputs)):
+                raise BindError(f"{clause} {node.name}: there are columns 1 to {len(outputs)}").at(
+                    position_of(node), None
+                )
+            return outputs[int(node.name) - 1].expr
+        if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+            return None
+        name = identifier(node.this)
+        if clause == "GROUP BY" and any(item.find(name) for item in self.scope.items):
+            return None
+        return next((o.expr for o in outputs if o.name == name and o.tree is not None), None)
+
+    def _sort_expr(self, ordered: exp.Expr, outputs: list[Output], binder: ExpressionBinder) -> Expr:
+        node = ordered.this
+        return self._named_output(node, outputs, "ORDER BY") or binder.bind(node)
+
+    def ordered(self, plan: Node, tree: exp.Expr) -> Node:
+        """ORDER BY and LIMIT of a set operation, by names or numbers of its columns."""
+        order = tree.args.get("order")
+        outputs = [
+            Output(f.name, Column(i, f.type, f.name), tree) for i, f in enumerate(plan.schema)
+        ]
+        places: list[Column] = []
+        for item in order.expressions if order else []:
+            found = self._named_output(item.this, outputs, "ORDER BY")
+            if not isinstance(found, Column):
+                raise BindError("ORDER BY after a set operation takes names or numbers of its columns").at(
+                    position_of(item), None
+                )
+            places.append(found)
+        return self._top(plan, tree, order.expressions if order else [], places)
+
+    def _top(self, plan: Node, tree: exp.Expr, order: list[exp.Expr], places: Sequence[Column]) -> Node:
+        limit, offset = (_count(tree.args.get(c), c.upper()) for c in ("limit", "offset"))
+        if not order and limit is None and offset is None:
+            return plan
+        keys = tuple(
+            SortKey(place, bool(o.args.get("desc")), bool(o.args.get("nulls_first")))
+            for o, place in zip(order, places, strict=True)
+        )
+        return TopN(plan, keys, limit, offset or 0)
+
+
+def attach(
+    plan: Node, subqueries: list[SubQuery], rewrite: Callable[[Expr], Expr]
+) -> tuple[Node, Callable[[Expr], Expr]]:
+    """Join sub-queries to a plan. The function returned puts their columns where the placeholders are.
+
+    ``rewrite`` turns an expression over the block's FROM into one over ``plan``.
+    """
+    columns: list[Column] = []
+
+    def finish(expr: Expr) -> Expr:
+        def change(e: Expr) -> Expr:
+            if isinstance(e, Column) and SUBQUERY <= e.index < INNER:
+                return columns[e.index - SUBQUERY]
+            return e
+
+        return ex.transform(expr, change)
+
+    for sub in subqueries:
+        width = len(plan.schema)
+        if sub.kind == "scalar":
+            names = tuple(f"value{i + 1}" for i in range(len(sub.outputs)))
+            plan = Join("left", plan, Project(sub.node, sub.outputs, names))
+            columns.append(Column(width, sub.outputs[0].type, "value"))
+            continue
+
+        def placed(e: Expr, width: int = width, inner_is_plain: bool = False) -> Expr:
+            if not isinstance(e, Column):
+                return e
+            if e.index >= INNER:
+                return replace(e, index=e.index - INNER + width)
+            if OUTER <= e.index < AGGREGATE:
+                return finish(rewrite(replace(e, index=e.index - OUTER)))
+            return replace(e, index=e.index + width) if inner_is_plain else e
+
+        residual = None
+        if sub.residual is not None:
+            residual = ex.transform(sub.residual, lambda e, p=placed: p(e, inner_is_plain=True))  # type: ignore[misc]
+        compare = None
+        if sub.compare is not None:
+            compare = ex.transform(finish(rewrite(sub.compare)), placed)
+        plan = SemiJoin("mark", plan, sub.node, (), residual, compare)
+        columns.append(Column(width, plan.schema[-1].type, "mark"))
+    return plan, finish
+
+
+def _over_groups(keys: list[Expr], binder: ExpressionBinder) -> Callable[[Expr], Expr]:
+    """Expressions over the rows of FROM, turned into expressions over the groups."""
+
+    def rewrite(expr: Expr) -> Expr:
+        if expr in keys:
+            return Column(keys.index(expr), expr.type, _key_name(expr, keys.index(expr)))
+        if isinstance(expr, Column):
+            if AGGREGATE <= expr.index < SUBQUERY:
+                i = expr.index - AGGREGATE
+                return Column(len(keys) + i, expr.type, binder.aggregates[i].function)
+            if expr.index >= SUBQUERY or OUTER <= expr.index < AGGREGATE:
+                return expr
+            raise BindError(
+                f"column `{expr.name}` is neither in GROUP BY nor inside an aggregate",
+                hint=f"add it to GROUP BY, or use for example last({expr.name})",
+            )
+        args = ex.children(expr)
+        return ex.with_children(expr, tuple(rewrite(a) for a in args)) if args else expr
+
+    return rewrite
+
+
+def unify(left: Node, right: Node, operation: str) -> tuple[Node, Node]:
+    """Both sides of a set operation with the same types, cast where they differ."""
+    types: list[DataType] = []
+    for i, (a, b) in enumerate(zip(left.schema, right.schema, strict=True)):
+        common = common_type(a.type, b.type)
+        if common is None:
+            raise BindError(f"column {i + 1} of {operation} is {a.type} on one side and {b.type} on the other")
+        types.append(common)
+    return _cast_all(left, types), _cast_all(right, types)
+
+
+def _cast_all(node: Node, types: list[DataType]) -> Node:
+    if [f.type for f in node.schema] == types:
+        return node
+    exprs: list[Expr] = []
+    for i, (field, wanted) in enumerate(zip(node.schema, types, strict=True)):
+        column = Column(i, field.type, field.name)
+        exprs.append(column if field.type == wanted else Cast(column, wanted))
+    return Project(node, tuple(exprs), tuple(f.name for f in node.schema))
+
+
+def unique_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+    """The names, a second ``a`` made ``a_2`` and so on; none of ``taken`` is used."""
+    used, result = set(taken), []
+    for name in names:
+        unique, n = name, 1
+        while unique in used:
+            n += 1
+            unique = f"{name}_{n}"
+        used.add(unique)
+        result.append(unique)
+    return result
+
+
+def _reads_outer(expr: Expr) -> bool:
+    return any(isinstance(e, Column) and OUTER <= e.index < AGGREGATE for e in ex.walk(expr))
+
+
+def _has_aggregates(tree: exp.Select, catalog: Catalog) -> bool:
+    from penstock.cql.ast import function_call
+
+    for item in tree.expressions:
+        for node in item.walk(prune=lambda n: isinstance(n, exp.Query)):
+            call = function_call(node)
+            if call is not None and functions.is_aggregate(call.name) and call.name not in catalog.functions:
+                return True
+    return False
+
+
+def _bound_type(plan: Node) -> DataType | None:
+    for node in walk(plan, into_queries=False):
+        if isinstance(node, Window) and is_bounded(node.spec):
+            if isinstance(node.spec, Generic) and node.spec.unit == "tuples":
+                return BIGINT
+            leaf = sources(Query(node, "changes"))[0]
+            return BIGINT if getattr(leaf, "clock", None) == "ticks" else TIMESTAMP
+    return None
+
+
+def _key_name(key: Expr, index: int) -> str:
+    match key:
+        case Column(_, _, name) if name:
+            return name
+        case ex.WindowBound(which, _):
+            return f"window_{which}"
+    return f"key{index + 1}"
+
+
+def _output_name(item: exp.Expr) -> str:
+    if isinstance(item, exp.Alias):
+        return identifier(item.args["alias"])
+    if isinstance(item, exp.Column):
+        return identifier(item.this)
+    return format_statement(item)
+
+
+def _count(clause: exp.Expr | None, word: str) -> int | None:
+    if clause is None:
+        return None
+    node = clause.expression if isinstance(clause, exp.Limit | exp.Offset) else clause
+    if not (isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()):
+        raise BindError(f"{word} needs a whole number").at(position_of(clause), None)
+    return int(node.name)
+
+
+_NOT_CQL = {
+    "qualify": "QUALIFY", "windows": "WINDOW", "laterals": "LATERAL", "pivots": "PIVOT", "connect": "CONNECT BY",
+    "into": "SELECT … INTO", "distribute": "DISTRIBUTE BY", "sort": "SORT BY", "cluster": "CLUSTER BY",
+    "sample": "TABLESAMPLE",
+}  # fmt: skip

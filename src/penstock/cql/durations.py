@@ -1,0 +1,93 @@
+"""Lengths of time in a text, as ticks."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+from sqlglot import exp
+
+from penstock.errors import BindError
+
+_TICKS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+    "WEEK": 604_800_000_000,
+}
+_ALIASES = {
+    "US": "MICROSECOND", "µS": "MICROSECOND", "MS": "MILLISECOND", "S": "SECOND", "SEC": "SECOND",
+    "MIN": "MINUTE", "H": "HOUR", "D": "DAY", "W": "WEEK", "MON": "MONTH", "Y": "YEAR",
+}  # fmt: skip
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d]+)\s*", re.UNICODE)
+UNITS = "microseconds, milliseconds, seconds, minutes, hours, days, weeks"
+
+
+def unit_name(text: str) -> str:
+    """The canonical name of a unit, singular and upper case, whatever was written."""
+    name = text.upper()
+    if name in _ALIASES:
+        return _ALIASES[name]
+    singular = name.removesuffix("S")
+    singular = _ALIASES.get(singular, singular)
+    if singular in _TICKS or singular in _MONTHS:
+        return singular
+    raise BindError(f"`{text}` is not a unit of time", hint=f"there are {UNITS}")
+
+
+def parse_duration(text: str) -> int:
+    """Ticks of a text like ``100 ms`` or ``1 hour 30 min``."""
+    total, at = Decimal(0), 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            break
+        unit = unit_name(part.group(2))
+        if unit in _MONTHS:
+            raise BindError(f"a {unit.lower()} has no fixed length", hint=f"use {UNITS}")
+        total += Decimal(part.group(1)) * _TICKS[unit]
+        at = part.end()
+    if at < len(text) or not text.strip():
+        raise BindError(f"'{text}' is not a length of time", hint="write for example '10 seconds'")
+    return _whole(total, text)
+
+
+def interval_ticks(node: exp.Interval) -> int:
+    """Ticks of an interval literal of fixed length."""
+    months, ticks = interval_parts(node)
+    if months:
+        raise BindError("a month has no fixed length", hint=f"use {UNITS}")
+    return ticks
+
+
+def interval_parts(node: exp.Interval) -> tuple[int, int]:
+    """(months, ticks) of an interval literal; one of them is 0."""
+    value, unit = node.this, node.args.get("unit")
+    if unit is None:
+        return 0, parse_duration(str(value.this) if value is not None else "")
+    sign = 1
+    while isinstance(value, exp.Neg | exp.Paren):
+        sign = -sign if isinstance(value, exp.Neg) else sign
+        value = value.this
+    if not isinstance(value, exp.Literal):
+        raise BindError("an INTERVAL needs a constant number", hint="write for example INTERVAL '10' MINUTE")
+    name = unit_name(unit.name)
+    try:
+        number = sign * Decimal(value.name.strip())
+    except InvalidOperation:
+        raise BindError(f"'{value.name}' is not a number of {name.lower()}s") from None
+    if name in _MONTHS:
+        return _whole(number * _MONTHS[name], f"{value.name} {name}"), 0
+    return 0, _whole(number * _TICKS[name], f"{value.name} {name}")
+
+
+def _whole(ticks: Decimal, text: str) -> int:
+    if ticks != int(ticks):
+        raise BindError(f"`{text}` is not a whole number of microseconds")
+    if abs(ticks) >= 2**62:
+        raise BindError(f"`{text}` is longer than time itself", hint="use RANGE UNBOUNDED")
+    return int(ticks)

@@ -1,0 +1,385 @@
+"""From expressions of the text to bound, typed expressions.
+
+Aggregates and sub-queries do not become expressions at once: each gets a *placeholder* column, and the query
+that owns the expression puts the real column in its place when it has built the aggregate, or has attached
+the sub-query to its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from penstock import functions
+from penstock.cql.ast import function_call
+from penstock.cql.durations import interval_parts
+from penstock.cql.scope import OUTER, Scope
+from penstock.cql.text import position_of
+from penstock.errors import BindError, PenstockError, suggest
+from penstock.plan.expr import Case, Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
+from penstock.plan.nodes import AggregateCall
+from penstock.scalar import fold
+from penstock.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    NULL,
+    REAL,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    Kind,
+    common_type,
+    decimal,
+)
+
+if TYPE_CHECKING:
+    from penstock.catalog import Catalog
+    from penstock.cql.queries import SubQuery
+
+# Where placeholders live above the indices of real columns (and above ``scope.OUTER``).
+AGGREGATE = 10_000_000
+SUBQUERY = 20_000_000
+INNER = 30_000_000
+
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.IntDiv: "div", exp.Mod: "%",
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.And: "and", exp.Or: "or", exp.DPipe: "||",
+}  # fmt: skip
+_TYPES: dict[str, DataType] = {
+    "BOOLEAN": BOOLEAN, "TINYINT": INT, "SMALLINT": INT, "INT": INT, "BIGINT": BIGINT, "FLOAT": REAL,
+    "REAL": REAL, "DOUBLE": DOUBLE, "VARCHAR": STRING, "TEXT": STRING, "CHAR": STRING, "NVARCHAR": STRING,
+    "BINARY": BINARY, "VARBINARY": BINARY, "DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": TIMESTAMP,
+    "TIMESTAMPNTZ": TIMESTAMP, "INTERVAL": INTERVAL,
+}  # fmt: skip
+_TYPE_NAMES = "BOOLEAN, INT, BIGINT, REAL, DOUBLE, DECIMAL(p, s), STRING, BINARY, DATE, TIMESTAMP, INTERVAL"
+
+
+def identifier(node: exp.Expr) -> str:
+    """A name as the catalog knows it: folded to lower case unless quoted."""
+    name = node.name
+    return name if node.args.get("quoted") else name.lower()
+
+
+def bind_type(node: exp.Expr) -> DataType:
+    """The type that a column definition or a cast names."""
+    if not isinstance(node, exp.DataType):
+        node = node.find(exp.DataType) or node
+    this = node.this
+    if isinstance(this, exp.Interval):
+        return INTERVAL
+    name = getattr(this, "value", str(this)).upper()
+    if name in ("DECIMAL", "NUMERIC"):
+        numbers = [int(p.name) for p in node.expressions]
+        precision, scale = (numbers + [0])[:2] if numbers else (18, 6)
+        if not (1 <= precision <= 38 and 0 <= scale <= precision):
+            raise BindError(f"DECIMAL({precision}, {scale}) does not exist", hint="1 to 38 digits, scale within")
+        return decimal(precision, scale)
+    if name in _TYPES:
+        return _TYPES[name]
+    raise BindError(f"no type `{node.sql()}`", hint=f"there are {_TYPE_NAMES}")
+
+
+@dataclass
+class ExpressionBinder:
+    """Binds the expressions of one query block against its scope."""
+
+    catalog: Catalog
+    scope: Scope
+    bind_subquery: Callable[[exp.Expr, Scope], SubQuery] | None = None
+    aggregates_allowed: str | None = None  # why not, or None where they are
+    aggregates: list[AggregateCall] = field(default_factory=list)
+    subqueries: list[SubQuery] = field(default_factory=list)
+    _inside_aggregate: bool = False
+
+    def bind(self, node: exp.Expr) -> Expr:
+        """The bound expression; errors point at the closest place in the text."""
+        try:
+            return self._bind(node)
+        except PenstockError as error:
+            raise error.at(position_of(node), None) from None
+
+    def condition(self, node: exp.Expr, clause: str) -> Expr:
+        """A bound expression that must be BOOLEAN."""
+        bound = self.bind(node)
+        if bound.type.kind is Kind.NULL:
+            return Literal(None, BOOLEAN)
+        if bound.type.kind is not Kind.BOOLEAN:
+            raise BindError(f"{clause} needs a BOOLEAN, this is {bound.type}").at(position_of(node), None)
+        return bound
+
+    def _call(self, name: str, *args: Expr) -> Expr:
+        return functions.resolve(name, list(args))
+
+    def _bind(self, node: exp.Expr) -> Expr:
+        if (operator := _BINARY.get(type(node))) is not None:
+            return self._binary(operator, node)
+        match node:
+            case exp.Paren():
+                return self.bind(node.this)
+            case exp.Alias():
+                return self.bind(node.this)
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal():
+                return _literal(node)
+            case exp.Boolean():
+                return Literal(bool(node.this), BOOLEAN)
+            case exp.Null():
+                return Literal(None, NULL)
+            case exp.Interval():
+                months, ticks = interval_parts(node)
+                if months:
+                    raise BindError(
+                        "an INTERVAL of months can only be added to a DATE or TIMESTAMP",
+                        hint="write for example at + INTERVAL '1' MONTH",
+                    )
+                return Literal(ticks, INTERVAL)
+            case exp.Neg():
+                return self._negated(node)
+            case exp.Not():
+                return self._not(node)
+            case exp.Is():
+                return self._is(node)
+            case exp.NullSafeEQ():
+                return self._call("is_not_distinct", self.bind(node.this), self.bind(node.expression))
+            case exp.NullSafeNEQ():
+                same = self._call("is_not_distinct", self.bind(node.this), self.bind(node.expression))
+                return self._call("not", same)
+            case exp.Between():
+                value = self.bind(node.this)
+                low, high = self.bind(node.args["low"]), self.bind(node.args["high"])
+                return self._call("and", self._call(">=", value, low), self._call("<=", value, high))
+            case exp.In():
+                return self._in(node)
+            case exp.Exists():
+                return self._attach("exists", node.this, None)
+            case exp.Subquery():
+                return self._attach("scalar", node, None)
+            case exp.Select() | exp.SetOperation():
+                return self._attach("scalar", node, None)
+            case exp.Like() | exp.ILike() | exp.Escape():
+                return self._like(node)
+            case exp.Case():
+                return self._case(node)
+            case exp.Cast():
+                return self._cast(node)
+            case exp.Bracket():
+                return self._call("element_at", self.bind(node.this), self.bind(node.expressions[0]))
+            case exp.Star():
+                raise BindError("`*` stands for columns only in SELECT and count(*)")
+        if (call := function_call(node)) is not None:
+            return self._function(node, call.name, call.args, call.distinct, call.star, call.filter)
+        raise BindError(f"`{node.sql()}` is not an expression of CQL")
+
+    def _binary(self, operator: str, node: exp.Expr) -> Expr:
+        right_node = node.expression
+        if operator in ("+", "-") and isinstance(right_node, exp.Interval):
+            months, _ = interval_parts(right_node)
+            if months:
+                count = Literal(months if operator == "+" else -months, INT)
+                return self._call("add_months", self.bind(node.this), count)
+        return self._call(operator, self.bind(node.this), self.bind(right_node))
+
+    def _column(self, node: exp.Column) -> Expr:
+        if isinstance(node.this, exp.Star):
+            raise BindError("`*` stands for columns only in SELECT and count(*)")
+        name = identifier(node.this)
+        table = node.args.get("table")
+        qualifier = identifier(table) if table is not None else None
+        bound = self.scope.window_bound
+        if name in ("window_start", "window_end") and bound is not None:
+            items = [i for i in self.scope.items if qualifier in (None, i.alias)]
+            if items and not any(i.find(name) for i in items):
+                return WindowBound("start" if name == "window_start" else "end", bound)
+        return self.scope.resolve(name, qualifier)
+
+    def _negated(self, node: exp.Neg) -> Expr:
+        arg = self.bind(node.this)
+        if isinstance(arg, Literal) and isinstance(arg.value, int | float) and arg.type.kind is not Kind.BOOLEAN:
+            if arg.type.is_integer:
+                return _integer(-arg.value)  # type: ignore[arg-type]
+            return replace(arg, value=-arg.value)
+        if isinstance(arg, Literal) and arg.type == decimal(19, 0) and arg.value == 2**63:
+            return Literal(-(2**63), BIGINT)
+        return self._call("neg", arg)
+
+    def _not(self, node: exp.Not) -> Expr:
+        return self._call("not", self.bind(node.this))
+
+    def _is(self, node: exp.Is) -> Expr:
+        value = self.bind(node.this)
+        what = node.expression
+        if isinstance(what, exp.Null):
+            return self._call("is_null", value)
+        if isinstance(what, exp.Boolean):
+            return self._call("is_not_distinct", value, Literal(bool(what.this), BOOLEAN))
+        raise BindError("IS goes with NULL, TRUE, FALSE or [NOT] DISTINCT FROM")
+
+    def _in(self, node: exp.In) -> Expr:
+        query = node.args.get("query")
+        if query is not None:
+            return self._attach("in", query, self.bind(node.this))
+        needle = self.bind(node.this)
+        return self._call("in", needle, *(self.bind(item) for item in node.expressions))
+
+    def _like(self, node: exp.Expr) -> Expr:
+        escape = None
+        if isinstance(node, exp.Escape):
+            escape = self.bind(node.expression)
+            node = node.this
+        args = [self.bind(node.this), self.bind(node.expression)]
+        if escape is not None:
+            args.append(escape)
+        return self._call("ilike" if isinstance(node, exp.ILike) else "like", *args)
+
+    def _case(self, node: exp.Case) -> Expr:
+        operand = self.bind(node.this) if node.this is not None else None
+        conditions, results = [], []
+        for branch in node.args["ifs"]:
+            if operand is None:
+                conditions.append(self.condition(branch.this, "WHEN"))
+            else:
+                conditions.append(self._call("=", operand, self.bind(branch.this)))
+            results.append(self.bind(branch.args["true"]))
+        default = node.args.get("default")
+        results.append(self.bind(default) if default is not None else Literal(None, NULL))
+        result_type = NULL
+        for result in results:
+            common = common_type(result_type, result.type)
+            if common is None:
+                raise BindError(f"the branches of CASE are {result_type} and {result.type}", hint="CAST one of them")
+            result_type = common
+        cast = [r if r.type == result_type else Cast(r, result_type) for r in results]
+        return Case(tuple(zip(conditions, cast[:-1], strict=True)), cast[-1], result_type)
+
+    def _cast(self, node: exp.Cast) -> Expr:
+        target = bind_type(node.to)
+        arg = self.bind(node.this)
+        functions.check_cast(arg.type, target)
+        if arg.type == target:
+            return arg
+        bound = Cast(arg, target, safe=isinstance(node, exp.TryCast))
+        if isinstance(arg, Literal) and not bound.safe:
+            folded = fold(bound)
+            if folded is None:
+                raise BindError(f"{arg.value!r} is not a {target}")
+            return folded
+        return bound
+
+    def _function(
+        self, node: exp.Expr, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None
+    ) -> Expr:
+        if functions.is_aggregate(name) and name not in self.catalog.functions:
+            return self._aggregate(name, args, distinct, star, where)
+        if distinct or star or where is not None:
+            raise BindError(f"`{name}` is not an aggregate", hint="DISTINCT, * and FILTER go with aggregates")
+        if name == "extract" and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
+            bound = [Literal(args[0].name.lower(), STRING), *(self.bind(a) for a in args[1:])]
+            return functions.resolve(name, bound)
+        bound = [self.bind(a) for a in args]
+        if (user := self.catalog.functions.get(name)) is not None:
+            return self._user_call(name, bound, user.args, user.returns)
+        try:
+            return functions.resolve(name, bound)
+        except BindError as error:
+            if error.message.startswith("no function"):
+                known = [*functions.SCALARS, *functions.AGGREGATES, *self.catalog.functions]
+                error.hint = suggest(name, known)
+            raise
+
+    def _user_call(self, name: str, args: list[Expr], wanted: tuple[DataType, ...], returns: DataType) -> Expr:
+        if len(args) != len(wanted):
+            raise BindError(f"function `{name}` takes {len(wanted)} arguments, got {len(args)}")
+        cast: list[Expr] = []
+        for i, (arg, target) in enumerate(zip(args, wanted, strict=True)):
+            if arg.type != target and common_type(arg.type, target) != target:
+                raise BindError(f"argument {i + 1} of `{name}` is {arg.type}, it takes {target}", hint="CAST it")
+            cast.append(arg if arg.type == target else Cast(arg, target))
+        return UserCall(name, tuple(cast), returns)
+
+    def _aggregate(
+        self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None
+    ) -> Expr:
+        if self.aggregates_allowed is not None:
+            raise BindError(f"aggregate `{name}` in {self.aggregates_allowed}", hint="use HAVING or a sub-query")
+        if self._inside_aggregate:
+            raise BindError(f"aggregate `{name}` inside an aggregate", hint="use a sub-query")
+        self._inside_aggregate = True
+        try:
+            bound = [] if star else [self.bind(a) for a in args]
+            condition = self.condition(where, "FILTER") if where is not None else None
+        finally:
+            self._inside_aggregate = False
+        for part in [*bound, *([condition] if condition is not None else [])]:
+            if any(isinstance(e, Column) and e.index >= SUBQUERY for e in walk(part)):
+                raise BindError("a sub-query inside an aggregate", hint="compute it in a FROM sub-query")
+            if any(isinstance(e, Column) and OUTER <= e.index < AGGREGATE for e in walk(part)):
+                raise BindError("an aggregate over a column of the enclosing query")
+        call = functions.resolve_aggregate(name, bound, distinct, condition)
+        if call not in self.aggregates:
+            self.aggregates.append(call)
+        return Column(AGGREGATE + self.aggregates.index(call), call.type, name)
+
+    def _attach(self, kind: str, query: exp.Expr, operand: Expr | None) -> Expr:
+        if self.bind_subquery is None:
+            raise BindError("a sub-query cannot stand here", hint="put it in WHERE, HAVING or FROM")
+        sub = self.bind_subquery(query, self.scope)
+        sub = replace(sub, kind=kind, operand=operand)
+        if kind == "in":
+            if len(sub.outputs) != 1:
+                raise BindError(f"IN needs a sub-query of one column, this has {len(sub.outputs)}")
+            # resolve() brings both sides to one type, and complains where there is none
+            assert operand is not None
+            right = inner_columns(sub.outputs[0])
+            compare = self._call("=", operand, right)
+            sub = replace(sub, compare=compare)
+            kind_type = BOOLEAN
+        elif kind == "scalar":
+            if len(sub.outputs) != 1:
+                raise BindError(f"a sub-query used as a value has one column, this has {len(sub.outputs)}")
+            if not sub.single_row:
+                raise BindError(
+                    "a sub-query used as a value must have at most one row",
+                    hint="aggregate without GROUP BY, or add LIMIT 1",
+                )
+            kind_type = sub.outputs[0].type
+        else:
+            kind_type = BOOLEAN
+        self.subqueries.append(sub)
+        return Column(SUBQUERY + len(self.subqueries) - 1, kind_type, "sub-query")
+
+
+def inner_columns(expr: Expr) -> Expr:
+    """Mark the columns of a sub-query's own rows, so that they can mix with those of the query around it."""
+    return transform(
+        expr, lambda e: replace(e, index=e.index + INNER) if isinstance(e, Column) and e.index < OUTER else e
+    )
+
+
+def _literal(node: exp.Literal) -> Expr:
+    if node.is_string:
+        return Literal(node.name, STRING)
+    text = node.name
+    if text.isdigit():
+        return _integer(int(text))
+    return Literal(float(text), DOUBLE)
+
+
+def _integer(value: int) -> Literal:
+    if -(2**31) <= value < 2**31:
+        return Literal(value, INT)
+    if -(2**63) <= value < 2**63:
+        return Literal(value, BIGINT)
+    if abs(value) < 10**38:
+        return Literal(Decimal(value), decimal(max(19, len(str(abs(value)))), 0))
+    raise BindError(f"the number {value} has more than 38 digits")

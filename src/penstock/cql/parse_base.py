@@ -1,0 +1,158 @@
+"""What every part of the parser uses: errors in CQL's words, contextual keywords, and names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping, Set
+from typing import ClassVar, TypeVar
+
+from sqlglot import exp, parser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.cql.positions import position_at
+from penstock.errors import CqlSyntaxError
+
+T = TypeVar("T")
+
+TYPES = {
+    TokenType.BOOLEAN,
+    TokenType.INT,
+    TokenType.BIGINT,
+    TokenType.FLOAT,
+    TokenType.DOUBLE,
+    TokenType.DECIMAL,
+    TokenType.TEXT,
+    TokenType.BINARY,
+    TokenType.DATE,
+    TokenType.TIMESTAMP,
+    TokenType.INTERVAL,
+}
+EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
+
+# Known from other systems; naming them beats complaining about whatever token comes after them.
+NOT_CQL = {
+    "LATERAL", "UNNEST", "PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "QUALIFY", "ROLLUP", "CUBE",
+    "NATURAL", "RECURSIVE", "FETCH", "RETURNING", "COLLATE", "ALTER", "MERGE", "GRANT", "REVOKE", "TRUNCATE",
+    "COMMIT", "ROLLBACK", "REPLACE", "TABLE", "INDEX", "OVER", "RLIKE", "REGEXP", "SIMILAR", "GLOB",
+}  # fmt: skip
+CLAUSES = (
+    "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "MASTER", "UNION", "EXCEPT",
+    "INTERSECT", "JOIN", "SELECT", "DISTINCT", *EMITS,
+)  # fmt: skip
+
+_MISSING = re.compile(r"Required keyword: '\w+' missing for <class '.*\.(\w+)'>")
+
+
+class BaseParser(parser.Parser):
+    ID_VAR_TOKENS: ClassVar[set[TokenType]] = {TokenType.VAR, TokenType.FILTER, *TYPES}
+
+    # Errors
+
+    def _fail(self, message: str, token: Token | None = None, hint: str | None = None) -> CqlSyntaxError:
+        """An error at the token, by default the one to come, or behind the last where there is none."""
+        token = token or (self._curr if self._curr else None)
+        if token is not None:
+            position = position_at(self.sql, token.start, token.end + 1)
+        else:
+            last = self._prev.end + 1 if self._prev else 0
+            position = position_at(self.sql, last, last)
+        return CqlSyntaxError(message, hint=hint, position=position, text=self.sql)
+
+    def _expected(self, what: str) -> CqlSyntaxError:
+        if self._word_ahead(NOT_CQL):
+            return self._fail(f"{self._curr.text.upper()} is not part of CQL", hint=f"expected {what}")
+        return self._fail(f"expected {what}, found {self._found()}")
+
+    def _found(self, token: Token | None = None) -> str:
+        token = token or (self._curr if self._curr else None)
+        return "the end of the statement" if token is None else f"`{self._find_sql(token, token)}`"
+
+    def _unexpected(self) -> CqlSyntaxError:
+        """An error about what is left over, naming the likely slip where there is one."""
+        for token in (self._curr, self._prev):
+            if token and token.text.upper() in NOT_CQL and token.token_type is not TokenType.IDENTIFIER:
+                return self._fail(f"{token.text.upper()} is not part of CQL", token)
+        for token in (self._prev, self._curr):
+            if token and token.token_type is TokenType.VAR:
+                close = difflib.get_close_matches(token.text.upper(), CLAUSES, n=1, cutoff=0.7)
+                if close and close[0] != token.text.upper():
+                    return self._fail(
+                        f"unexpected {self._found(token)}", token, hint=f"did you mean {close[0]}?"
+                    )
+        return self._fail(
+            f"unexpected {self._found()}", hint="expected another clause, `;` or the end of the statement"
+        )
+
+    def raise_error(self, message: str, token: Token | None = None) -> None:
+        """What sqlglot's own code complains about, in the words used here."""
+        if missing := _MISSING.match(message):
+            raise self._expected(
+                "a query" if missing[1] in ("Union", "Except", "Intersect") else "an expression"
+            )
+        for prefix in ("Expecting ", "Expected "):
+            if message.startswith(prefix):
+                raise self._expected(message.removeprefix(prefix))
+        raise self._fail(message[:1].lower() + message[1:], token if token else None)
+
+    # Words and names
+
+    def _word(self, *words: str) -> bool:
+        """Take these words if they are next; none of them may be quoted."""
+        return self._match_text_seq(*words)
+
+    def _word_ahead(self, words: tuple[str, ...] | Set[str] | Mapping[str, object]) -> bool:
+        return self._match_texts(words, advance=False)
+
+    def _take(self, token_type: TokenType, text: str) -> Token:
+        if not self._match(token_type):
+            raise self._expected(text)
+        return self._prev
+
+    def _take_words(self, *words: str) -> Token:
+        start = self._curr
+        for word in words:
+            if not self._word(word):
+                raise self._expected(word)
+        return start
+
+    def _name(self, what: str = "a name") -> exp.Identifier:
+        name = self._parse_id_var()
+        if isinstance(name, exp.Identifier):
+            return name
+        if (
+            self._curr
+            and self._curr.text.isidentifier()
+            and self._curr.token_type not in self.PRIMARY_PARSERS
+        ):
+            raise self._fail(
+                f"expected {what}, found {self._found()}",
+                hint=f'a reserved word is quoted to be a name: "{self._curr.text}"',
+            )
+        raise self._expected(what)
+
+    def _parse_id_var(
+        self, any_token: bool = True, tokens: Collection[TokenType] | None = None
+    ) -> exp.Expr | None:
+        if not self._match(TokenType.IDENTIFIER) and not self._match_set(self.ID_VAR_TOKENS):
+            return None
+        quoted = self._prev.token_type is TokenType.IDENTIFIER
+        return self.expression(exp.Identifier(this=self._prev.text, quoted=quoted), self._prev)
+
+    def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
+        items: list[T] = []
+        while (item := parse_method()) is not None:
+            items.append(item)
+            if not self._match(sep):
+                return items
+        if items:
+            raise self._expected("one more after the comma")
+        return items
+
+    def _required(self, node: exp.Expr | None, what: str = "an expression") -> exp.Expr:
+        if node is None:
+            raise self._expected(what)
+        return node
+
+    def _parse_scalar(self) -> exp.Expr:
+        return self._required(self._parse_disjunction())

@@ -1,0 +1,328 @@
+"""From a query's tree to its logical plan.
+
+``QueryBinder.query`` gives the plan of a whole query with its output; ``relation`` gives the plan of a sub-query
+that is inlined. A sub-query with a relation-to-stream operator of its own, or with a window on it, becomes a
+``QueryStream``; everything else in FROM is part of the plan around it and shares its instants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from penstock.catalog import Catalog
+from penstock.cql.ast import Emit, StreamWindow
+from penstock.cql.blocks import SelectBinder, SubQuery, unify
+from penstock.cql.expressions import ExpressionBinder, identifier
+from penstock.cql.scope import Scope
+from penstock.cql.text import position_of
+from penstock.cql.windows import bind_window
+from penstock.errors import BindError, CatalogError, PenstockError, suggest
+from penstock.plan.derive import is_monotonic
+from penstock.plan.expr import Column
+from penstock.plan.nodes import (
+    Clock,
+    Node,
+    Output,
+    Project,
+    Query,
+    QueryStream,
+    SetOp,
+    StreamScan,
+    Window,
+    sources,
+    walk,
+)
+from penstock.plan.window import Session, Unbounded, WindowSpec, is_bounded
+
+_SET_KINDS = {exp.Union: "union", exp.Except: "except", exp.Intersect: "intersect"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """An entry of FROM, bound: its plan, its name there, and what it is."""
+
+    node: Node
+    alias: str
+    what: str
+
+
+class QueryBinder:
+    """Binds the queries of one statement; positions of its sub-query streams count up from the catalog's end."""
+
+    def __init__(self, catalog: Catalog, ctes: dict[str, exp.Expr] | None = None) -> None:
+        self.catalog = catalog
+        self.ctes = ctes or {}
+        self._stream_count = 0
+        self._aliases: dict[str, str] = {}  # what MASTER may call a stream
+        self.reads: set[str] = set()
+
+    def query(self, tree: exp.Expr) -> Query:
+        """The plan of a complete query, its output decided."""
+        emit, inner, masters = self._peel(tree)
+        binder = self._with_ctes(inner)
+        query = binder._finish(binder._relation(inner, None), emit, masters, tree)
+        self._absorb(binder)
+        return query
+
+    def relation(self, tree: exp.Expr, parent: Scope | None) -> Node:
+        """The plan of a query used as a relation inside another one."""
+        emit, inner, masters = self._peel(tree)
+        if emit is not None:
+            return Window(self._query_stream(tree, "query"), Unbounded())
+        if masters:
+            raise BindError(
+                "MASTER belongs to a whole query", hint="write ISTREAM in the sub-query to make it a stream"
+            ).at(position_of(masters[0]), None)
+        binder = self._with_ctes(inner)
+        node = binder._relation(inner, parent)
+        self._absorb(binder)
+        return node
+
+    def _absorb(self, other: QueryBinder) -> None:
+        self.reads |= other.reads
+        self._stream_count = max(self._stream_count, other._stream_count)
+        self._aliases = {**other._aliases, **self._aliases}
+
+    # -- what a query is wrapped in -------------------------------------------------------------
+
+    def _peel(self, tree: exp.Expr) -> tuple[str | None, exp.Expr, list[exp.Expr]]:
+        """(ISTREAM… or None, the query inside, the identifiers of MASTER)."""
+        masters: list[exp.Expr] = []
+        emit: str | None = None
+        while True:
+            if (clause := tree.args.get("master")) is not None:
+                masters = clause.expressions
+            if isinstance(tree, Emit):
+                if emit is not None:
+                    raise BindError(f"{emit} of {tree.args['kind']}", hint="one of them is enough").at(
+                        position_of(tree), None
+                    )
+                emit, tree = tree.args["kind"], tree.this
+            elif isinstance(tree, exp.Subquery) and not tree.args.get("stream_window"):
+                tree = tree.this
+            else:
+                break
+        if isinstance(tree, exp.Select) and (modifiers := tree.args.get("operation_modifiers")):
+            if emit is not None or len(modifiers) > 1:
+                raise BindError("more than one of ISTREAM, DSTREAM, RSTREAM").at(position_of(tree), None)
+            emit = modifiers[0].name
+        return emit, tree, masters
+
+    def _with_ctes(self, tree: exp.Expr) -> QueryBinder:
+        clause = tree.args.get("with_")
+        if clause is None:
+            return self
+        if clause.args.get("recursive"):
+            raise BindError("a recursive query has no end on a stream").at(position_of(clause), None)
+        binder = QueryBinder(self.catalog, dict(self.ctes))
+        binder._stream_count = self._stream_count
+        for cte in clause.expressions:
+            binder.ctes[identifier(cte.args["alias"].this)] = cte.this
+        return binder
+
+    def _finish(self, node: Node, emit: str | None, masters: list[exp.Expr], tree: exp.Expr) -> Query:
+        try:
+            query = Query(node, "changes", self._masters(node, masters), self._clock(node))
+            output: Output
+            if self._bounded(node) is not None:
+                if masters:
+                    raise BindError(
+                        "MASTER does not go with windows that are answered at their end",
+                        hint="use a sliding window (ROWS, RANGE)",
+                    ).at(position_of(masters[0]), None)
+                if emit == "DSTREAM":
+                    raise BindError("windows that are answered at their end retract nothing, so DSTREAM is empty")
+                output = "windows"
+            elif emit is not None:
+                output = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM": "rstream"}[emit]  # type: ignore[assignment]
+            else:
+                output = "istream" if is_monotonic(node) else "changes"
+            return replace(query, output=output)
+        except PenstockError as error:
+            raise error.at(position_of(tree), None) from None
+
+    def _masters(self, node: Node, names: list[exp.Expr]) -> tuple[str, ...]:
+        if not names:
+            return ()
+        leaves = [n for n in walk(node, into_queries=False) if isinstance(n, StreamScan | QueryStream)]
+        known = {n.stream if isinstance(n, StreamScan) else n.name for n in leaves}
+        found: list[str] = []
+        for node_ in names:
+            name = identifier(node_)
+            name = self._aliases.get(name, name)
+            if name not in known:
+                raise BindError(
+                    f"MASTER `{name}` is not a stream of this query", hint=suggest(name, known)
+                ).at(position_of(node_), None)
+            if name not in found:
+                found.append(name)
+        return tuple(found)
+
+    def _clock(self, node: Node) -> Clock:
+        clocks: dict[Clock, str] = {}
+        for leaf in sources(Query(node, "changes")):
+            if isinstance(leaf, StreamScan):
+                clocks.setdefault(leaf.clock, leaf.stream)
+            elif isinstance(leaf, QueryStream):
+                clocks.setdefault(leaf.clock, leaf.name)
+        if len(clocks) > 1:
+            raise BindError(
+                f"stream `{clocks['ticks']}` counts ticks and `{clocks['timestamp']}` has a TIMESTAMP clock",
+                hint="streams of one query need one kind of clock",
+            )
+        return next(iter(clocks), "timestamp")
+
+    def _bounded(self, node: Node) -> WindowSpec | None:
+        windows = [n for n in walk(node, into_queries=False) if isinstance(n, Window) and is_bounded(n.spec)]
+        specs = {w.spec for w in windows}
+        if len(specs) > 1:
+            raise BindError(
+                "the windows of this query end at different times",
+                hint="use the same window on both sides, or wrap one side: (SELECT ISTREAM … ) [RANGE …]",
+            )
+        if len(windows) > 1 and isinstance(windows[0].spec, Session):
+            raise BindError("a query has at most one SESSION window", hint="wrap one side in ISTREAM(SELECT …)")
+        return next(iter(specs), None)
+
+    # -- relations ------------------------------------------------------------------------------
+
+    def _relation(self, tree: exp.Expr, parent: Scope | None) -> Node:
+        match tree:
+            case exp.Select():
+                return self._select(parent).relation(tree)
+            case exp.SetOperation():
+                return self._set_operation(tree, parent)
+            case exp.Values():
+                raise BindError("VALUES is not a stream", hint="declare a RELATION and INSERT the rows")
+            case exp.Table():
+                return self.source(tree).node
+        raise BindError(f"`{tree.sql()}` is not a query").at(position_of(tree), None)
+
+    def _select(self, parent: Scope | None) -> SelectBinder:
+        return SelectBinder(self.catalog, self.source, self.subquery, parent)
+
+    def subquery(self, tree: exp.Expr, scope: Scope) -> SubQuery:
+        """A sub-query of an expression; it may refer to columns of the query around it in its WHERE."""
+        emit, inner, masters = self._peel(tree)
+        if emit is None and not masters and isinstance(inner, exp.Select) and "with_" not in inner.args:
+            block = self._select(scope)
+            if (simple := block.correlated(inner)) is not None:
+                return simple
+        node = self.relation(tree, None)
+        return SelectBinder.uncorrelated(node)
+
+    def _set_operation(self, tree: exp.SetOperation, parent: Scope | None) -> Node:
+        left = self.relation(tree.this, parent)
+        right = self.relation(tree.expression, parent)
+        if len(left.schema) != len(right.schema):
+            raise BindError(
+                f"the two sides of {tree.key.upper()} have {len(left.schema)} and {len(right.schema)} columns"
+            ).at(position_of(tree.expression), None)
+        if tree.args.get("by_name"):
+            raise BindError("BY NAME is not part of CQL")
+        left, right = unify(left, right, tree.key.upper())
+        node: Node = SetOp(_SET_KINDS[type(tree)], not tree.args.get("distinct"), left, right)  # type: ignore[index, arg-type]
+        return self._select(parent).ordered(node, tree)
+
+    # -- FROM -----------------------------------------------------------------------------------
+
+    def source(self, tree: exp.Expr) -> Source:
+        """An entry of FROM: a stream, relation, view or sub-query, windowed."""
+        try:
+            return self._source(tree)
+        except PenstockError as error:
+            raise error.at(position_of(tree), None) from None
+
+    def _source(self, tree: exp.Expr) -> Source:
+        window: StreamWindow | None = tree.args.get("stream_window")
+        alias = identifier(tree.args["alias"].this) if tree.args.get("alias") else None
+        if tree.args.get("alias") and tree.args["alias"].args.get("columns"):
+            source = self._plain_source(tree, window, alias)
+            return self._renamed(source, [identifier(c) for c in tree.args["alias"].args["columns"]])
+        return self._plain_source(tree, window, alias)
+
+    def _renamed(self, source: Source, names: list[str]) -> Source:
+        schema = source.node.schema
+        if len(names) > len(schema):
+            raise BindError(f"`{source.alias}` has {len(schema)} columns, {len(names)} names are given")
+        full = tuple(names) + tuple(f.name for f in schema[len(names) :])
+        exprs = tuple(Column(i, f.type, f.name) for i, f in enumerate(schema))
+        return replace(source, node=Project(source.node, exprs, full))
+
+    def _plain_source(self, tree: exp.Expr, window: StreamWindow | None, alias: str | None) -> Source:
+        if isinstance(tree, exp.Table):
+            return self._named(tree, window, alias)
+        if isinstance(tree, exp.Subquery):
+            if isinstance(tree.this, exp.Table):
+                inner = self.source(tree.this)
+                return replace(inner, alias=alias or inner.alias)
+            return self._derived(tree.this, window, alias or f"query{len(self._aliases) + 1}", "sub-query")
+        raise BindError(f"`{tree.sql()}` cannot stand in FROM")
+
+    def _named(self, tree: exp.Table, window: StreamWindow | None, alias: str | None) -> Source:
+        if tree.args.get("db") is not None:
+            raise BindError(f"`{tree.sql()}`: names have one part", hint="there are no schemas or databases")
+        name = identifier(tree.this)
+        shown = alias or name
+        self.reads.add(name)
+        if name in self.ctes:
+            hidden = QueryBinder(self.catalog, {k: v for k, v in self.ctes.items() if k != name})
+            return self._inside(hidden, self.ctes[name], window, shown, "query")
+        if (view := self.catalog.views.get(name)) is not None:
+            return self._inside(QueryBinder(self.catalog), view.tree.copy(), window, shown, "view")
+        if (relation := self.catalog.relations.get(name)) is not None:
+            if window is not None:
+                raise BindError(
+                    f"`{name}` is a relation and needs no window", hint="its rows are there until they are deleted"
+                ).at(position_of(window), None)
+            return Source(relation.scan, shown, "relation")
+        try:
+            stream = self.catalog.stream(name)
+        except CatalogError:
+            raise self.catalog.unknown(name).at(position_of(tree), None) from None
+        self._aliases = {**self._aliases, shown: name}
+        return Source(self._windowed(stream.scan, window, f"stream `{name}`"), shown, "stream")
+
+    def _inside(
+        self, binder: QueryBinder, query: exp.Expr, window: StreamWindow | None, alias: str, what: str
+    ) -> Source:
+        binder._stream_count = self._stream_count
+        source = binder._derived(query, window, alias, what)
+        self._absorb(binder)
+        return source
+
+    def _derived(self, query: exp.Expr, window: StreamWindow | None, alias: str, what: str) -> Source:
+        emit, _, _ = self._peel(query)
+        if emit is None and window is None:
+            return Source(self.relation(query, None), alias, what)
+        stream = self._query_stream(query, alias)
+        self._aliases = {**self._aliases, alias: stream.name}
+        if stream.query.output == "changes":
+            raise BindError(
+                f"{what} `{alias}` is a relation whose rows come and go, a window needs a stream",
+                hint="write ISTREAM in it, or leave the window out",
+            ).at(position_of(window) if window is not None else None, None)
+        return Source(self._windowed(stream, window, f"{what} `{alias}`"), alias, what)
+
+    def _query_stream(self, tree: exp.Expr, name: str) -> QueryStream:
+        inner = QueryBinder(self.catalog, self.ctes)
+        query = inner.query(tree)
+        self.reads |= inner.reads
+        position = self.catalog.next_position + self._stream_count
+        self._stream_count += 1
+        return QueryStream(name if name not in self.catalog.streams else f"({name})", query, position)
+
+    def _windowed(self, stream: StreamScan | QueryStream, window: StreamWindow | None, where: str) -> Window:
+        if window is None:
+            return Window(stream, Unbounded())
+        constants = ExpressionBinder(self.catalog, Scope())
+        return Window(stream, bind_window(window, stream.schema, stream.clock, where, constants))
+
+
+def bind_query(tree: exp.Expr, catalog: Catalog) -> tuple[Query, frozenset[str]]:
+    """The plan of a query, and the names of all it reads."""
+    binder = QueryBinder(catalog)
+    query = binder.query(tree)
+    return query, frozenset(binder.reads)

@@ -1,0 +1,98 @@
+"""CQL as text: parse it, print it back, and say where in it something stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.cql.dialect import CQL
+from penstock.cql.positions import position_at, position_of, record_positions
+from penstock.errors import CqlSyntaxError
+
+__all__ = ["ParsedStatement", "format_statement", "parse", "position_of"]
+
+_CLOSING = {"'": "'", '"': '"', "/*": "*/"}
+_WHAT = {"'": "string", '"': "quoted name", "/*": "comment"}
+
+
+@dataclass(frozen=True)
+class ParsedStatement:
+    """One statement; positions in the tree count from the start of ``text``, the whole script."""
+
+    tree: exp.Expr
+    text: str
+
+
+def parse(text: str) -> list[ParsedStatement]:
+    """The statements of a script, in order; a script of blanks and comments has none."""
+    dialect = CQL()
+    try:
+        trees = dialect.parser().parse(_tokens(dialect, text), text)
+    except ParseError as error:
+        raise CqlSyntaxError(
+            error.errors[0]["description"] if error.errors else str(error), text=text
+        ) from None
+    except RecursionError:
+        raise CqlSyntaxError("the statement is nested too deeply", text=text) from None
+    statements = [tree for tree in trees if tree is not None]
+    for tree in statements:
+        record_positions(tree, text)
+    return [ParsedStatement(tree, text) for tree in statements]
+
+
+def format_statement(tree: exp.Expr) -> str:
+    """The statement on one line; parsing it gives an equal tree."""
+    return CQL().generate(tree)
+
+
+def _tokens(dialect: CQL, text: str) -> list[Token]:
+    try:
+        tokens = dialect.tokenize(text)
+    except TokenError as error:
+        opened = _unclosed(text)
+        if opened is None:
+            raise CqlSyntaxError(str(error), text=text) from None
+        start, delimiter = opened
+        raise CqlSyntaxError(
+            f"this {_WHAT[delimiter]} is not closed",
+            hint=f"expected {_CLOSING[delimiter]} before the end of the text",
+            position=position_at(text, start, start + len(delimiter)),
+            text=text,
+        ) from None
+    for token in tokens:
+        if token.token_type is TokenType.VAR and not token.text.replace("$", "_").isidentifier():
+            raise CqlSyntaxError(
+                f"`{token.text}` is not a name",
+                hint='names with other characters are written in double quotes: "…"',
+                position=position_at(text, token.start, token.end + 1),
+                text=text,
+            )
+    return tokens
+
+
+def _unclosed(text: str) -> tuple[int, str] | None:
+    """Where the quote or comment begins that runs over the end of the text, and what opened it."""
+    at = 0
+    while at < len(text):
+        if text[at] in "'\"":
+            # A doubled quote reads as two adjacent strings, which end at the same place.
+            end = text.find(text[at], at + 1)
+            if end < 0:
+                return at, text[at]
+            at = end + 1
+        elif text.startswith("--", at):
+            at = min((i for i in (text.find("\n", at), text.find("\r", at)) if i >= 0), default=len(text))
+        elif text.startswith("/*", at):
+            start, depth, at = at, 1, at + 2
+            while depth and at < len(text):
+                step = {"/*": 1, "*/": -1}.get(text[at : at + 2], 0)
+                depth += step
+                at += 2 if step else 1
+            if depth:
+                return start, "/*"
+        else:
+            at += 1
+    return None

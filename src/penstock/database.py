@@ -1,0 +1,428 @@
+"""A database: a catalog, the streams' inputs, the relations' rows and the running queries.
+
+One lock guards it all; queries work in the thread that pushes. It holds what the catalog declares, the running
+queries, and of the data only what ``ingest`` and ``relations`` say they hold, plus the history that streams
+with ``WITH (retain = …)`` ask for, which is forgotten as the stream moves on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from penstock.catalog import Catalog, FunctionDef, StreamDef
+from penstock.cql.blocks import unique_names
+from penstock.cql.queries import bind_query
+from penstock.errors import BindError, CatalogError, InputError, StateError, suggest
+from penstock.hosts import DEFAULT_ENGINE, QuerySettings, check_engine, runner
+from penstock.ingest import Batch, Instant, StreamInput, concat
+from penstock.plan.explain import explain_json, explain_mermaid, explain_text
+from penstock.plan.nodes import Clock, RelationScan, StreamScan, walk
+from penstock.plan.nodes import Query as Plan
+from penstock.plan.optimize import optimize
+from penstock.plan.serial import from_json
+from penstock.query import Query, QueryOptions
+from penstock.reference import Change
+from penstock.relations import RelationStore
+from penstock.types import DataType
+
+if TYPE_CHECKING:
+    from penstock.statements import Result
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000
+
+
+class Database:
+    """Declare streams, register queries, push rows, fetch answers. Usable from several threads."""
+
+    def __init__(self, engine: str = DEFAULT_ENGINE, *, clock: Callable[[], int] = _wall_clock) -> None:
+        check_engine(engine)
+        self.engine = engine
+        self.catalog = Catalog()
+        self.clock = clock
+        self._lock = threading.RLock()
+        self._inputs: dict[str, StreamInput] = {}
+        self._relations: dict[str, RelationStore] = {}
+        self._history: dict[str, list[Batch]] = {}
+        self._queries: dict[str, Query] = {}
+        self._query_count = 0
+        self._closed = False
+
+    # -- statements and queries ---------------------------------------------------------------------
+
+    def execute(self, text: str) -> Result:
+        """Run the statements of a text; gives the result of the last one."""
+        results = self.run_script(text)
+        if not results:
+            raise BindError("there is no statement in the text")
+        return results[-1]
+
+    def run_script(self, text: str) -> list[Result]:
+        """Run the statements of a text one after the other; gives the result of each.
+
+        The first that fails ends the script; the ones before it stay done.
+        """
+        from penstock.statements import run_script
+
+        with self._lock:
+            self._check_open()
+            return run_script(self, text)
+
+    def query(self, text: str | None = None, *, name: str | None = None, plan: object = None) -> Query:
+        """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form)."""
+        from penstock.statements import plan_of_text
+
+        with self._lock:
+            self._check_open()
+            if (text is None) == (plan is None):
+                raise BindError("give either the text of a query or a plan")
+            if text is not None:
+                bound, reads = plan_of_text(self, text)
+                return self.register(bound, reads, name=name, text=text)
+            bound = plan if isinstance(plan, Plan) else from_json(plan)
+            self._check_plan(bound)
+            reads = frozenset(
+                n.stream if isinstance(n, StreamScan) else n.relation
+                for n in walk(bound)
+                if isinstance(n, StreamScan | RelationScan)
+            )
+            return self.register(bound, reads, name=name)
+
+    def register(
+        self,
+        plan: Plan,
+        reads: frozenset[str],
+        *,
+        name: str | None = None,
+        options: QueryOptions | None = None,
+        text: str = "",
+    ) -> Query:
+        """Start a bound plan as a query."""
+        options = options or QueryOptions()
+        if name is None:
+            self._query_count += 1
+            while f"q{self._query_count}" in self._queries:
+                self._query_count += 1
+            name = f"q{self._query_count}"
+        if name in self._queries:
+            raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
+        optimized = optimize(plan)
+        schema = answer_schema(plan)
+        functions = {n: f.call for n, f in self.catalog.functions.items()}
+        run = runner(self.engine, optimized, schema, QuerySettings(functions, options.strict))
+        query = Query(self, name, optimized, schema, run, reads, options, text)
+        self._queries[name] = query
+        self._feed_past(query)
+        self._notify(query._advance())
+        return query
+
+    @property
+    def queries(self) -> Mapping[str, Query]:
+        """The registered queries by name, those that have ended included, until they are stopped."""
+        return MappingProxyType(self._queries)
+
+    def stop_query(self, name: str) -> None:
+        """Stop a query and forget its name."""
+        self._find_query(name).stop()
+
+    def explain(self, query: str, format: str = "text") -> str:
+        """The plan of a registered query, or of a query text, as text, JSON or Mermaid."""
+        from penstock.statements import plan_of_text
+
+        with self._lock:
+            if query in self._queries:
+                return _explained(self._queries[query].plan, format)
+            return _explained(optimize(plan_of_text(self, query)[0]), format)
+
+    def explain_tree(self, tree: exp.Expr, format: str) -> str:
+        """The plan of a parsed query."""
+        return _explained(optimize(bind_query(tree, self.catalog)[0]), format)
+
+    def create_function(
+        self, name: str, function: Callable[..., object], *, args: Sequence[str | DataType], returns: str | DataType
+    ) -> None:
+        """Let queries call a Python function; types as CQL names them, for example ``["BIGINT", "STRING"]``."""
+        from penstock.statements import parse_type
+
+        types = tuple(a if isinstance(a, DataType) else parse_type(a) for a in args)
+        result = returns if isinstance(returns, DataType) else parse_type(returns)
+        with self._lock:
+            self.catalog.add_function(FunctionDef(name.lower(), types, result, function))
+
+    # -- data ---------------------------------------------------------------------------------------
+
+    def push(self, name: str, rows: object, *, at: object = None) -> None:
+        """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none."""
+        with self._lock:
+            self._check_open()
+            if name in self.catalog.relations:
+                instant = None if at is None else self._instant(at, "timestamp")
+                self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor), instant)
+                return
+            if at is not None:
+                raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
+            source = self._input(name)
+            self._stamp_idle(source)
+            self._deliver(source, source.push(rows))
+
+    def heartbeat(self, name: str, at: object) -> None:
+        """Progress without data: no more rows before ``at`` will come (ticks, datetime, or ISO text)."""
+        with self._lock:
+            self._check_open()
+            source = self._input(name)
+            self._deliver(source, source.heartbeat(self._instant(at, source.definition.clock)))
+
+    def close_stream(self, name: str) -> None:
+        """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""
+        with self._lock:
+            self._check_open()
+            source = self._input(name)
+            if not source.closed:
+                self._deliver(source, source.close())
+
+    def progress(self, name: str) -> Instant:
+        """Up to where a stream is complete, in ticks; infinite when closed."""
+        with self._lock:
+            return self._input(name).progress
+
+    def late(self, name: str) -> pa.Table:
+        """The rows that came too late for a stream, since the last call."""
+        with self._lock:
+            return self._input(name).take_late()
+
+    def late_count(self, name: str) -> int:
+        """How many rows came too late for a stream so far."""
+        with self._lock:
+            return self._input(name).late_count
+
+    def change_relation(
+        self,
+        name: str,
+        change: Callable[[RelationStore, int | None, Instant], list[Change]],
+        at: int | None,
+    ) -> int:
+        """Apply a change to a relation at an instant; without one, right after what streams have brought so far."""
+        self.catalog.relation(name)
+        store = self._relations[name]
+        newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
+        last = max(newest, store.last_change)
+        if at is None and math.isfinite(last):
+            at = int(last) + 1
+        readers = [q for q in self._queries.values() if q.status == "running" and _reads_relation(q, name)]
+        floor = max((self._settled(q) for q in readers), default=-math.inf)
+        changes = change(store, at, floor)
+        store.forget(newest)
+        for query in readers:
+            query._runner.change(name, changes)
+        self._work(readers)
+        return len(changes)
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop all queries and forget everything."""
+        with self._lock:
+            for query in list(self._queries.values()):
+                query.stop()
+            self._inputs.clear()
+            self._history.clear()
+            self._relations.clear()
+            self._closed = True
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.catalog.streams)} streams, {len(self._queries)} queries"
+        return f"<Database on {self.engine}: {parts}{', closed' if self._closed else ''}>"
+
+    # -- for statements -------------------------------------------------------------------------------
+
+    def add_stream(self, definition: StreamDef) -> None:
+        """Declare a stream; one that is not derived gets an input."""
+        self.catalog.add(definition)
+        if not definition.derived:
+            self._inputs[definition.name] = StreamInput(definition, self.clock)
+            if definition.retain:
+                self._history[definition.name] = []
+
+    def add_relation(self, store: RelationStore) -> None:
+        """Declare a relation."""
+        self.catalog.add(store.definition)
+        self._relations[store.definition.name] = store
+
+    def drop(self, name: str) -> None:
+        """Forget a stream, relation or view that nothing uses."""
+        users = [f"query `{q.name}`" for q in self._queries.values() if name in q.reads and q.status == "running"]
+        users += [f"stream `{s.name}`" for s in self.catalog.streams.values() if name in s.reads]
+        users += [f"view `{v.name}`" for v in self.catalog.views.values() if name in v.reads]
+        if users:
+            raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
+        self.catalog.remove(name)
+        for table in (self._inputs, self._relations, self._history):
+            table.pop(name, None)  # type: ignore[attr-defined]
+
+    def relation_rows(self, name: str) -> list[tuple[object, ...]]:
+        """The rows of a relation after its last change."""
+        self.catalog.relation(name)
+        return list(self._relations[name].rows)
+
+    def instant(self, value: object, clock: Clock) -> int:
+        """Ticks of an instant given in any of the accepted forms."""
+        return self._instant(value, clock)
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("the database is closed", hint="connect again")
+
+    def _check_plan(self, plan: Plan) -> None:
+        """A plan object must fit what is declared."""
+        for node in walk(plan):
+            if isinstance(node, StreamScan):
+                known = self.catalog.stream(node.stream)
+                if known.schema != node.schema or known.derived or known.clock != node.clock:
+                    raise CatalogError(f"the plan reads stream `{node.stream}` with other columns than it has")
+            elif isinstance(node, RelationScan):
+                if self.catalog.relation(node.relation).schema != node.schema:
+                    raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
+
+    def _find_query(self, name: str) -> Query:
+        if name not in self._queries:
+            raise CatalogError(f"no query `{name}`", hint=suggest(name, self._queries))
+        return self._queries[name]
+
+    def _forget_query(self, name: str) -> None:
+        self._queries.pop(name, None)
+
+    def _input(self, name: str) -> StreamInput:
+        found = self._inputs.get(name) or self._inputs.get(name.lower())
+        if found is not None:
+            return found
+        definition = self.catalog.stream(name)
+        raise InputError(f"stream `{definition.name}` is derived from a query, so nothing can be put into it")
+
+    def _instant(self, value: object, clock: Clock) -> int:
+        if isinstance(value, bool):
+            raise InputError(f"{value!r} is not an instant")
+        if isinstance(value, int | np.integer):
+            return int(value)
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                raise InputError(f"{value!r} is not an instant", hint="write it as 2024-05-01T10:00:00") from None
+        if isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day)
+        if isinstance(value, datetime):
+            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
+            return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+        raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
+
+    def _stamp_idle(self, source: StreamInput | None) -> None:
+        """Streams stamped on arrival move on with the clock: what comes later is stamped later."""
+        for other in self._inputs.values():
+            if other is not source and other.definition.timestamp_by is None and not other.closed:
+                if other.progress > -math.inf or source is not None:
+                    self._deliver(other, other.heartbeat(self.clock()))
+
+    def _tick(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._stamp_idle(None)
+
+    def _deliver(self, source: StreamInput, batch: Batch) -> None:
+        """Hand rows and progress of a stream to the queries that read it, and let them work."""
+        name = source.definition.name
+        readers = [q for q in self._queries.values() if q.status == "running" and name in q.inputs]
+        for query in readers:
+            if len(batch):
+                query._runner.push(name, batch)
+            query._runner.progress(name, source.progress)
+        if name in self._history:
+            self._remember(source, batch)
+        self._work(readers)
+
+    def _work(self, queries: Sequence[Query]) -> None:
+        for query in queries:
+            self._notify(query._advance())
+
+    def _notify(self, due: list[tuple[Callable[[pa.Table], object], pa.Table]]) -> None:
+        for callback, table in due:
+            callback(table)
+
+    def _remember(self, source: StreamInput, batch: Batch) -> None:
+        name = source.definition.name
+        kept = [b for b in (*self._history[name], batch) if len(b)]
+        if kept and math.isfinite(source.progress):
+            oldest = int(source.progress) - source.definition.retain
+            kept = [b for b in kept if int(b.ts[-1]) >= oldest]
+            if kept and int(kept[0].ts[0]) < oldest:
+                kept[0] = kept[0].take(np.flatnonzero(kept[0].ts >= oldest))
+        self._history[name] = [concat(kept)] if len(kept) > 64 else kept
+
+    def _feed_past(self, query: Query) -> None:
+        """Give a new query the relations as they are, the history that streams retain, and their progress."""
+        newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
+        for name, store in self._relations.items():
+            if _reads_relation(query, name):
+                store.forget(newest)
+                query._runner.change(name, store.initial())
+        for name in query.inputs:
+            for batch in self._history.get(name, []):
+                query._runner.push(name, batch)
+            source = self._inputs[name]
+            if source.progress > -math.inf:
+                query._runner.progress(name, source.progress)
+
+    def _settled(self, query: Query) -> Instant:
+        """Up to where the query's answers are final, so that a relation may change only after it."""
+        return min((self._inputs[n].progress for n in query.inputs), default=-math.inf)
+
+
+def _explained(plan: Plan, format: str) -> str:
+    match format.lower():
+        case "text":
+            return explain_text(plan)
+        case "json":
+            return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
+        case "mermaid":
+            return explain_mermaid(plan)
+    raise BindError(f"no format `{format}`", hint="there are text, json, mermaid")
+
+
+def _reads_relation(query: Query, name: str) -> bool:
+    return any(isinstance(n, RelationScan) and n.relation == name for n in walk(query.plan))
+
+
+def answer_schema(plan: Plan) -> pa.Schema:
+    """The Arrow schema of a query's answers: ts, op, then the columns under unique names."""
+    clock: Any = pa.int64() if plan.clock == "ticks" else pa.timestamp("us")
+    names = unique_names([f.name for f in plan.schema], taken=("ts", "op"))
+    columns = [pa.field(n, f.type.arrow) for n, f in zip(names, plan.schema, strict=True)]
+    return pa.schema([pa.field("ts", clock), pa.field("op", pa.string()), *columns])
+
+
+def connect(engine: str = DEFAULT_ENGINE, *, clock: Callable[[], int] = _wall_clock) -> Database:
+    """A new database in this process. ``clock`` gives the time in microseconds, for streams stamped on arrival."""
+    return Database(engine, clock=clock)
+

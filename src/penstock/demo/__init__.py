@@ -1,0 +1,1 @@
+"""A small house and its energy: the scenario that ``penstock demo`` plays."""

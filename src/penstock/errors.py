@@ -1,0 +1,130 @@
+"""Every error a user can meet, with a stable code.
+
+An error says where (a caret under the text, or the row of a batch), what is wrong, and what would
+have been right. ``PenstockError`` is the root; catch that to catch them all.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a CQL text: 1-based line and column, and the length of what is pointed at."""
+
+    line: int
+    column: int
+    length: int = 1
+
+
+class PenstockError(Exception):
+    """Root of all errors raised on purpose by Penstock."""
+
+    code = "PS000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        position: Position | None = None,
+        text: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.position = position
+        self.text = text
+
+    def at(self, position: Position | None, text: str | None) -> PenstockError:
+        """Add where it happened, unless something closer to the place has said so already."""
+        if self.position is None:
+            self.position = position
+        if self.text is None:
+            self.text = text
+        return self
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.hint:
+            parts[0] += f"; {self.hint}"
+        if self.position is not None:
+            parts[0] = f"line {self.position.line}, column {self.position.column}: {parts[0]}"
+            if self.text is not None:
+                lines = self.text.splitlines() or [""]
+                if 1 <= self.position.line <= len(lines):
+                    source = lines[self.position.line - 1]
+                    pad = "".join(
+                        "\t" if c == "\t" else " " for c in source[: self.position.column - 1]
+                    )
+                    parts += [f"  {source}", f"  {pad}{'^' * max(1, self.position.length)}"]
+        return "\n".join(parts)
+
+    @property
+    def one_line(self) -> str:
+        """The error without its picture, for scripts and logs."""
+        return str(self).splitlines()[0]
+
+
+class CqlSyntaxError(PenstockError):
+    """The text is not CQL."""
+
+    code = "PS101"
+
+
+class BindError(PenstockError):
+    """The text is CQL, but a name, a type or a combination in it makes no sense."""
+
+    code = "PS102"
+
+
+class CatalogError(PenstockError):
+    """A stream, relation, view, query or function is missing, or there already."""
+
+    code = "PS103"
+
+
+class PlanError(PenstockError):
+    """A plan object (JSON) is not a valid plan."""
+
+    code = "PS104"
+
+
+class InputError(PenstockError):
+    """Rows, files or progress given to the system are not what was declared."""
+
+    code = "PS201"
+
+
+class StateError(PenstockError):
+    """The call makes no sense now: a stopped query, a closed stream or database."""
+
+    code = "PS202"
+
+
+class QueryFailed(PenstockError):
+    """A query stopped because evaluating it failed."""
+
+    code = "PS301"
+
+
+class EngineError(PenstockError):
+    """The engine asked for is not there, or cannot run what it was given."""
+
+    code = "PS302"
+
+
+def suggest(name: str, known: Iterable[str]) -> str | None:
+    """A hint naming the closest of what exists, or everything where that is short."""
+    known = sorted(set(known))
+    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    if close:
+        match = next(k for k in known if k.lower() == close[0])
+        return f"did you mean `{match}`?"
+    if not known:
+        return None
+    shown = ", ".join(f"`{k}`" for k in known[:8])
+    return f"there is {shown}" + (" …" if len(known) > 8 else "")

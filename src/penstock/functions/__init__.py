@@ -1,0 +1,25 @@
+"""Which functions exist, what they take and what they give.
+
+``resolve`` types a call of a scalar function or operator, ``resolve_aggregate`` one of an aggregate. Both
+insert the implicit conversions, so what they return says exactly what is computed. ``SCALARS`` and
+``AGGREGATES`` describe what users can call.
+"""
+
+from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate
+from penstock.functions.coerce import case, cast, coerce, unify
+from penstock.functions.scalar import SCALARS, names, resolve
+from penstock.functions.signature import Function
+
+__all__ = [
+    "AGGREGATES",
+    "SCALARS",
+    "Function",
+    "case",
+    "cast",
+    "coerce",
+    "is_aggregate",
+    "names",
+    "resolve",
+    "resolve_aggregate",
+    "unify",
+]

@@ -1,0 +1,95 @@
+"""Conversions that need no CAST in the text.
+
+A type widens (INT to BIGINT to DECIMAL to DOUBLE, DATE to TIMESTAMP); NULL becomes any type; a text
+constant becomes what it is compared with or given for. A STRING column never converts by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.errors import BindError
+from penstock.plan.expr import Case, Cast, Expr, Literal
+from penstock.scalar.casts import CASTS, can_cast, cast_value
+from penstock.scalar.context import RowError
+from penstock.types import BOOLEAN, NULL, DataType, Kind, common_type
+
+_FROM_TEXT = {Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL, Kind.DATE,
+              Kind.TIMESTAMP, Kind.INTERVAL}  # fmt: skip
+
+
+def is_text(expr: Expr) -> bool:
+    """A constant text, which adapts to its surroundings."""
+    return isinstance(expr, Literal) and expr.type.kind is Kind.STRING
+
+
+def cast(expr: Expr, dtype: DataType, *, safe: bool = False) -> Expr:
+    """An explicit CAST or TRY_CAST; raises where the types do not convert."""
+    if not can_cast(expr.type, dtype):
+        targets = sorted(k.value for k in CASTS.get(expr.type.kind, ()))
+        hint = f"{expr.type} converts to {', '.join(targets)}" if targets else None
+        raise BindError(f"cannot CAST {expr.type} to {dtype}", hint=hint)
+    return expr if expr.type == dtype else Cast(expr, dtype, safe)
+
+
+def convert(expr: Expr, dtype: DataType) -> Expr:
+    """The expression in a type it is known to widen to; constants are converted at once."""
+    if expr.type == dtype:
+        return expr
+    if isinstance(expr, Literal):
+        try:
+            return Literal(cast_value(expr.value, expr.type, dtype), dtype)
+        except RowError as e:
+            if is_text(expr):
+                raise BindError(str(e)) from None
+    return Cast(expr, dtype)
+
+
+def coerce(expr: Expr, dtype: DataType) -> Expr | None:
+    """The expression as ``dtype`` where that needs no CAST, else None."""
+    if is_text(expr) and dtype.kind in _FROM_TEXT:
+        return convert(expr, dtype)
+    if expr.type == dtype or common_type(expr.type, dtype) == dtype:
+        return convert(expr, dtype)
+    return None
+
+
+def unify(exprs: Sequence[Expr], doing: str = "combine") -> list[Expr]:
+    """All brought to one type. ``doing`` completes the message "cannot … A with B"."""
+    typed = [e for e in exprs if not is_text(e)]
+    target = NULL
+    for e in typed:
+        found = common_type(target, e.type)
+        if found is None:
+            raise _mismatch(target, e.type, doing)
+        target = found
+    texts = [e for e in exprs if is_text(e)]
+    if texts and target.kind is Kind.NULL:
+        target = texts[0].type
+    if texts and target.kind is not Kind.STRING and target.kind not in _FROM_TEXT:
+        raise _mismatch(target, texts[0].type, doing)
+    return [convert(e, target) for e in exprs]
+
+
+def _mismatch(left: DataType, right: DataType, doing: str) -> BindError:
+    hint = None
+    if left.kind is Kind.STRING and can_cast(left, right):
+        hint = f"write CAST(… AS {right})"
+    elif right.kind is Kind.STRING and can_cast(right, left):
+        hint = f"write CAST(… AS {left})"
+    elif can_cast(left, right):
+        hint = f"write CAST(… AS {right})"
+    return BindError(f"cannot {doing} {left} with {right}", hint=hint)
+
+
+def case(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None = None) -> Case:
+    """CASE with BOOLEAN conditions and results of one type."""
+    conditions = []
+    for condition, _ in branches:
+        found = coerce(condition, BOOLEAN)
+        if found is None:
+            raise BindError(f"a condition of CASE is a BOOLEAN, got {condition.type}")
+        conditions.append(found)
+    last = Literal(None, NULL) if otherwise is None else otherwise
+    *results, last = unify([*(r for _, r in branches), last], "combine in one CASE")
+    return Case(tuple(zip(conditions, results, strict=True)), last, last.type)

@@ -1,0 +1,227 @@
+"""The types of operators: what `+` means between which types, and what comparisons compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.errors import BindError
+from penstock.functions.coerce import coerce, convert, is_text, unify
+from penstock.functions.signature import Resolver, argument, check_arity, typed, wrong_type
+from penstock.plan.expr import Call, Expr, Literal
+from penstock.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    Kind,
+    as_decimal,
+    common_type,
+    decimal,
+)
+
+_TIMES = (Kind.TIMESTAMP, Kind.DATE)
+
+
+def comparison(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    return Call(name, tuple(unify(args, "compare")), BOOLEAN)
+
+
+def membership(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, None)
+    return Call("in", tuple(unify(args, "compare")), BOOLEAN)
+
+
+def is_null(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 1, 1)
+    return Call("is_null", tuple(args), BOOLEAN)
+
+
+def concat(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    return Call("||", tuple(as_text(name, args, i) for i in range(2)), STRING)
+
+
+def as_text(name: str, args: Sequence[Expr], position: int) -> Expr:
+    """Text of whatever has a text; bytes and arrays are not meant to be read."""
+    arg = args[position]
+    if arg.type.kind in (Kind.BINARY, Kind.ARRAY):
+        raise wrong_type(name, position, len(args), "STRING", arg.type)
+    return convert(arg, STRING)
+
+
+def _both_null(args: Sequence[Expr]) -> Sequence[Expr]:
+    if all(a.type.kind is Kind.NULL for a in args):
+        return [convert(a, INT) for a in args]
+    return args
+
+
+def _no_operator(name: str, left: Expr, right: Expr) -> BindError:
+    hint = None
+    kinds = {left.type.kind, right.type.kind}
+    if Kind.STRING in kinds:
+        hint = "write || to join texts, or CAST the text first" if name == "+" else "CAST the text first"
+    elif Kind.TIMESTAMP in kinds and (left.type.is_numeric or right.type.is_numeric):
+        hint = "write INTERVAL 1 SECOND, for example"
+    return BindError(f"there is no `{name}` between {left.type} and {right.type}", hint=hint)
+
+
+def _is_number(expr: Expr) -> bool:
+    return expr.type.is_numeric or expr.type.kind is Kind.NULL
+
+
+def _arithmetic(name: str, left: Expr, right: Expr) -> Expr | None:
+    """Both sides numbers: in the wider type; DECIMAL widens so that no digit is lost, up to 38."""
+    if not _is_number(left) or not _is_number(right):
+        return None
+    common = common_type(left.type, right.type)
+    assert common is not None
+    if common.kind is not Kind.DECIMAL:
+        return Call(name, (convert(left, common), convert(right, common)), common)
+    left = convert(left, common if left.type.kind is Kind.NULL else as_decimal(left.type))
+    right = convert(right, common if right.type.kind is Kind.NULL else as_decimal(right.type))
+    return Call(name, (left, right), _decimal_result(name, left.type, right.type))
+
+
+def _decimal_result(name: str, a: DataType, b: DataType) -> DataType:
+    assert a.precision is not None
+    assert a.scale is not None
+    assert b.precision is not None
+    assert b.scale is not None
+    if name == "*":
+        return decimal(a.precision + b.precision + 1, a.scale + b.scale)
+    scale = max(a.scale, b.scale)
+    return decimal(max(a.precision - a.scale, b.precision - b.scale) + scale + 1, scale)
+
+
+def add(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    left, right = _both_null(args)
+    if right.type.kind in _TIMES and left.type.kind not in _TIMES:
+        left, right = right, left
+    return _shifted("+", left, right) or _arithmetic("+", left, right) or _raise("+", left, right)
+
+
+def subtract(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    left, right = _both_null(args)
+    times = left.type.kind in _TIMES, right.type.kind in _TIMES
+    if times == (True, True):
+        if left.type == right.type == DATE:
+            return Call("-", (left, right), INT)
+        return Call("-", (convert(left, TIMESTAMP), convert(right, TIMESTAMP)), INTERVAL)
+    if times == (False, True):
+        if left.type.kind is Kind.NULL:
+            return subtract(name, (convert(left, right.type), right))
+        raise _no_operator("-", left, right)
+    return _shifted("-", left, right) or _arithmetic("-", left, right) or _raise("-", left, right)
+
+
+def _shifted(name: str, left: Expr, right: Expr) -> Expr | None:
+    """A point in time, or an interval, moved by an interval or by days."""
+    if left.type.kind is Kind.DATE and right.type.is_integer:
+        return Call(name, (left, convert(right, BIGINT)), DATE)
+    if left.type.kind in _TIMES and right.type.kind in (Kind.INTERVAL, Kind.NULL):
+        return Call(name, (convert(left, TIMESTAMP), convert(right, INTERVAL)), TIMESTAMP)
+    if Kind.INTERVAL in (left.type.kind, right.type.kind) and not is_text(left) and not is_text(right):
+        a, b = coerce(left, INTERVAL), coerce(right, INTERVAL)
+        if a is not None and b is not None:
+            return Call(name, (a, b), INTERVAL)
+    return None
+
+
+def _raise(name: str, left: Expr, right: Expr) -> Expr:
+    raise _no_operator(name, left, right)
+
+
+def multiply(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    left, right = _both_null(args)
+    if right.type.kind is Kind.INTERVAL:
+        left, right = right, left
+    if left.type.kind is Kind.INTERVAL and _is_number(right):
+        factor = convert(right, BIGINT if right.type.is_integer else DOUBLE)
+        return Call("scale_interval", (left, factor), INTERVAL)
+    return _arithmetic("*", left, right) or _raise("*", left, right)
+
+
+def divide(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    left, right = args
+    if left.type.kind is Kind.INTERVAL and _is_number(right):
+        return Call("divide_interval", (left, convert(right, DOUBLE)), INTERVAL)
+    if not _is_number(left) or not _is_number(right):
+        raise _no_operator("/", left, right)
+    return Call("/", (convert(left, DOUBLE), convert(right, DOUBLE)), DOUBLE)
+
+
+def integer_divide(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    left, right = _both_null(args)
+    if not _is_number(left) or not _is_number(right):
+        raise _no_operator("DIV", left, right)
+    return Call("div", tuple(unify((left, right))), BIGINT)
+
+
+def modulo(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    left, right = _both_null(args)
+    if not _is_number(left) or not _is_number(right):
+        raise _no_operator("%", left, right)
+    a, b = unify((left, right))
+    return Call("%", (a, b), a.type)
+
+
+def negate(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 1, 1)
+    (arg,) = _both_null(args)
+    if not arg.type.is_numeric and arg.type.kind is not Kind.INTERVAL:
+        raise BindError(f"there is no `-` before {arg.type}")
+    return Call("neg", (arg,), arg.type)
+
+
+def like(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 3)
+    bound = tuple(argument(name, args, i, STRING) for i in range(len(args)))
+    escape = bound[2] if len(bound) == 3 else None
+    if isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) != 1:
+        raise BindError(f"the ESCAPE of {name.upper()} is one character, not '{escape.value}'")
+    return Call(name, bound, BOOLEAN)
+
+
+def coalesce(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 1, None)
+    bound = unify(args)
+    return Call("coalesce", tuple(bound), bound[0].type)
+
+
+def nullif(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    bound = unify(args, "compare")
+    return Call("nullif", tuple(bound), bound[0].type)
+
+
+# Operators, by the names of ``plan.expr``. COALESCE and NULLIF are listed among the functions too.
+OPERATORS: dict[str, Resolver] = {
+    "and": typed("and", (BOOLEAN, BOOLEAN), BOOLEAN),
+    "or": typed("or", (BOOLEAN, BOOLEAN), BOOLEAN),
+    "not": typed("not", (BOOLEAN,), BOOLEAN),
+    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "is_not_distinct"), comparison),
+    "is_null": is_null,
+    "in": membership,
+    "like": like,
+    "ilike": like,
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "div": integer_divide,
+    "%": modulo,
+    "neg": negate,
+    "||": concat,
+}

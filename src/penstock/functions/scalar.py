@@ -1,0 +1,36 @@
+"""All scalar functions, and ``resolve``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.errors import BindError, suggest
+from penstock.functions.numeric import CHOICE, NUMBERS
+from penstock.functions.operators import OPERATORS
+from penstock.functions.signature import Function, Resolver
+from penstock.functions.temporal import TIME
+from penstock.functions.text import ARRAYS, TEXT
+from penstock.plan.expr import Expr
+
+_GROUPS = {"numbers": NUMBERS, "choice": CHOICE, "text": TEXT, "time": TIME, "arrays": ARRAYS}
+
+SCALARS: dict[str, Function] = {f.name: replace(f, group=g) for g, table in _GROUPS.items() for f in table}
+
+_RESOLVERS: dict[str, Resolver] = {
+    **OPERATORS,
+    **{n: f.resolve for f in SCALARS.values() for n in (f.name, *f.aliases) if f.resolve is not None},
+}
+
+
+def names() -> list[str]:
+    """Every name a scalar function can be called by, aliases too."""
+    return sorted(n for f in SCALARS.values() for n in (f.name, *f.aliases))
+
+
+def resolve(name: str, args: Sequence[Expr]) -> Expr:
+    """The typed call of a function or operator; ``name`` in lower case."""
+    found = _RESOLVERS.get(name)
+    if found is None:
+        raise BindError(f"no function `{name}`", hint=suggest(name, names()))
+    return found(name, args)

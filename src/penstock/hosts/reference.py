@@ -1,0 +1,64 @@
+"""The reference evaluator as a host: exact, slow, for small data and for checking the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.hosts import QuerySettings
+from penstock.ingest import Batch, Instant
+from penstock.plan.nodes import Query
+from penstock.reference import Change, Element, Evaluator
+from penstock.scalar import Context
+from penstock.types import BIGINT, STRING, TIMESTAMP
+from penstock.values import to_arrow, to_rows
+
+
+class ReferenceRunner:
+    """Feeds an ``Evaluator`` with the rows of batches."""
+
+    def __init__(self, query: Query, schema: pa.Schema, settings: QuerySettings) -> None:
+        self._query = query
+        self._schema = schema
+        self._context = Context(functions=settings.functions, strict=settings.strict)
+        self._evaluator = Evaluator(query, self._context)
+
+    @property
+    def ended(self) -> bool:
+        return self._evaluator.ended
+
+    @property
+    def failures(self) -> int:
+        return self._context.failures
+
+    @property
+    def last_failure(self) -> str | None:
+        return self._context.last_failure
+
+    def push(self, stream: str, batch: Batch) -> None:
+        rows = to_rows(batch.table, batch.schema)
+        priorities = [0] * len(batch) if batch.priority is None else batch.priority.tolist()
+        elements = zip(batch.ts.tolist(), rows, batch.arrival.tolist(), priorities, strict=True)
+        self._evaluator.push(stream, (Element(*e) for e in elements))
+
+    def change(self, relation: str, changes: Sequence[Change]) -> None:
+        self._evaluator.change(relation, changes)
+
+    def progress(self, stream: str, at: Instant) -> None:
+        self._evaluator.progress(stream, at)
+
+    def run(self) -> pa.Table | None:
+        answers = self._evaluator.run()
+        if not answers:
+            return None
+        if any(a.priority for a in answers):
+            answers.sort(key=lambda a: -a.priority)
+        clock = BIGINT if self._query.clock == "ticks" else TIMESTAMP
+        columns = [to_arrow([a.ts for a in answers], clock), to_arrow([a.op for a in answers], STRING)]
+        for i, field in enumerate(self._query.schema):
+            columns.append(to_arrow([a.row[i] for a in answers], field.type))
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def close(self) -> None:
+        self._evaluator = Evaluator(self._query, self._context)

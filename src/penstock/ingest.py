@@ -1,0 +1,335 @@
+"""The way into a stream: rows of any shape become typed batches in time order; late ones are set apart.
+
+What is decided here (types, instants, order within slack, lateness, arrival numbers) is decided once for a
+stream, whatever engine runs the queries. ``StreamInput`` holds only the rows that wait for slack: those less
+than ``slack`` older than the newest. It forgets a row when it hands it on. Late rows are kept until somebody
+takes them, or the newest ``LATE_KEPT`` of them; the count is kept for good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock import scalar
+from penstock.catalog import StreamDef
+from penstock.errors import InputError, StateError, suggest
+from penstock.plan.expr import Cast, Literal
+from penstock.plan.nodes import Schema
+from penstock.types import STRING, DataType, Kind
+from penstock.values import to_rows
+
+Instant = int | float
+"""Ticks, or ±infinity."""
+
+LATE_KEPT = 100_000
+_LIMIT = 2**62
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one stream in order of (ts, arrival), with what every element has."""
+
+    schema: Schema
+    table: pa.Table
+    ts: np.ndarray[Any, np.dtype[np.int64]]
+    arrival: np.ndarray[Any, np.dtype[np.int64]]
+    priority: np.ndarray[Any, np.dtype[np.int64]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def take(self, indices: np.ndarray[Any, Any]) -> Batch:
+        """The rows at these places."""
+        priority = None if self.priority is None else self.priority[indices]
+        return Batch(self.schema, self.table.take(pa.array(indices)), self.ts[indices], self.arrival[indices], priority)
+
+
+def concat(batches: Sequence[Batch]) -> Batch:
+    """Batches one after the other."""
+    priority = None
+    if any(b.priority is not None for b in batches):
+        parts = [b.priority if b.priority is not None else np.zeros(len(b), np.int64) for b in batches]
+        priority = np.concatenate(parts)
+    return Batch(
+        batches[0].schema,
+        pa.concat_tables([b.table for b in batches]),
+        np.concatenate([b.ts for b in batches]),
+        np.concatenate([b.arrival for b in batches]),
+        priority,
+    )
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of rows with these columns."""
+    return pa.schema([pa.field(f.name, f.type.arrow) for f in schema])
+
+
+def as_table(rows: object, schema: Schema, where: str, optional: Sequence[str] = ()) -> pa.Table:
+    """Rows as given by a user, as a table of the declared columns; refused whole if any row is wrong.
+
+    ``optional`` columns are kept as they are where the rows have them.
+    """
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    elif not isinstance(rows, pa.Table) and hasattr(rows, "to_arrow"):
+        rows = rows.to_arrow()
+    elif type(rows).__module__.startswith("pandas"):
+        rows = pa.Table.from_pandas(rows, preserve_index=False)
+    elif hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, pa.Table):
+        rows = pa.table(rows)
+    if isinstance(rows, pa.Table):
+        return _from_table(rows, schema, where, optional)
+    if isinstance(rows, Mapping):
+        rows = [rows]
+    if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
+        raise InputError(
+            f"{where}: cannot read rows from {type(rows).__name__}",
+            hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
+        )
+    return _from_rows(list(rows), schema, where, optional)
+
+
+def _from_rows(rows: list[Any], schema: Schema, where: str, optional: Sequence[str]) -> pa.Table:
+    names = [f.name for f in schema]
+    extra = [n for n in optional if any(isinstance(r, Mapping) and n in r for r in rows)]
+    columns: list[list[Any]] = [[] for _ in names]
+    extras: list[list[Any]] = [[] for _ in extra]
+    for i, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            keys = {k if k in names or k in extra else str(k).lower(): v for k, v in row.items()}
+            for name in keys:
+                if name not in names and name not in extra:
+                    raise InputError(f"{where}, row {i + 1}: no column `{name}`", hint=suggest(name, names))
+            missing = [n for n in names if n not in keys]
+            if missing:
+                raise InputError(f"{where}, row {i + 1}: column `{missing[0]}` is missing", hint="None means NULL")
+            values = [keys[n] for n in names]
+            for column, name in zip(extras, extra, strict=True):
+                column.append(keys.get(name))
+        elif isinstance(row, Sequence) and not isinstance(row, str | bytes):
+            if len(row) != len(names):
+                raise InputError(f"{where}, row {i + 1}: {len(row)} values for {len(names)} columns")
+            values = list(row)
+            for column in extras:
+                column.append(None)
+        else:
+            raise InputError(f"{where}, row {i + 1}: {row!r} is not a row", hint="a row is a dict or a tuple")
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    arrays = [_column(v, f.type, f.name, where) for v, f in zip(columns, schema, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
+    for name, column in zip(extra, extras, strict=True):
+        table = table.append_column(name, pa.array(column))
+    return table
+
+
+def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Array:
+    if dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL) and any(isinstance(v, str) for v in values):
+        values = [_from_text(v, dtype, name, where, i) if isinstance(v, str) else v for i, v in enumerate(values)]
+    if dtype.kind is Kind.TIMESTAMP and any(getattr(v, "tzinfo", None) is not None for v in values):
+        aware = pa.array(values, pa.timestamp("us", "UTC"))
+        return aware.cast(pa.timestamp("us"))
+    try:
+        array = pa.array(values, dtype.arrow, from_pandas=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        for i, value in enumerate(values):
+            try:
+                pa.array([value], dtype.arrow)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                raise _wrong(where, i, name, value, dtype) from None
+        raise InputError(f"{where}: column `{name}` is not {dtype}") from None
+    if dtype.is_numeric or dtype.kind is Kind.BOOLEAN:
+        for i, value in enumerate(values):
+            if isinstance(value, bool) != (dtype.kind is Kind.BOOLEAN) and value is not None:
+                raise _wrong(where, i, name, value, dtype)
+    return array
+
+
+def _wrong(where: str, i: int, name: str, value: object, dtype: DataType) -> InputError:
+    return InputError(f"{where}, row {i + 1}, column `{name}`: {value!r} is not {_an(dtype)}")
+
+
+def _an(dtype: DataType) -> str:
+    return f"{'an' if str(dtype)[0] in 'AEIO' else 'a'} {dtype}"
+
+
+def _from_text(text: str, dtype: DataType, name: str, where: str, row: int) -> object:
+    value = scalar.fold(Cast(Literal(text, STRING), dtype))
+    if value is None or value.value is None:
+        raise _wrong(where, row, name, text, dtype)
+    return value.value
+
+
+def _from_table(table: pa.Table, schema: Schema, where: str, optional: Sequence[str]) -> pa.Table:
+    names = [f.name for f in schema]
+    have = {c if c in names or c in optional else c.lower(): i for i, c in enumerate(table.column_names)}
+    for column in have:
+        if column not in names and column not in optional:
+            raise InputError(f"{where}: no column `{column}`", hint=suggest(column, names))
+    arrays: list[pa.ChunkedArray] = []
+    for f in schema:
+        if f.name not in have:
+            raise InputError(f"{where}: column `{f.name}` is missing", hint=suggest(f.name, table.column_names))
+        arrays.append(_cast(table.column(have[f.name]), f.type, f.name, where))
+    result = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
+    for name in optional:
+        if name in have:
+            result = result.append_column(name, table.column(have[name]))
+    return result
+
+
+def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa.ChunkedArray:
+    have, wanted = column.type, dtype.arrow
+    if have == wanted:
+        return column
+    if pa.types.is_dictionary(have):
+        return _cast(column.cast(have.value_type), dtype, name, where)
+    text = pa.types.is_string(have) or pa.types.is_large_string(have) or pa.types.is_string_view(have)
+    number = pa.types.is_integer(have) or pa.types.is_floating(have) or pa.types.is_decimal(have)
+    fits = (
+        pa.types.is_null(have)
+        or (number and dtype.is_numeric)
+        or (text and dtype.kind in (Kind.STRING, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL))
+        or (pa.types.is_temporal(have) and dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL))
+        or (pa.types.is_integer(have) and dtype.kind in (Kind.TIMESTAMP, Kind.INTERVAL))
+        or (pa.types.is_large_binary(have) and dtype.kind is Kind.BINARY)
+        or (pa.types.is_fixed_size_binary(have) and dtype.kind is Kind.BINARY)
+    )
+    if not fits:
+        raise InputError(f"{where}: column `{name}` is {have}, declared as {dtype}")
+    if text and dtype.kind is not Kind.STRING:
+        return pa.chunked_array([_column(column.to_pylist(), dtype, name, where)])
+    try:
+        if pa.types.is_timestamp(have) and have.tz is not None and wanted == pa.timestamp("us"):
+            return column.cast(pa.timestamp("us", "UTC")).cast(wanted)
+        return column.cast(wanted)
+    except (pa.ArrowException, OverflowError):
+        for i, value in enumerate(column):
+            try:
+                pa.chunked_array([pa.array([value.as_py()], have)]).cast(wanted)
+            except (pa.ArrowException, OverflowError):
+                raise _wrong(where, i, name, value.as_py(), dtype) from None
+        raise InputError(f"{where}: column `{name}` is {have}, declared as {dtype}") from None
+
+
+@dataclass
+class StreamInput:
+    """The input side of one declared stream."""
+
+    definition: StreamDef
+    clock: Callable[[], int]
+    progress: Instant = -math.inf
+    late_count: int = 0
+    closed: bool = False
+    _arrivals: int = 0
+    _newest: Instant = -math.inf
+    _waiting: Batch | None = None
+    _late: list[pa.Table] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait for slack to pass."""
+        return 0 if self._waiting is None else len(self._waiting)
+
+    @property
+    def newest(self) -> Instant:
+        """The greatest instant seen, or promised by a heartbeat."""
+        return max(self._newest, -math.inf if self.closed else self.progress)
+
+    def push(self, rows: object) -> Batch:
+        """Take rows in; give back those whose turn has come, in order."""
+        where = f"stream `{self.definition.name}`"
+        if self.closed:
+            raise StateError(f"{where} is closed", hint="rows cannot follow close_stream")
+        table = as_table(rows, self.definition.schema, where)
+        ts = self._instants(table, where)
+        priority = self._priorities(table)
+        arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
+        self._arrivals += len(ts)
+        batch = Batch(self.definition.schema, table, ts, arrival, priority)
+        if len(ts) == 0:
+            return batch
+        slack = self.definition.slack
+        newest = np.maximum.accumulate(ts)
+        floor = -_LIMIT if self.progress == -math.inf else int(self.progress)
+        so_far = np.concatenate(([np.int64(floor)], np.maximum(newest[:-1] - slack, floor)))
+        late = ts < so_far
+        if late.any():
+            self._set_late(table.filter(pa.array(late)))
+            batch = batch.take(np.flatnonzero(~late))
+        self._newest = max(self._newest, int(newest[-1]))
+        self.progress = max(self.progress, int(newest[-1]) - slack)
+        return self._release(batch)
+
+    def heartbeat(self, at: Instant) -> Batch:
+        """No more rows before ``at`` will come."""
+        if self.closed:
+            raise StateError(f"stream `{self.definition.name}` is closed")
+        self.progress = max(self.progress, at)
+        return self._release(None)
+
+    def close(self) -> Batch:
+        """No more rows will come at all."""
+        self.closed, self.progress = True, math.inf
+        return self._release(None)
+
+    def take_late(self) -> pa.Table:
+        """The late rows since the last call."""
+        late, self._late = self._late or [], None
+        return pa.concat_tables([arrow_schema(self.definition.schema).empty_table(), *late])
+
+    def _instants(self, table: pa.Table, where: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        column = self.definition.timestamp_by
+        if column is None:
+            now = max(self.clock(), -_LIMIT if self.progress == -math.inf else int(self.progress))
+            return np.full(len(table), now, np.int64)
+        values = table.column(column)
+        if values.null_count:
+            row = pc.index(pc.is_null(values), True).as_py()
+            raise InputError(f"{where}, row {row + 1}: the timestamp `{column}` is NULL")
+        ts: np.ndarray[Any, np.dtype[np.int64]] = values.cast(pa.int64()).to_numpy()
+        if len(ts) and (ts.max() >= _LIMIT or ts.min() <= -_LIMIT):
+            row = int(np.flatnonzero((ts >= _LIMIT) | (ts <= -_LIMIT))[0])
+            raise InputError(f"{where}, row {row + 1}: the timestamp {ts[row]} is out of range")
+        return ts
+
+    def _priorities(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+        if self.definition.priority is None:
+            return None
+        context = scalar.Context()
+        rows = to_rows(table, self.definition.schema)
+        values = [scalar.evaluate(self.definition.priority, row, context) for row in rows]
+        return np.array([max(0, int(v)) if isinstance(v, int | float) else 0 for v in values], np.int64)
+
+    def _set_late(self, rows: pa.Table) -> None:
+        self.late_count += len(rows)
+        kept = pa.concat_tables([*(self._late or []), rows])
+        self._late = [kept.slice(max(0, len(kept) - LATE_KEPT))]
+
+    def _nothing(self) -> Batch:
+        schema = self.definition.schema
+        return Batch(schema, arrow_schema(schema).empty_table(), _NONE, _NONE)
+
+    def _release(self, batch: Batch | None) -> Batch:
+        if self.definition.slack == 0 and self._waiting is None:
+            return batch if batch is not None else self._nothing()
+        parts = [b for b in (self._waiting, batch) if b is not None and len(b)]
+        if not parts:
+            return self._nothing()
+        everything = concat(parts)
+        everything = everything.take(np.argsort(everything.ts, kind="stable"))
+        ready = int(np.searchsorted(everything.ts, self.progress, side="right"))
+        ready = len(everything) if self.progress == math.inf else ready
+        rest = everything.take(np.arange(ready, len(everything)))
+        self._waiting = rest if len(rest) else None
+        return everything.take(np.arange(ready))
+
+
+_NONE: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)

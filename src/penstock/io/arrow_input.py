@@ -1,0 +1,77 @@
+"""Parquet and Arrow IPC (file and stream): typed columns, brought to the declared types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from penstock.errors import InputError
+from penstock.io.columns import Target, bad_value, match
+from penstock.io.values import BadValue, convert_arrow, convertible
+
+_IPC_FILE_MAGIC = b"ARROW1"
+
+
+def read_parquet(path: Path, targets: list[Target], batch_rows: int) -> Iterator[pa.Table]:
+    """Tables of the wanted columns, read row group by row group."""
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            columns = _usable(schema, targets, path)
+            names = [schema.names[at] for _, at in columns]
+            yield from _typed(path, file.iter_batches(batch_rows, columns=names), columns, by_name=True)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise _unreadable(path, "Parquet", problem) from None
+
+
+def read_ipc(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
+    """Tables of the wanted columns, as batched in the file."""
+    try:
+        with pa.memory_map(str(path)) as source:
+            is_file = source.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
+            source.seek(0)
+            if is_file:
+                reader = pa.ipc.open_file(source)
+                batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            else:
+                reader = pa.ipc.open_stream(source)
+                batches = iter(reader)
+            yield from _typed(path, batches, _usable(reader.schema, targets, path), by_name=False)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise _unreadable(path, "Arrow", problem) from None
+
+
+def _unreadable(path: Path, format: str, problem: Exception) -> InputError:
+    if path.stat().st_size == 0:
+        return InputError(f"{path} is empty: {format} files have a schema even without rows")
+    return InputError(f"{path} cannot be read as {format}: {str(problem).splitlines()[0]}")
+
+
+def _usable(schema: pa.Schema, targets: list[Target], path: Path) -> list[tuple[Target, int]]:
+    columns = match(schema.names, targets, path)
+    for target, at in columns:
+        held = schema.field(at).type
+        fitting = tuple(t for t in target.types if convertible(held, t))
+        if not fitting:
+            raise InputError(f"{path}: column `{target.name}` holds {held}, which is not {target.types[0]}")
+        target.types = fitting
+    return columns
+
+
+def _typed(
+    path: Path, batches: Iterator[pa.RecordBatch], columns: list[tuple[Target, int]], *, by_name: bool
+) -> Iterator[pa.Table]:
+    before = 0
+    for batch in batches:
+        arrays = []
+        for position, (target, at) in enumerate(columns):
+            try:
+                arrays.append(target.convert(batch.column(position if by_name else at), convert_arrow))
+            except BadValue as bad:
+                raise bad_value(path, f"row {before + bad.index + 1}", target.name, bad) from None
+        before += batch.num_rows
+        yield pa.table(arrays, names=[target.name for target, _ in columns])

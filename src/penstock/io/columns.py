@@ -1,0 +1,83 @@
+"""Which column of a file is which declared column, and of what type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import InputError, suggest
+from penstock.io.values import BadValue
+from penstock.plan.nodes import Field
+from penstock.types import DataType
+
+
+@dataclass
+class Target:
+    """A column wanted from the files. The first of ``types`` that takes the first rows is its type."""
+
+    name: str
+    types: tuple[DataType, ...]
+    optional: bool = False
+    not_null: bool = False
+
+    def convert(self, column: pa.Array, by: Callable[[pa.Array, DataType], pa.Array]) -> pa.Array:
+        """The column as this target's type, settling which type that is."""
+        *others, last = self.types
+        for dtype in others:
+            try:
+                converted = by(column, dtype)
+            except BadValue:
+                continue
+            self.types = (dtype,)
+            break
+        else:
+            converted = by(column, last)
+            self.types = (last,)
+        if self.not_null and converted.null_count:
+            index = converted.is_null().index(True).as_py()
+            raise BadValue(index, None, self.types[0], "may not stand in the column that orders the stream")
+        return converted
+
+
+def targets_for(schema: Sequence[Field], extra: Sequence[Field], not_null: frozenset[str]) -> list[Target]:
+    """Declared columns, then extra ones; an extra name given more than once lists its possible types."""
+    targets = [Target(f.name, (f.type,), not_null=f.name in not_null) for f in schema]
+    declared = {f.name.lower() for f in schema}
+    extras: dict[str, Target] = {}
+    for f in extra:
+        if f.name.lower() in declared:
+            continue
+        known = extras.setdefault(f.name, Target(f.name, (), optional=True, not_null=f.name in not_null))
+        known.types = (*known.types, f.type)
+    return targets + list(extras.values())
+
+
+def match(found: Sequence[str], targets: Sequence[Target], path: Path) -> list[tuple[Target, int]]:
+    """Each target with the position of its column: the same name, or the only one that differs in case."""
+    matched: list[tuple[Target, int]] = []
+    for target in targets:
+        same = [i for i, name in enumerate(found) if name == target.name]
+        places = same or [i for i, name in enumerate(found) if name.lower() == target.name.lower()]
+        if len(places) > 1:
+            raise InputError(f"{path}: column `{target.name}` is there {len(places)} times")
+        if places:
+            matched.append((target, places[0]))
+        elif not target.optional:
+            raise missing(target.name, found, path)
+    return matched
+
+
+def missing(name: str, found: Sequence[str], path: Path) -> InputError:
+    """The error for a declared column that a file does not have, with what it does have."""
+    columns = ", ".join(f"`{c}`" for c in found[:20]) + (" …" if len(found) > 20 else "")
+    hint = suggest(name, found)
+    close = hint if hint and hint.startswith("did you mean") else None
+    return InputError(f"{path}: no column `{name}`; the file has {columns or 'no columns'}", hint=close)
+
+
+def bad_value(path: Path, place: str, column: str, bad: BadValue) -> InputError:
+    """The error for a value, with where in which file it stands."""
+    return InputError(f"{path}, {place}, column `{column}`: {bad}", hint=bad.hint)

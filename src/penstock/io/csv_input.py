@@ -1,0 +1,154 @@
+"""CSV. Arrow parses; where it or a conversion fails, a second, careful pass finds the line.
+
+The careful pass reads the whole file from its start with Python's csv module and the one-value parsers, so
+what it reports is the first thing wrong in the file, with the line its record starts on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.csv
+
+from penstock.errors import InputError
+from penstock.io.columns import Target, bad_value, match
+from penstock.io.files import compression_of, data_suffix
+from penstock.io.values import BadValue, convert_text
+
+_BLOCK_BYTES = 4 << 20
+
+
+def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
+    """Tables of the wanted columns, in pieces of a few megabytes of text."""
+    with _open(path) as raw:
+        source = io.BufferedReader(_QuoteCounter(raw), _BLOCK_BYTES)
+        counter = source.raw
+        assert isinstance(counter, _QuoteCounter)
+        header = _header(source, path)
+        columns = match(header, targets, path)
+        if not source.peek(1):
+            return
+        try:
+            batches = _parse(source, len(header), [at for _, at in columns], _delimiter(path))
+            for batch in batches:
+                yield _typed(batch, columns)
+        except (pa.ArrowInvalid, BadValue) as problem:
+            _find_fault(path, targets)
+            raise InputError(f"{path} cannot be read as CSV: {problem}") from None
+    # Arrow takes a quote that is never closed as closed by the end of the file.
+    if counter.quotes % 2:
+        _find_fault(path, targets)
+
+
+class _QuoteCounter(io.RawIOBase):
+    """Passes bytes on and counts the quotes among them."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self.quotes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: object) -> int:
+        view = memoryview(into)  # type: ignore[arg-type]
+        data = self._source.read(len(view))
+        view[: len(data)] = data
+        self.quotes += data.count(b'"')
+        return len(data)
+
+
+def _open(path: Path) -> IO[bytes]:
+    opened: IO[bytes] = pa.input_stream(str(path), compression=compression_of(path))
+    return opened
+
+
+def _delimiter(path: Path) -> str:
+    return "\t" if data_suffix(path) == ".tsv" else ","
+
+
+def _header(source: IO[bytes], path: Path) -> list[str]:
+    try:
+        for record in csv.reader(_Lines(source, path), delimiter=_delimiter(path), strict=True):
+            if record:
+                return [name.strip() for name in record]
+    except csv.Error as problem:
+        raise InputError(f"{path}, line 1: the header line is broken: {problem}") from None
+    raise InputError(f"{path} is empty: a CSV file needs a header line")
+
+
+def _parse(source: IO[bytes], width: int, used: list[int], delimiter: str) -> Iterator[pa.RecordBatch]:
+    names = [str(i) for i in range(width)]
+    wanted = [names[i] for i in used]
+    reader = pa.csv.open_csv(
+        source,
+        read_options=pa.csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(wanted, pa.string()),
+            include_columns=wanted,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    yield from reader
+
+
+def _typed(batch: pa.RecordBatch, columns: list[tuple[Target, int]]) -> pa.Table:
+    arrays = [target.convert(batch.column(i), convert_text) for i, (target, _) in enumerate(columns)]
+    return pa.table(arrays, names=[target.name for target, _ in columns])
+
+
+class _Lines:
+    """The lines of a file as text, for the csv module, which asks for them one at a time."""
+
+    def __init__(self, source: IO[bytes], path: Path) -> None:
+        self._source = source
+        self._path = path
+        self._number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        # readline and not iteration: what follows the header must still be there for Arrow
+        while line := self._source.readline():
+            self._number += 1
+            try:
+                yield line.decode("utf-8-sig" if self._number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise InputError(f"{self._path}, line {self._number}: the text is not UTF-8") from None
+
+
+def _find_fault(path: Path, targets: list[Target]) -> None:
+    """Raise the error for the first thing wrong in the file; come back if there is nothing."""
+    line = 1
+    with _open(path) as raw:
+        source = io.BufferedReader(_QuoteCounter(raw))
+        header: list[str] | None = None
+        records = csv.reader(_Lines(source, path), delimiter=_delimiter(path), strict=True)
+        try:
+            for record in records:
+                if header is None and record:
+                    header = [name.strip() for name in record]
+                    columns = match(header, targets, path)
+                elif record and header is not None:
+                    if len(record) != len(header):
+                        fields = f"{len(record)} field{'' if len(record) == 1 else 's'}"
+                        raise InputError(f"{path}, line {line}: {fields} where the header has {len(header)}")
+                    _check(path, line, record, columns)
+                line = records.line_num + 1
+        except csv.Error as problem:
+            what = "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
+            raise InputError(f"{path}, line {line}: {what}") from None
+
+
+def _check(path: Path, line: int, record: list[str], columns: list[tuple[Target, int]]) -> None:
+    for target, at in columns:
+        try:
+            target.convert(pa.array([record[at] or None], pa.string()), convert_text)
+        except BadValue as bad:
+            raise bad_value(path, f"line {line}", target.name, bad) from None

@@ -1,0 +1,113 @@
+"""Columns as text, the way the readers take it back.
+
+TIMESTAMP in ISO 8601 (it is UTC, no zone is written), the fraction only where there is one; INTERVAL
+``[-]hh:mm:ss[.ffffff]``; DOUBLE as short as it can be without changing; BINARY as ``0x`` and hexadecimal.
+In JSON numbers are numbers, DECIMAL with all its digits; NaN and the infinities, which JSON has no number
+for, are strings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.types import Kind, from_arrow
+
+
+def plain(column: pa.ChunkedArray, *, separator: str = "T") -> list[str | None]:
+    """The values as plain text, None for NULL. ``separator`` stands between date and time."""
+    kind = _kind(column)
+    if kind is Kind.STRING:
+        found: list[str | None] = column.to_pylist()
+        return found
+    if kind is Kind.TIMESTAMP:
+        return _timestamps(column, separator)
+    if kind is Kind.DATE:
+        return list(column.cast(pa.string()).to_pylist())
+    form = _PLAIN.get(kind, str)
+    if kind is Kind.INTERVAL:
+        column = column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+    return [None if value is None else form(value) for value in column.to_pylist()]
+
+
+def as_json(column: pa.ChunkedArray) -> list[str]:
+    """The values as JSON texts."""
+    kind = _kind(column)
+    if kind is Kind.ARRAY:
+        return [json.dumps(_jsonable(value), ensure_ascii=False) for value in column.to_pylist()]
+    if kind in (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL):
+        return ["null" if text is None else text for text in plain(column)]
+    if kind in (Kind.REAL, Kind.DOUBLE):
+        return [_json_number(text) for text in plain(column)]
+    return ["null" if text is None else json.dumps(text, ensure_ascii=False) for text in plain(column)]
+
+
+def is_numeric(dtype: pa.DataType) -> bool:
+    """Whether people expect such a column to be aligned to the right."""
+    found = from_arrow(dtype)
+    return found is not None and found.is_numeric
+
+
+def _kind(column: pa.ChunkedArray) -> Kind:
+    found = from_arrow(column.type)
+    return Kind.NULL if found is None else found.kind
+
+
+def _timestamps(column: pa.ChunkedArray, separator: str) -> list[str | None]:
+    texts = column.cast(pa.timestamp("us")).cast(pa.string())
+    texts = pc.replace_substring(pc.replace_substring_regex(texts, r"\.0+$", ""), " ", separator)
+    found: list[str | None] = texts.to_pylist()
+    return found
+
+
+def _interval(ticks: int) -> str:
+    seconds, fraction = divmod(abs(ticks), 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    text = f"{'-' if ticks < 0 else ''}{hour:02}:{minute:02}:{second:02}"
+    return f"{text}.{fraction:06}" if fraction else text
+
+
+def _number(value: float) -> str:
+    return repr(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
+
+
+def _real(value: float) -> str:
+    """As short as a REAL needs: the digits that tell it from the other 32-bit numbers."""
+    return _number(float(str(np.float32(value))))
+
+
+def _json_number(text: str | None) -> str:
+    if text is None:
+        return "null"
+    return f'"{text}"' if text in _NOT_FINITE.values() else text
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return _number(value)
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_PLAIN: dict[Kind, Callable[[Any], str]] = {
+    Kind.BOOLEAN: lambda value: "true" if value else "false",
+    Kind.REAL: _real,
+    Kind.DOUBLE: _number,
+    Kind.DECIMAL: lambda value: format(value, "f"),
+    Kind.BINARY: lambda value: "0x" + value.hex(),
+    Kind.INTERVAL: _interval,
+    Kind.ARRAY: lambda value: json.dumps(_jsonable(value), ensure_ascii=False),
+}

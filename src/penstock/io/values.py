@@ -1,0 +1,318 @@
+"""From what files hold to values of the declared types.
+
+Every conversion is tried on a whole column first. Only where that fails is it done value by value, by
+``parse_text`` and ``parse_json``, which accept everything the fast way accepts (with the same value) and
+name the first value that is wrong.
+
+Text forms: numbers as usual, blanks around them ignored; BOOLEAN true, false, 1, 0; TIMESTAMP and DATE in
+ISO 8601, a zone brings a TIMESTAMP to UTC and digits beyond the microsecond are dropped; INTERVAL
+``1 hour 30 minutes``, ``[-][days] hh:mm:ss``, or a whole number of microseconds; BINARY the text in UTF-8,
+or hexadecimal after ``0x``; ARRAY in JSON. An empty text is NULL, except as a quoted STRING or BINARY.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.cql.durations import parse_duration
+from penstock.errors import BindError
+from penstock.types import DataType, Kind, from_arrow
+
+_TIMESTAMP = re.compile(
+    r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d([.,]\d+)?)?)? ?(Z|[+-]\d\d(:?\d\d)?)?)?", re.IGNORECASE
+)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_CLOCK = re.compile(r"([+-])?(?:(\d+) (?:days? )?)?(\d+):([0-5]?\d)(?::([0-5]?\d)(?:\.(\d{1,6}))?)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HINTS = {
+    Kind.BOOLEAN: "write true or false",
+    Kind.DATE: "write it as 2024-05-31",
+    Kind.TIMESTAMP: "write ISO 8601, such as 2024-05-31T12:00:00Z",
+    Kind.INTERVAL: "write it as 90 seconds, 00:01:30, or in microseconds",
+}
+_INT_RANGE = {Kind.INT: 2**31, Kind.BIGINT: 2**63, Kind.TIMESTAMP: 2**63, Kind.INTERVAL: 2**63}
+
+
+class BadValue(Exception):
+    """A value that the declared type does not take: its row in the column, and what to say about it."""
+
+    def __init__(self, index: int, value: object, dtype: DataType, reason: str | None = None) -> None:
+        article = "an" if dtype.kind in (Kind.INT, Kind.INTERVAL, Kind.ARRAY) else "a"
+        shown = "NULL" if value is None else repr(value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "…'"
+        super().__init__(f"{shown} {reason or f'is not {article} {dtype}'}")
+        self.index = index
+        self.hint = None if reason else _HINTS.get(dtype.kind)
+
+
+class _Unfit(ValueError):
+    """The value is of the type, but the type cannot hold it."""
+
+
+def parse_text(text: str, dtype: DataType) -> Any:
+    """One value from its text, in a form that ``pa.array`` takes for the type, or ValueError."""
+    if text == "" and dtype.kind not in (Kind.STRING, Kind.BINARY):
+        return None
+    return _PARSERS[dtype.kind](text, dtype)
+
+
+def _string(text: str, dtype: DataType) -> str:
+    return text
+
+
+def _boolean(text: str, dtype: DataType) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
+
+
+def _whole(value: int, dtype: DataType) -> int:
+    limit = _INT_RANGE[dtype.kind]
+    if not -limit <= value < limit:
+        raise _Unfit(f"is out of the range of {dtype}")
+    return value
+
+
+def _integer(text: str, dtype: DataType) -> int:
+    if not _INTEGER.fullmatch(text.strip()):
+        raise ValueError
+    return _whole(int(text), dtype)
+
+
+def _float(text: str, dtype: DataType) -> float:
+    if "_" in text:
+        raise ValueError
+    return float(text)
+
+
+def _decimal(text: str, dtype: DataType) -> Decimal:
+    if "_" in text:
+        raise ValueError
+    try:
+        return _fitting(Decimal(text.strip()), dtype)
+    except InvalidOperation:
+        raise ValueError from None
+
+
+def _fitting(value: Decimal, dtype: DataType) -> Decimal:
+    precision, scale = dtype.precision or 38, dtype.scale or 0
+    if not value.is_finite():
+        raise ValueError
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    number = int("".join(map(str, digits)))
+    shift = exponent + scale
+    if number and (shift > 38 or (shift < 0 and number % 10 ** min(-shift, len(digits) + 1))):
+        raise _Unfit(f"does not fit {dtype}")
+    unscaled = (number * 10**shift if shift >= 0 else number // 10**-shift) if number else 0
+    if unscaled >= 10**precision:
+        raise _Unfit(f"does not fit {dtype}")
+    return Decimal((sign, tuple(map(int, str(unscaled))), -scale))
+
+
+def _binary(text: str, dtype: DataType) -> bytes:
+    if text[:2] in ("0x", "0X"):
+        return bytes.fromhex(text[2:])
+    return text.encode()
+
+
+def _date(text: str, dtype: DataType) -> date:
+    if not _DATE.fullmatch(text.strip()):
+        raise ValueError
+    return date.fromisoformat(text.strip())
+
+
+def _timestamp(text: str, dtype: DataType) -> int:
+    text = text.strip()
+    if not _TIMESTAMP.fullmatch(text):
+        raise ValueError
+    moment = datetime.fromisoformat(text.upper().replace(",", ".").replace(" Z", "Z"))
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _interval(text: str, dtype: DataType) -> int:
+    text = text.strip().lower()
+    if _INTEGER.fullmatch(text):
+        return _whole(int(text), dtype)
+    if clock := _CLOCK.fullmatch(text):
+        sign, days, hours, minutes, seconds, fraction = clock.groups()
+        total = ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds or 0)
+        ticks = total * 1_000_000 + int((fraction or "").ljust(6, "0"))
+        return _whole(-ticks if sign == "-" else ticks, dtype)
+    try:
+        return _whole(parse_duration(text), dtype)
+    except BindError:
+        raise ValueError from None
+
+
+def _array(text: str, dtype: DataType) -> list[Any]:
+    found = parse_json(json.loads(text), dtype)
+    assert isinstance(found, list)
+    return found
+
+
+_PARSERS: dict[Kind, Callable[[str, DataType], Any]] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.INT: _integer,
+    Kind.BIGINT: _integer,
+    Kind.REAL: _float,
+    Kind.DOUBLE: _float,
+    Kind.DECIMAL: _decimal,
+    Kind.STRING: _string,
+    Kind.BINARY: _binary,
+    Kind.DATE: _date,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.INTERVAL: _interval,
+    Kind.ARRAY: _array,
+}
+
+
+def parse_json(value: Any, dtype: DataType) -> Any:
+    """One value from what JSON says: numbers for numbers and for ticks, otherwise its text as in CSV."""
+    kind = dtype.kind
+    if value is None:
+        return None
+    if kind is Kind.ARRAY and isinstance(value, list):
+        assert dtype.element is not None
+        return [parse_json(item, dtype.element) for item in value]
+    if isinstance(value, str):
+        value.encode()  # JSON can spell half a surrogate pair, Arrow cannot hold it
+        return parse_text(value, dtype)
+    if isinstance(value, bool):
+        if kind is not Kind.BOOLEAN:
+            raise ValueError
+        return value
+    if isinstance(value, int | float | Decimal):
+        if kind in (Kind.REAL, Kind.DOUBLE):
+            return float(value)
+        if kind is Kind.DECIMAL:
+            return _fitting(Decimal(repr(value)) if isinstance(value, float) else Decimal(value), dtype)
+        if kind in _INT_RANGE and math.isfinite(value) and value == int(value):
+            return _whole(int(value), dtype)
+    raise ValueError
+
+
+def _one_by_one(
+    values: Sequence[Any], dtype: DataType, parse: Callable[[Any, DataType], Any]
+) -> pa.Array:
+    parsed = []
+    for index, value in enumerate(values):
+        try:
+            parsed.append(None if value is None else parse(value, dtype))
+        except _Unfit as unfit:
+            raise BadValue(index, value, dtype, str(unfit)) from None
+        except (ValueError, KeyError, OverflowError):
+            raise BadValue(index, value, dtype) from None
+    return pa.array(parsed, dtype.arrow)
+
+
+def convert_text(column: pa.Array, dtype: DataType) -> pa.Array:
+    """A column of strings as the type; BadValue names the first that is none."""
+    kind = dtype.kind
+    if kind is Kind.STRING:
+        return column
+    if kind not in (Kind.BINARY, Kind.INTERVAL, Kind.ARRAY):
+        # Arrow reads 0x1F as a number; CQL does not.
+        hexadecimal = dtype.is_integer and pc.any(pc.match_substring(column, "x", ignore_case=True)).as_py()
+        if not hexadecimal:
+            try:
+                return column.cast(dtype.arrow)
+            except pa.ArrowInvalid:
+                pass
+        if kind is Kind.TIMESTAMP:
+            try:
+                return column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(dtype.arrow)
+            except pa.ArrowInvalid:
+                pass
+    return _one_by_one(column.to_pylist(), dtype, parse_text)
+
+
+# Python types that pa.array takes for a kind without changing a value on the way.
+_EXACT: dict[Kind, frozenset[type]] = {
+    Kind.BOOLEAN: frozenset({bool}),
+    Kind.INT: frozenset({int}),
+    Kind.BIGINT: frozenset({int}),
+    Kind.REAL: frozenset({float}),
+    Kind.DOUBLE: frozenset({int, float}),
+    Kind.STRING: frozenset({str}),
+    Kind.TIMESTAMP: frozenset({int}),
+    Kind.INTERVAL: frozenset({int}),
+}
+
+
+def convert_json(values: list[Any], dtype: DataType) -> pa.Array:
+    """What JSON holds for a column, as the type; BadValue names the first that is none."""
+    present = set(map(type, values)) - {type(None)}
+    if present <= _EXACT.get(dtype.kind, frozenset()):
+        try:
+            return pa.array(values, dtype.arrow)
+        except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+            pass
+    elif present == {str}:
+        try:
+            return convert_text(pa.array(values, pa.string()), dtype)
+        except UnicodeEncodeError:
+            pass
+    return _one_by_one(values, dtype, parse_json)
+
+
+_FROM_KINDS: dict[Kind, tuple[Kind, ...]] = {
+    Kind.BOOLEAN: (Kind.BOOLEAN,),
+    Kind.INT: (Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL),
+    Kind.BIGINT: (Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP, Kind.INTERVAL),
+    Kind.REAL: (Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL),
+    Kind.DOUBLE: (Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL),
+    Kind.DECIMAL: (Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL),
+    Kind.STRING: (Kind.STRING,),
+    Kind.BINARY: (Kind.BINARY,),
+    Kind.DATE: (Kind.DATE,),
+    Kind.TIMESTAMP: (Kind.TIMESTAMP, Kind.DATE, Kind.BIGINT, Kind.INT),
+    Kind.INTERVAL: (Kind.INTERVAL, Kind.BIGINT, Kind.INT),
+    Kind.ARRAY: (Kind.ARRAY,),
+}
+
+
+def convertible(source: pa.DataType, dtype: DataType) -> bool:
+    """Whether a column of an Arrow type can be read as the declared type at all."""
+    found = from_arrow(source)
+    if found is None:
+        return False
+    return found.kind in (Kind.NULL, Kind.STRING) or found.kind in _FROM_KINDS[dtype.kind]
+
+
+def convert_arrow(column: pa.Array, dtype: DataType) -> pa.Array:
+    """A typed column as the declared type, where ``convertible``; BadValue names what does not fit."""
+    target = dtype.arrow
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type == target:
+        return column
+    found = from_arrow(column.type)
+    assert found is not None
+    if found.kind is Kind.NULL:
+        return pa.nulls(len(column), target)
+    if found.kind is Kind.STRING:
+        return convert_text(column.cast(pa.string()), dtype)
+    try:
+        if found.kind is Kind.TIMESTAMP:
+            # Finer than a microsecond is dropped; the zone only says how to print what is UTC already.
+            column = column.cast(pa.timestamp(column.type.unit))
+            if column.type.unit == "ns":
+                column = pc.floor_temporal(column, unit="microsecond")
+            column = column.cast(pa.timestamp("us"))
+        elif found.kind is Kind.INTERVAL:
+            column = column.cast(pa.duration("us"), safe=False)
+        elif found.is_integer and dtype.kind in (Kind.TIMESTAMP, Kind.INTERVAL):
+            column = column.cast(pa.int64())
+        return column.cast(target, safe=not dtype.is_float)
+    except pa.ArrowInvalid:
+        return _one_by_one(column.to_pylist(), dtype, parse_json)

@@ -1,0 +1,170 @@
+"""Bound scalar expressions: typed, resolved, independent of the text they came from.
+
+A ``Column`` refers to its input's schema by position. Everything that computes is a ``Call`` by the
+canonical name of its function; ``scalar.py`` says what each name means on one row. Canonical names of
+what has syntax of its own:
+
+    and or not  = <> < <= > >=  is_null is_not_distinct  in (needle, item, …)  like (text, pattern[, escape])
+    + - * / div % neg  ||  coalesce nullif
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal as OneOf
+
+from penstock.types import BOOLEAN, DataType
+
+
+@dataclass(frozen=True)
+class Column:
+    """The value at a position of the input row. The name is for people only."""
+
+    index: int
+    type: DataType
+    name: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant; ``value`` is a plain Python value as ``types`` describes, None for NULL."""
+
+    value: object
+    type: DataType
+
+
+@dataclass(frozen=True)
+class Call:
+    """A built-in function applied to arguments."""
+
+    function: str
+    args: tuple[Expr, ...]
+    type: DataType
+
+
+@dataclass(frozen=True)
+class UserCall:
+    """A Python function that the user registered under this name."""
+
+    function: str
+    args: tuple[Expr, ...]
+    type: DataType
+
+
+@dataclass(frozen=True)
+class Case:
+    """The result of the first branch whose condition is TRUE, else ``otherwise``."""
+
+    branches: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr
+    type: DataType
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The argument in another type; ``safe`` (TRY_CAST) makes a failure NULL without counting it."""
+
+    arg: Expr
+    type: DataType
+    safe: bool = False
+
+
+@dataclass(frozen=True)
+class WindowBound:
+    """``window_start`` or ``window_end`` of the window being answered."""
+
+    which: OneOf["start", "end"]
+    type: DataType
+
+
+Expr = Column | Literal | Call | UserCall | Case | Cast | WindowBound
+
+TRUE = Literal(True, BOOLEAN)
+FALSE = Literal(False, BOOLEAN)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct arguments of an expression."""
+    match expr:
+        case Call(_, args, _) | UserCall(_, args, _):
+            return args
+        case Case(branches, otherwise, _):
+            return (*(e for branch in branches for e in branch), otherwise)
+        case Cast(arg, _, _):
+            return (arg,)
+    return ()
+
+
+def with_children(expr: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same expression over other arguments, given in the order of ``children``."""
+    match expr:
+        case Call() | UserCall():
+            return replace(expr, args=args)
+        case Case():
+            pairs = tuple((args[i], args[i + 1]) for i in range(0, len(args) - 1, 2))
+            return replace(expr, branches=pairs, otherwise=args[-1])
+        case Cast():
+            return replace(expr, arg=args[0])
+    return expr
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything below it, parents first."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Apply ``change`` to every part, children first."""
+    args = children(expr)
+    if args:
+        changed = tuple(transform(a, change) for a in args)
+        if changed != args:
+            expr = with_children(expr, changed)
+    return change(expr)
+
+
+def columns(expr: Expr) -> frozenset[int]:
+    """The positions of the input row that an expression reads."""
+    return frozenset(e.index for e in walk(expr) if isinstance(e, Column))
+
+
+def remap(expr: Expr, positions: dict[int, int] | Callable[[int], int]) -> Expr:
+    """The expression reading its columns from other positions."""
+    move = positions if callable(positions) else positions.__getitem__
+
+    def change(e: Expr) -> Expr:
+        return replace(e, index=move(e.index)) if isinstance(e, Column) else e
+
+    return transform(expr, change)
+
+
+def substitute(expr: Expr, exprs: tuple[Expr, ...]) -> Expr:
+    """The expression with each column replaced by the expression that computes it."""
+    return transform(expr, lambda e: exprs[e.index] if isinstance(e, Column) else e)
+
+
+def conjuncts(expr: Expr | None) -> list[Expr]:
+    """The parts of a condition that are ANDed; TRUE and None have none."""
+    if expr is None or expr == TRUE:
+        return []
+    if isinstance(expr, Call) and expr.function == "and":
+        return [part for arg in expr.args for part in conjuncts(arg)]
+    return [expr]
+
+
+def conjunction(parts: list[Expr]) -> Expr | None:
+    """All parts ANDed, left to right; None where there are none."""
+    if not parts:
+        return None
+    result = parts[0]
+    for part in parts[1:]:
+        result = Call("and", (result, part), BOOLEAN)
+    return result
+
+
+def is_pure(expr: Expr) -> bool:
+    """False where evaluating twice, or not at all, could be noticed: a user's Python function."""
+    return not any(isinstance(e, UserCall) for e in walk(expr))

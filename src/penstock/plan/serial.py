@@ -1,0 +1,421 @@
+"""JSON form of plans: ``{"penstock_plan": 1, "query": {"node": "Query", "input": {…}, …}}``.
+
+Every object says what it is (``node``, ``window``, ``expr``) and has the fields of the class of that name;
+types are written as in CQL. Reading checks what the classes themselves do not: a plan that comes back
+from ``from_json`` is well typed and its columns exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from penstock.errors import PlanError, suggest
+from penstock.plan.expr import Expr, Literal
+from penstock.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    Distinct,
+    Field,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Query,
+    QueryStream,
+    RelationScan,
+    Schema,
+    SemiJoin,
+    SetOp,
+    SortKey,
+    StreamScan,
+    TopN,
+    Window,
+    sources,
+    walk,
+)
+from penstock.plan.serial_expr import (
+    Json,
+    Reader,
+    condition_from_json,
+    expect,
+    expr_from_json,
+    expr_to_json,
+    type_from_json,
+)
+from penstock.plan.window import (
+    Generic,
+    Now,
+    PartitionRows,
+    Range,
+    Rows,
+    Session,
+    Unbounded,
+    WindowSpec,
+    is_bounded,
+)
+from penstock.types import Kind
+
+VERSION = 1
+AGGREGATES: dict[str, tuple[int, ...]] = {
+    "count": (0, 1), "sum": (1,), "avg": (1,), "min": (1,), "max": (1,), "stddev": (1,), "stddev_pop": (1,),
+    "variance": (1,), "var_pop": (1,), "first": (1,), "last": (1,), "quantile": (2,), "collect": (1,),
+}  # fmt: skip
+"""The numbers of arguments of each aggregate function."""
+_WINDOWS: dict[str, type[WindowSpec]] = {
+    w.__name__: w for w in (Unbounded, Now, Rows, PartitionRows, Range, Generic, Session)
+}
+_NODES = (
+    "StreamScan", "RelationScan", "QueryStream", "Window", "Filter", "Project", "Join", "SemiJoin",
+    "Aggregate", "Distinct", "SetOp", "TopN",
+)  # fmt: skip
+
+
+def to_json(query: Query) -> Json:
+    """The plan as JSON values; ``from_json`` gives an equal plan."""
+    return {"penstock_plan": VERSION, "query": _node_to_json(query)}
+
+
+def from_json(obj: object) -> Query:
+    """The plan that a JSON object describes; PlanError says at which path it is wrong.
+
+    An ``annotations`` field at the top, as ``explain_json`` writes it, is not looked at.
+    """
+    top = Reader(obj, "plan")
+    version = top.take("penstock_plan")
+    if version != VERSION or isinstance(version, bool):
+        raise PlanError(f"plan.penstock_plan: version {version!r} is not known; this is version {VERSION}")
+    top.take("annotations", None)
+    query = _query(top.take("query"), "query")
+    top.done()
+    return query
+
+
+def _node_to_json(node: Node) -> Json:
+    out: Json = {"node": type(node).__name__}
+    match node:
+        case StreamScan():
+            out |= {"stream": node.stream, "schema": _schema_to_json(node.schema)}
+            out |= {"position": node.position, "clock": node.clock}
+        case RelationScan():
+            out |= {"relation": node.relation, "schema": _schema_to_json(node.schema)}
+            out |= {"position": node.position}
+        case QueryStream():
+            out |= {"name": node.name, "position": node.position, "query": _node_to_json(node.query)}
+        case Window(_, spec, retractions):
+            out |= {"spec": _window_to_json(spec), "retractions": retractions}
+        case Filter():
+            out |= {"predicate": expr_to_json(node.predicate)}
+        case Project():
+            out |= {"exprs": [expr_to_json(e) for e in node.exprs], "names": list(node.names)}
+        case Join() | SemiJoin():
+            out |= {"kind": node.kind, "left": _node_to_json(node.left), "right": _node_to_json(node.right)}
+            out |= {"keys": [[expr_to_json(a), expr_to_json(b)] for a, b in node.keys]}
+            out |= {"residual": _optional(node.residual)}
+            if isinstance(node, SemiJoin):
+                out |= {"compare": _optional(node.compare)}
+        case Aggregate():
+            out |= {"keys": [expr_to_json(e) for e in node.keys]}
+            out |= {"aggregates": [_call_to_json(a) for a in node.aggregates], "names": list(node.names)}
+        case SetOp():
+            out |= {"kind": node.kind, "all": node.all}
+            out |= {"left": _node_to_json(node.left), "right": _node_to_json(node.right)}
+        case TopN():
+            out |= {"keys": [_sort_key_to_json(k) for k in node.keys]}
+            out |= {"limit": node.limit, "offset": node.offset}
+        case Query():
+            out |= {"output": node.output, "masters": list(node.masters), "clock": node.clock}
+        case Distinct():
+            pass
+    if isinstance(node, Window | Filter | Project | Aggregate | Distinct | TopN | Query):
+        out["input"] = _node_to_json(node.input)
+    return out
+
+
+def _schema_to_json(schema: Schema) -> list[Json]:
+    return [{"name": f.name, "type": str(f.type)} for f in schema]
+
+
+def _window_to_json(spec: WindowSpec) -> Json:
+    values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(spec).items()}
+    return {"window": type(spec).__name__, **values}
+
+
+def _optional(expr: Expr | None) -> Json | None:
+    return None if expr is None else expr_to_json(expr)
+
+
+def _call_to_json(call: AggregateCall) -> Json:
+    return {
+        "function": call.function,
+        "args": [expr_to_json(e) for e in call.args],
+        "type": str(call.type),
+        "distinct": call.distinct,
+        "where": _optional(call.where),
+    }
+
+
+def _sort_key_to_json(key: SortKey) -> Json:
+    return {"expr": expr_to_json(key.expr), "descending": key.descending, "nulls_first": key.nulls_first}
+
+
+def _query(value: object, path: str) -> Query:
+    obj = Reader(value, path)
+    obj.one_of("node", ("Query",))
+    below = _relation(obj, "input")
+    output = obj.one_of("output", ("istream", "dstream", "rstream", "changes", "windows"))
+    masters = obj.items("masters", lambda v, p: expect(v, str, p, "the name of a stream"), [])
+    query = Query(below, output, masters, obj.one_of("clock", ("timestamp", "ticks"), "timestamp"))
+    obj.done()
+    _check_query(query, path)
+    return query
+
+
+def _check_query(query: Query, path: str) -> None:
+    streams = [s for s in sources(query) if not isinstance(s, RelationScan)]
+    names = {s.stream if isinstance(s, StreamScan) else s.name for s in streams}
+    for i, master in enumerate(query.masters):
+        if master not in names:
+            raise PlanError(
+                f"{path}.masters[{i}]: no stream `{master}` in the query", hint=suggest(master, names)
+            )
+    windows = (n.spec for n in walk(query, into_queries=False) if isinstance(n, Window))
+    bounded = {spec for spec in windows if is_bounded(spec)}
+    if len(bounded) > 1:
+        raise PlanError(f"{path}: the bounded windows of a query have to be the same")
+    if bounded and query.output != "windows":
+        raise PlanError(f"{path}.output: with a bounded window it has to be `windows`, not `{query.output}`")
+    if query.output == "windows" and not bounded:
+        raise PlanError(f"{path}.output: `windows` needs a bounded window (Generic or Session) below")
+    if bounded and query.masters:
+        raise PlanError(f"{path}.masters: a query with a bounded window has none")
+
+
+def _relation(obj: Reader, name: str) -> Node:
+    """An input that has to be a relation: streams become one by a window."""
+    node = _node(obj.take(name), obj.at(name))
+    below = node
+    while isinstance(below, Filter | Project):
+        below = below.input
+    if isinstance(below, StreamScan | QueryStream):
+        raise PlanError(f"{obj.at(name)}: a stream where a relation is expected; put a Window above it")
+    return node
+
+
+def _stream(obj: Reader, name: str) -> Node:
+    node = _node(obj.take(name), obj.at(name))
+    below = node
+    while isinstance(below, Filter | Project):
+        below = below.input
+    if not isinstance(below, StreamScan | QueryStream):
+        raise PlanError(f"{obj.at(name)}: a Window is on a stream, not on a {type(below).__name__}")
+    return node
+
+
+def _node(value: object, path: str) -> Node:
+    obj = Reader(value, path)
+    kind = obj.one_of("node", _NODES)
+    node: Node
+    match kind:
+        case "StreamScan":
+            schema = obj.items("schema", _field)
+            clock = obj.one_of("clock", ("timestamp", "ticks"))
+            node = StreamScan(obj.text("stream"), schema, obj.integer("position", least=0), clock)
+        case "RelationScan":
+            schema = obj.items("schema", _field)
+            node = RelationScan(obj.text("relation"), schema, obj.integer("position", least=0))
+        case "QueryStream":
+            node = _query_stream(obj)
+        case "Window":
+            below = _stream(obj, "input")
+            spec = _window(obj.take("spec"), obj.at("spec"), len(below.schema))
+            node = Window(below, spec, obj.flag("retractions", True))
+        case "Filter":
+            below = _node(obj.take("input"), obj.at("input"))
+            node = Filter(
+                below, condition_from_json(obj.take("predicate"), obj.at("predicate"), below.schema)
+            )
+        case "Project":
+            below = _node(obj.take("input"), obj.at("input"))
+            exprs = obj.items("exprs", lambda v, p: expr_from_json(v, p, below.schema))
+            node = Project(below, exprs, _names(obj, len(exprs)))
+        case "Join":
+            node = _join(obj)
+        case "SemiJoin":
+            node = _semi_join(obj)
+        case "Aggregate":
+            node = _aggregate(obj)
+        case "Distinct":
+            node = Distinct(_relation(obj, "input"))
+        case "SetOp":
+            node = _set_operation(obj)
+        case _:
+            below = _relation(obj, "input")
+            keys = obj.items("keys", lambda v, p: _sort_key(v, p, below.schema))
+            limit = None if (given := obj.take("limit", None)) is None else _count(given, obj.at("limit"))
+            node = TopN(below, keys, limit, obj.integer("offset", 0, least=0))
+    obj.done()
+    return node
+
+
+def _field(value: object, path: str) -> Field:
+    obj = Reader(value, path)
+    field = Field(obj.text("name"), type_from_json(obj.take("type"), obj.at("type")))
+    obj.done()
+    return field
+
+
+def _names(obj: Reader, count: int) -> tuple[str, ...]:
+    names = obj.items("names", lambda v, p: expect(v, str, p, "a name"))
+    if len(names) != count:
+        raise PlanError(f"{obj.at('names')}: {len(names)} names for {count} columns")
+    return names
+
+
+def _count(value: object, path: str) -> int:
+    number = expect(value, int, path, "a whole number")
+    if number < 0:
+        raise PlanError(f"{path}: {number} is too small; it has to be at least 0")
+    return number
+
+
+def _query_stream(obj: Reader) -> QueryStream:
+    query = _query(obj.take("query"), obj.at("query"))
+    if query.output == "changes":
+        raise PlanError(f"{obj.at('query')}.output: a stream has no retractions, so it cannot be `changes`")
+    return QueryStream(obj.text("name"), query, obj.integer("position", least=0))
+
+
+def _window(value: object, path: str, width: int) -> WindowSpec:
+    obj = Reader(value, path)
+
+    def keys(default: object = ...) -> tuple[int, ...]:
+        found = obj.items("keys", _count, default)
+        for i, key in enumerate(found):
+            if key >= width:
+                raise PlanError(f"{obj.at('keys')}[{i}]: column {key} of {width}; they count from 0")
+        return found
+
+    spec: WindowSpec
+    match obj.one_of("window", tuple(_WINDOWS)):
+        case "Unbounded":
+            spec = Unbounded()
+        case "Now":
+            spec = Now()
+        case "Rows":
+            spec = Rows(obj.integer("size", least=1), obj.integer("slide", 1, least=1))
+        case "PartitionRows":
+            spec = PartitionRows(keys(), obj.integer("size", least=1))
+        case "Range":
+            size, slide = obj.integer("size", least=1), obj.take("slide", None)
+            if slide is not None and _count(slide, obj.at("slide")) == 0:
+                raise PlanError(f"{obj.at('slide')}: 0 is too small; it has to be at least 1")
+            spec = Range(size, None if slide is None else _count(slide, obj.at("slide")))
+        case "Session":
+            spec = Session(obj.integer("gap", least=1), keys([]))
+        case _:
+            spec = _generic(obj)
+    obj.done()
+    return spec
+
+
+def _generic(obj: Reader) -> Generic:
+    unit = obj.one_of("unit", ("time", "tuples"))
+    begin, end = obj.integer("begin"), obj.integer("end")
+    if end < begin or (unit == "time" and end == begin):
+        raise PlanError(f"{obj.at('end')}: {end} is before the begin {begin}; a window needs a positive size")
+    if unit == "tuples" and begin < 1:
+        raise PlanError(f"{obj.at('begin')}: {begin} is too small; row numbers count from 1")
+    last = obj.take("end_query", None)
+    return Generic(
+        unit,
+        begin,
+        end,
+        obj.integer("hop_low"),
+        obj.integer("hop_high"),
+        None if last is None else expect(last, int, obj.at("end_query"), "a whole number"),
+        obj.flag("from_first", False),
+    )
+
+
+def _pairs(obj: Reader, left: Schema, right: Schema) -> tuple[tuple[Expr, Expr], ...]:
+    def pair(value: object, path: str) -> tuple[Expr, Expr]:
+        items = expect(value, list, path, "a pair of expressions")
+        if len(items) != 2:
+            raise PlanError(f"{path}: a pair of expressions is expected, not {len(items)}")
+        a = expr_from_json(items[0], f"{path}[0]", left)
+        b = expr_from_json(items[1], f"{path}[1]", right)
+        if a.type != b.type:
+            raise PlanError(f"{path}: the sides of a key have types {a.type} and {b.type}; cast one of them")
+        return a, b
+
+    return obj.items("keys", pair, [])
+
+
+def _condition(obj: Reader, name: str, schema: Schema) -> Expr | None:
+    value = obj.take(name, None)
+    return None if value is None else condition_from_json(value, obj.at(name), schema)
+
+
+def _join(obj: Reader) -> Join:
+    kind = obj.one_of("kind", ("inner", "left", "right", "full"))
+    left, right = _relation(obj, "left"), _relation(obj, "right")
+    keys = _pairs(obj, left.schema, right.schema)
+    return Join(kind, left, right, keys, _condition(obj, "residual", left.schema + right.schema))
+
+
+def _semi_join(obj: Reader) -> SemiJoin:
+    kind = obj.one_of("kind", ("semi", "anti", "mark"))
+    left, right = _relation(obj, "left"), _relation(obj, "right")
+    both = left.schema + right.schema
+    keys = _pairs(obj, left.schema, right.schema)
+    return SemiJoin(
+        kind, left, right, keys, _condition(obj, "residual", both), _condition(obj, "compare", both)
+    )
+
+
+def _aggregate(obj: Reader) -> Aggregate:
+    below = _relation(obj, "input")
+    keys = obj.items("keys", lambda v, p: expr_from_json(v, p, below.schema))
+    calls = obj.items("aggregates", lambda v, p: _call(v, p, below.schema))
+    return Aggregate(below, keys, calls, _names(obj, len(keys) + len(calls)))
+
+
+def _call(value: object, path: str, schema: Schema) -> AggregateCall:
+    obj = Reader(value, path)
+    function = obj.one_of("function", tuple(AGGREGATES))
+    args = obj.items("args", lambda v, p: expr_from_json(v, p, schema))
+    if len(args) not in AGGREGATES[function]:
+        wanted = " or ".join(str(n) for n in AGGREGATES[function])
+        raise PlanError(f"{obj.at('args')}: {function} takes {wanted} arguments, not {len(args)}")
+    if function == "quantile" and not isinstance(args[1], Literal):
+        raise PlanError(f"{obj.at('args')}[1]: the fraction of quantile has to be a literal")
+    dtype = type_from_json(obj.take("type"), obj.at("type"))
+    distinct, where = obj.flag("distinct", False), _condition(obj, "where", schema)
+    obj.done()
+    return AggregateCall(function, args, dtype, distinct, where)
+
+
+def _set_operation(obj: Reader) -> SetOp:
+    kind, all_ = obj.one_of("kind", ("union", "except", "intersect")), obj.flag("all", False)
+    left, right = _relation(obj, "left"), _relation(obj, "right")
+    if [f.type for f in left.schema] != [f.type for f in right.schema]:
+        what = f"({_types(left.schema)}) and ({_types(right.schema)})"
+        raise PlanError(
+            f"{obj.path}: the sides of {kind.upper()} have types {what}; they have to be the same"
+        )
+    return SetOp(kind, all_, left, right)
+
+
+def _types(schema: Iterable[Field]) -> str:
+    return ", ".join(str(f.type) for f in schema)
+
+
+def _sort_key(value: object, path: str, schema: Schema) -> SortKey:
+    obj = Reader(value, path)
+    expr = expr_from_json(obj.take("expr"), obj.at("expr"), schema)
+    if expr.type.kind is Kind.ARRAY:
+        raise PlanError(f"{obj.at('expr')}: rows cannot be ordered by an {expr.type}")
+    key = SortKey(expr, obj.flag("descending", False), obj.flag("nulls_first", True))
+    obj.done()
+    return key

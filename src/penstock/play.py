@@ -1,0 +1,82 @@
+"""Playing files into a database: relations whole, then the streams side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import InputError, suggest
+from penstock.io.readers import read_batches
+from penstock.plan.nodes import Field
+from penstock.types import BIGINT, STRING, TIMESTAMP
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+
+CHANGE_COLUMNS = (Field("ts", BIGINT), Field("ts", TIMESTAMP), Field("op", STRING))
+"""What the file of a relation that changes over time has besides its columns; ``ts`` is ticks or a time."""
+
+
+def play(
+    db: Database,
+    inputs: Mapping[str, Path],
+    *,
+    on_progress: Callable[[str, int], None] | None = None,
+    chunk_rows: int = 4_096,
+) -> None:
+    """Feed every input to the end and close its stream.
+
+    The next chunk always comes from the stream that is least far, so that little waits for the others.
+    ``on_progress`` hears the name of an input and how many of its rows have been pushed, after each push.
+    """
+    report = on_progress or (lambda name, rows: None)
+    streams = {}
+    for given, path in inputs.items():
+        name = input_name(db, given)
+        if name in db.catalog.relations:
+            report(name, load_relation(db, name, path))
+        else:
+            stream = db.catalog.streams[name]
+            ordering = frozenset({stream.timestamp_by} if stream.timestamp_by else ())
+            streams[name] = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering)
+    pushed = dict.fromkeys(streams, 0)
+    while streams:
+        name = min(streams, key=lambda n: (db.progress(n), db.catalog.streams[n].position))
+        chunk = next(streams[name], None)
+        if chunk is None:
+            del streams[name]
+            db.close_stream(name)
+        else:
+            db.push(name, chunk)
+            pushed[name] += chunk.num_rows
+        report(name, pushed[name])
+
+
+def load_relation(db: Database, name: str, path: Path) -> int:
+    """Push the rows, or changes, of a relation's file; how many there were.
+
+    They go in as one batch, because the changes of one ``ts`` are one instant.
+    """
+    batches = list(read_batches(path, db.catalog.relations[name].schema, extra=CHANGE_COLUMNS))
+    if not batches:
+        return 0
+    rows = pa.concat_tables(batches)
+    db.push(name, rows)
+    return int(rows.num_rows)
+
+
+def input_name(db: Database, given: str) -> str:
+    """The declared name that the name of an input means: the same, or the only one that differs in case."""
+    streams, relations = db.catalog.streams, db.catalog.relations
+    known = [*streams, *relations]
+    found = [given] if given in known else [name for name in known if name.lower() == given.lower()]
+    if len(found) != 1:
+        fillable = [name for name in known if name in relations or not streams[name].derived]
+        raise InputError(f"there is no stream or relation `{given}`", hint=suggest(given, fillable))
+    name = found[0]
+    if name in streams and streams[name].derived:
+        raise InputError(f"stream `{name}` is derived from a query and takes no input")
+    return name

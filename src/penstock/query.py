@@ -1,0 +1,175 @@
+"""A registered query, as its user holds it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError, QueryFailed, StateError
+from penstock.hosts import Runner
+from penstock.plan.explain import explain_text
+from penstock.plan.nodes import Query as Plan
+from penstock.plan.nodes import StreamScan, walk
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+
+Status = Literal["running", "ended", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """``WITH (…)`` of a query."""
+
+    priority: int = 5
+    latency: int | None = None
+    strict: bool = False
+
+
+class Query:
+    """A continuous query: fetch its answers, iterate over them, or subscribe to them.
+
+    Answers wait here until they are fetched; with subscribers they go to them instead and none wait. What
+    waits is bounded only by how often the reader reads.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        plan: Plan,
+        schema: pa.Schema,
+        runner: Runner,
+        reads: frozenset[str],
+        options: QueryOptions,
+        text: str,
+    ) -> None:
+        self.name = name
+        self.plan = plan
+        self.schema = schema
+        self.reads = reads
+        self.options = options
+        self.text = text
+        self.error: PenstockError | None = None
+        self.answered = 0
+        self._database = database
+        self._runner = runner
+        self._status: Status = "running"
+        self._waiting: deque[pa.Table] = deque()
+        self._subscribers: list[Callable[[pa.Table], object]] = []
+        self._changed = threading.Condition(database._lock)
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    @property
+    def failures(self) -> int:
+        """How many values became NULL because computing them failed (division by zero, a bad cast …)."""
+        return self._runner.failures
+
+    @property
+    def last_failure(self) -> str | None:
+        """What the last of the failures was."""
+        return self._runner.last_failure
+
+    @property
+    def inputs(self) -> set[str]:
+        """The declared streams that rows must be pushed into for this query."""
+        return {n.stream for n in walk(self.plan) if isinstance(n, StreamScan)}
+
+    def fetch(self) -> pa.Table:
+        """The answers since the last fetch: ts, op, then the columns.
+
+        Raises ``QueryFailed`` once all answers before the failure have been fetched.
+        """
+        self._database._tick()
+        with self._changed:
+            tables = list(self._waiting)
+            self._waiting.clear()
+            if not tables and self._status == "failed" and self.error is not None:
+                raise self.error
+            return pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Batches of answers as they come; ends with the query. Waits while other threads push."""
+        while True:
+            with self._changed:
+                while not self._waiting and self._status == "running":
+                    self._changed.wait()
+                if not self._waiting:
+                    if self._status == "failed" and self.error is not None:
+                        raise self.error
+                    return
+                batch = self._waiting.popleft()
+            yield batch
+
+    def subscribe(self, callback: Callable[[pa.Table], object]) -> None:
+        """Call back with every batch of answers from now on, in the thread that pushes; what waits comes first."""
+        with self._changed:
+            self._subscribers.append(callback)
+            waiting, self._waiting = self._waiting, deque()
+        for table in waiting:
+            callback(table)
+
+    def stop(self) -> None:
+        """End the query. Answers that wait can still be fetched."""
+        with self._changed:
+            if self._status == "running":
+                self._end("stopped")
+            self._database._forget_query(self.name)
+
+    def explain(self) -> str:
+        """The plan as text."""
+        return explain_text(self.plan)
+
+    def __repr__(self) -> str:
+        return f"<Query {self.name}: {self._status}, {self.answered} answers>"
+
+    # -- the database's side, under its lock --------------------------------------------------------
+
+    def _advance(self) -> list[tuple[Callable[[pa.Table], object], pa.Table]]:
+        """Let the runner work; gives the callbacks that are due."""
+        if self._status != "running":
+            return []
+        try:
+            table = self._runner.run()
+        except PenstockError as error:
+            self._fail(error)
+            return []
+        except Exception as error:
+            failure = QueryFailed(f"query `{self.name}` failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
+            return []
+        due: list[tuple[Callable[[pa.Table], object], pa.Table]] = []
+        if table is not None and len(table):
+            self.answered += len(table)
+            if self._subscribers:
+                due = [(callback, table) for callback in self._subscribers]
+            else:
+                self._waiting.append(table)
+                self._changed.notify_all()
+        if self._runner.ended:
+            self._end("ended")
+        return due
+
+    def _fail(self, error: PenstockError) -> None:
+        self.error = error
+        self._end("failed")
+
+    def _end(self, status: Status) -> None:
+        self._status = status
+        self._runner.close()
+        self._changed.notify_all()
+
+
+def check_running(query: Query) -> None:
+    """Refuse to go on with a query that has stopped."""
+    if query.status != "running":
+        raise StateError(f"query `{query.name}` is {query.status}")

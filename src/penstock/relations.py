@@ -1,0 +1,154 @@
+"""Stored relations: rows that stay until they are updated or deleted, and when each change happens.
+
+A relation's changes are in order of time. ``RelationStore`` holds the rows as they are after the last change,
+and the changes that lie after what its readers have seen (a change file is loaded whole before the streams
+start); it forgets a change once all streams are past it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock import scalar
+from penstock.catalog import RelationDef
+from penstock.errors import InputError
+from penstock.ingest import Instant, as_table
+from penstock.plan.expr import Expr
+from penstock.plan.nodes import Field
+from penstock.reference import Change
+from penstock.types import BIGINT, TIMESTAMP
+from penstock.values import to_python, to_rows
+
+Row = tuple[object, ...]
+
+
+@dataclass
+class RelationStore:
+    """The content of one relation."""
+
+    definition: RelationDef
+    rows: list[Row] = field(default_factory=list)
+    _base: list[Row] = field(default_factory=list)
+    last_change: Instant = -math.inf
+    _changes: int = 0
+    _groups: int = 0
+    _later: list[Change] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        return f"relation `{self.definition.name}`"
+
+    def load(self, rows: object, at: int | None, floor: Instant) -> list[Change]:
+        """Rows as a user gives them, perhaps with columns ``ts`` and ``op``, as changes in order."""
+        columns = {f.name for f in self.definition.schema}
+        table = as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns])
+        values = to_rows(table, self.definition.schema)
+        instants: list[int | None] = [at] * len(values)
+        if "ts" in table.column_names and "ts" not in columns:
+            instants = _instants(table.column("ts"), self.where)
+        signs = [1] * len(values)
+        if "op" in table.column_names and "op" not in columns:
+            signs = [self._sign(op, i) for i, op in enumerate(table.column("op").to_pylist())]
+        return self._apply(list(zip(instants, signs, values, strict=True)), floor, one_instant=False)
+
+    def _sign(self, op: object, i: int) -> int:
+        if op in ("+", "-", None):
+            return -1 if op == "-" else 1
+        raise InputError(f"{self.where}, row {i + 1}: op is {op!r}", hint="it is '+' or '-'")
+
+    def insert(self, rows: Iterable[Row], at: int | None, floor: Instant) -> list[Change]:
+        """Rows put in at an instant."""
+        return self._apply([(at, 1, row) for row in rows], floor)
+
+    def update(
+        self, where: Expr | None, assign: dict[int, Expr], at: int | None, floor: Instant, context: scalar.Context
+    ) -> list[Change]:
+        """The rows that meet a condition, replaced."""
+        steps: list[tuple[int | None, int, Row]] = []
+        for row in self._matching(where, context):
+            new = list(row)
+            for i, expr in assign.items():
+                new[i] = scalar.evaluate(expr, row, context)
+            steps += [(at, -1, row), (at, 1, tuple(new))]
+        steps.sort(key=lambda s: s[1])
+        return self._apply(steps, floor)
+
+    def delete(self, where: Expr | None, at: int | None, floor: Instant, context: scalar.Context) -> list[Change]:
+        """The rows that meet a condition, taken out."""
+        return self._apply([(at, -1, row) for row in self._matching(where, context)], floor)
+
+    def _matching(self, where: Expr | None, context: scalar.Context) -> list[Row]:
+        return [r for r in self.rows if where is None or scalar.evaluate(where, r, context) is True]
+
+    def initial(self) -> list[Change]:
+        """What a query that starts now must be given: the rows as they are, and the changes still to come."""
+        first = [Change(None, 1, row, i - len(self._base)) for i, row in enumerate(self._base)]
+        return first + self._later
+
+    def forget(self, before: Instant) -> None:
+        """No query that starts from now on needs to know when changes up to this instant happened."""
+        while self._later and (ts := self._later[0].ts) is not None and ts <= before:
+            change = self._later.pop(0)
+            if change.sign > 0:
+                self._base.append(change.row)
+            else:
+                self._base.remove(self._find(self._base, change.row, self.where))
+
+    def _apply(
+        self, steps: Sequence[tuple[int | None, int, Row]], floor: Instant, one_instant: bool = True
+    ) -> list[Change]:
+        rows, changes, last = list(self.rows), [], self.last_change
+        keys = {self._key(r) for r in rows} if self.definition.key else set()
+        group, number = self._groups, self._changes
+        for i, (at, sign, row) in enumerate(steps):
+            here = f"{self.where}, row {i + 1}"
+            if at is None and (math.isfinite(last) or math.isfinite(floor)):
+                raise InputError(f"{here}: the change has no instant, but others have")
+            if at is None and sign < 0:
+                raise InputError(f"{here}: a row cannot be taken out before the first instant")
+            if at is not None and at < last:
+                raise InputError(f"{here}: a change at {at} after one at {last}", hint="changes come in order of ts")
+            if at is not None and at <= floor:
+                raise InputError(
+                    f"{here}: a change at {at} comes too late", hint=f"answers up to {floor} have been given"
+                )
+            if sign > 0:
+                if self.definition.key and self._key(row) in keys:
+                    shown = ", ".join(repr(row[k]) for k in self.definition.key)
+                    raise InputError(f"{here}: the key ({shown}) is there already", hint="UPDATE or DELETE it")
+                rows.append(row)
+                keys.add(self._key(row))
+            else:
+                row = self._find(rows, row, here)
+                rows.remove(row)
+                keys.discard(self._key(row))
+            if changes and not one_instant and (at != last or not math.isfinite(last)):
+                group += 1
+            changes.append(Change(at, sign, row, number, group))
+            number += 1
+            last = last if at is None else at
+        self.rows, self.last_change, self._changes, self._groups = rows, last, number, group + 1
+        self._later += [c for c in changes if c.ts is not None]
+        self._base += [c.row for c in changes if c.ts is None]
+        return changes
+
+    def _key(self, row: Row) -> object:
+        return tuple(scalar.hashable(row[k]) for k in self.definition.key)
+
+    def _find(self, rows: list[Row], row: Row, here: str) -> Row:
+        """The stored row that a ``-`` means: the one with its key, or an equal one."""
+        wanted = self._key(row) if self.definition.key else scalar.hashable(row)
+        for stored in rows:
+            if (self._key(stored) if self.definition.key else scalar.hashable(stored)) == wanted:
+                return stored
+        raise InputError(f"{here}: there is no such row to take out: {row!r}")
+
+
+def _instants(column: pa.ChunkedArray, where: str) -> list[int | None]:
+    wanted = BIGINT if pa.types.is_integer(column.type) else TIMESTAMP
+    table = as_table(pa.table({"ts": column}), (Field("ts", wanted),), where)
+    return to_python(table.column("ts"), wanted)  # type: ignore[return-value]

@@ -1,0 +1,23 @@
+"""What every scalar expression means on one row of plain Python values.
+
+This is the slow truth: engines must give the same values. ``types`` says which Python value stands for
+which CQL value.
+"""
+
+from penstock.scalar.context import Context, RowError
+from penstock.scalar.evaluate import BUILTINS, evaluate, fold
+from penstock.scalar.order import compare, hashable, order_key
+from penstock.values import to_arrow, to_python
+
+__all__ = [
+    "BUILTINS",
+    "Context",
+    "RowError",
+    "compare",
+    "evaluate",
+    "fold",
+    "hashable",
+    "order_key",
+    "to_arrow",
+    "to_python",
+]

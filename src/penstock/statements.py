@@ -1,0 +1,541 @@
+"""What each statement of CQL does to a database. A statement that fails leaves the database as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import pyarrow as pa
+from sqlglot import exp
+
+from penstock import functions, scalar
+from penstock.catalog import RelationDef, StreamDef, ViewDef
+from penstock.cql import ast
+from penstock.cql.durations import interval_ticks, parse_duration
+from penstock.cql.expressions import ExpressionBinder, bind_type, identifier
+from penstock.cql.queries import bind_query
+from penstock.cql.scope import Scope
+from penstock.cql.text import format_statement, parse, position_of
+from penstock.errors import BindError, CatalogError, InputError, PenstockError, suggest
+from penstock.plan.expr import Cast, Expr
+from penstock.plan.nodes import Clock, Field, Schema
+from penstock.plan.nodes import Query as Plan
+from penstock.query import Query, QueryOptions
+from penstock.relations import RelationStore
+from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
+from penstock.values import to_arrow
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a statement gave: a line for people, and a table or a query where there is one."""
+
+    kind: Literal["done", "table", "query"]
+    message: str
+    table: pa.Table | None = None
+    query: Query | None = None
+
+
+def run_script(db: Database, text: str) -> list[Result]:
+    """Run the statements of a text in order."""
+    return [_run(db, statement.tree, text) for statement in parse(text)]
+
+
+def plan_of_text(db: Database, text: str) -> tuple[Plan, frozenset[str]]:
+    """The plan of a text that is one query, and the names it reads."""
+    statements = parse(text)
+    if len(statements) != 1:
+        raise BindError(f"one query is needed, the text has {len(statements)} statements")
+    tree = statements[0].tree
+    if isinstance(tree, ast.CreateQuery):
+        tree = tree.expression
+    if type(tree) in _STATEMENTS:
+        raise BindError("a query is needed, not a statement", hint="use execute for statements").at(
+            position_of(tree), text
+        )
+    return _located(text, tree, lambda: bind_query(tree, db.catalog))
+
+
+def parse_type(text: str) -> DataType:
+    """The type that a text like ``DECIMAL(10, 2)`` names."""
+    tree = parse(f"CREATE STREAM t (c {text})")[0].tree
+    return bind_type(tree.args["columns"][0].args["kind"])
+
+
+def _located(text: str, tree: exp.Expr, action: Callable[[], T]) -> T:
+    try:
+        return action()
+    except PenstockError as error:
+        raise error.at(position_of(tree), text) from None
+
+
+def _run(db: Database, tree: exp.Expr, text: str) -> Result:
+    action = _STATEMENTS.get(type(tree), _bare_query)
+    return _located(text, tree, lambda: action(db, tree))
+
+
+# -- declarations -------------------------------------------------------------------------------------
+
+
+def _columns(nodes: list[exp.Expr]) -> Schema:
+    fields: list[Field] = []
+    for node in nodes:
+        name = identifier(node.this)
+        if any(f.name == name for f in fields):
+            raise BindError(f"column `{name}` stands twice").at(position_of(node), None)
+        kind = node.args.get("kind")
+        if kind is None:
+            raise BindError(f"column `{name}` needs a type").at(position_of(node), None)
+        if node.args.get("constraints"):
+            raise BindError(f"column `{name}`: there are no column constraints").at(position_of(node), None)
+        try:
+            fields.append(Field(name, bind_type(kind)))
+        except PenstockError as error:
+            raise error.at(position_of(node), None) from None
+    if not fields:
+        raise BindError("at least one column is needed")
+    return tuple(fields)
+
+
+def _create_stream(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    if tree.args.get("exists") and db.catalog.kind_of(name) == "stream":
+        return Result("done", f"stream {name} is there already")
+    db.catalog.check_free(name)
+    position = db.catalog.next_position
+    if tree.expression is not None:
+        _options(tree, {})
+        plan, reads = bind_query(tree.expression, db.catalog)
+        _check_is_stream(plan, name)
+        schema = plan.schema
+        db.add_stream(
+            StreamDef(name, schema, position, plan.clock, query=plan, reads=reads, text=format_statement(tree))
+        )
+        return Result("done", f"stream {name} created")
+    schema = _columns(tree.args["columns"])
+    scope = Scope()
+    scope.add(name, "stream", schema)
+    clock, column = _timestamp_by(tree.args.get("timestamp_by"), schema, name)
+    slack = _slack(tree.args.get("slack"), clock)
+    priority = _priority(db, tree.args.get("priority_by"), scope)
+    options = _options(tree, {"retain": _duration_option})
+    db.add_stream(
+        StreamDef(
+            name, schema, position, clock, column, slack, priority, options.get("retain", 0),
+            text=format_statement(tree),
+        )
+    )  # fmt: skip
+    return Result("done", f"stream {name} created")
+
+
+def _check_is_stream(plan: Plan, name: str) -> None:
+    if plan.output == "changes":
+        raise BindError(
+            f"the rows of this query come and go, so it is no stream `{name}`",
+            hint="write SELECT ISTREAM (or DSTREAM, RSTREAM)",
+        )
+
+
+def _timestamp_by(node: exp.Expr | None, schema: Schema, name: str) -> tuple[Clock, str | None]:
+    if node is None:
+        return "timestamp", None
+    column = identifier(node)
+    found = next((f for f in schema if f.name == column), None)
+    if found is None:
+        hint = suggest(column, (f.name for f in schema))
+        raise BindError(f"no column `{column}` in stream `{name}`", hint=hint).at(position_of(node), None)
+    if found.type == TIMESTAMP:
+        return "timestamp", column
+    if found.type == BIGINT:
+        return "ticks", column
+    raise BindError(
+        f"TIMESTAMP BY `{column}` is {found.type}", hint="it takes a TIMESTAMP, or a BIGINT that counts ticks"
+    ).at(position_of(node), None)
+
+
+def _slack(node: exp.Expr | None, clock: Clock) -> int:
+    if node is None:
+        return 0
+    ticks = _duration(node)
+    if ticks is None and clock == "ticks" and isinstance(node, exp.Literal) and node.name.isdigit():
+        ticks = int(node.name)
+    if ticks is None:
+        hint = "write for example SLACK 2 SECONDS"
+        raise BindError("SLACK needs a length of time", hint=hint).at(position_of(node), None)
+    if ticks < 0:
+        raise BindError("SLACK cannot be negative").at(position_of(node), None)
+    return ticks
+
+
+def _duration(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Interval):
+        return interval_ticks(node)
+    if isinstance(node, exp.Literal) and node.is_string:
+        return parse_duration(node.name)
+    return None
+
+
+def _priority(db: Database, node: exp.Expr | None, scope: Scope) -> Expr | None:
+    if node is None:
+        return None
+    bound = ExpressionBinder(db.catalog, scope, aggregates_allowed="PRIORITY BY").bind(node)
+    if bound.type.kind is Kind.BOOLEAN:
+        return Cast(bound, BIGINT)
+    if not bound.type.is_numeric:
+        raise BindError(f"PRIORITY BY needs a number or a condition, this is {bound.type}").at(
+            position_of(node), None
+        )
+    return bound
+
+
+def _create_relation(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    if tree.args.get("exists") and db.catalog.kind_of(name) == "relation":
+        return Result("done", f"relation {name} is there already")
+    db.catalog.check_free(name)
+    schema = _columns(tree.args["columns"])
+    _options(tree, {})
+    key: list[int] = []
+    for node in tree.args.get("key") or []:
+        column = identifier(node)
+        place = next((i for i, f in enumerate(schema) if f.name == column), None)
+        if place is None:
+            hint = suggest(column, (f.name for f in schema))
+            raise BindError(f"no column `{column}` in relation `{name}`", hint=hint).at(position_of(node), None)
+        key.append(place)
+    definition = RelationDef(name, schema, db.catalog.next_position, tuple(key), format_statement(tree))
+    db.add_relation(RelationStore(definition))
+    return Result("done", f"relation {name} created")
+
+
+def _create_view(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    replaces = bool(tree.args.get("replace")) and name in db.catalog.views
+    if not replaces:
+        db.catalog.check_free(name)
+    plan, reads = bind_query(tree.expression, db.catalog)
+    if name in reads:
+        raise BindError(f"view `{name}` would contain itself")
+    view = ViewDef(name, tree.expression.copy(), plan.schema, reads, format_statement(tree))
+    db.catalog.replace_view(view)
+    return Result("done", f"view {name} {'replaced' if replaces else 'created'}")
+
+
+def _drop(db: Database, tree: exp.Expr) -> Result:
+    name, kind = identifier(tree.this), tree.args["kind"].lower()
+    if kind == "query":
+        return _stop(db, tree)
+    there = db.catalog.kind_of(name)
+    if there is None and tree.args.get("exists"):
+        return Result("done", f"there was no {kind} {name}")
+    if there is None:
+        raise db.catalog.unknown(name)
+    if there != kind:
+        raise CatalogError(f"`{name}` is a {there}, not a {kind}", hint=f"DROP {there.upper()} {name}")
+    db.drop(name)
+    return Result("done", f"{kind} {name} dropped")
+
+
+# -- queries ----------------------------------------------------------------------------------------------
+
+
+def _bare_query(db: Database, tree: exp.Expr) -> Result:
+    plan, reads = bind_query(tree, db.catalog)
+    query = db.register(plan, reads, text=format_statement(tree))
+    return Result("query", f"query {query.name} started", query=query)
+
+
+def _create_query(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    into = tree.args.get("into")
+    target = identifier(into) if into is not None else None
+    if name in db.queries:
+        raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
+    if target is not None:
+        db.catalog.check_free(target)
+    plan, reads = bind_query(tree.expression, db.catalog)
+    if target is not None:
+        _check_is_stream(plan, target)
+    given = _options(
+        tree, {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
+    )
+    text = format_statement(tree)
+    if target is not None:
+        db.add_stream(
+            StreamDef(target, plan.schema, db.catalog.next_position, plan.clock, query=plan, reads=reads, text=text)
+        )
+    query = db.register(plan, reads, name=name, options=replace(QueryOptions(), **given), text=text)
+    return Result("query", f"query {name} started", query=query)
+
+
+def _stop(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    if name not in db.queries and tree.args.get("exists"):
+        return Result("done", f"there was no query {name}")
+    db.stop_query(name)
+    return Result("done", f"query {name} stopped")
+
+
+def _explain(db: Database, tree: exp.Expr) -> Result:
+    name = tree.args["format"]
+    what = tree.this
+    if isinstance(what, exp.Identifier):
+        query = identifier(what)
+        if query not in db.queries:
+            raise CatalogError(f"no query `{query}`", hint=suggest(query, db.queries))
+        text = db.explain(query, name)
+    else:
+        if isinstance(what, ast.CreateQuery):
+            what = what.expression
+        text = db.explain_tree(what, name)
+    return Result("table", text, pa.table({"plan": text.splitlines()}))
+
+
+# -- options ----------------------------------------------------------------------------------------------
+
+Parser = Callable[[str, exp.Expr], Any]
+
+
+def _options(tree: exp.Expr, known: Mapping[str, Parser]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for option in tree.args.get("options") or []:
+        name = identifier(option.this)
+        try:
+            if name not in known:
+                hint = "there is " + ", ".join(f"`{k}`" for k in known) if known else "there are none here"
+                raise BindError(f"no option `{name}`", hint=hint)
+            if name in values:
+                raise BindError(f"option `{name}` stands twice")
+            values[name] = known[name](name, option.expression)
+        except PenstockError as error:
+            raise error.at(position_of(option), None) from None
+    return values
+
+
+def _priority_option(name: str, node: exp.Expr) -> int:
+    if not (isinstance(node, exp.Literal) and node.name.isdigit() and 0 <= int(node.name) <= 9):
+        raise BindError(f"`{name}` is a whole number from 0 to 9")
+    return int(node.name)
+
+
+def _duration_option(name: str, node: exp.Expr) -> int:
+    ticks = _duration(node)
+    if ticks is None or ticks <= 0:
+        raise BindError(f"`{name}` is a length of time", hint="write for example '100 ms'")
+    return ticks
+
+
+def _boolean_option(name: str, node: exp.Expr) -> bool:
+    if not isinstance(node, exp.Boolean):
+        raise BindError(f"`{name}` is true or false")
+    return bool(node.this)
+
+
+# -- data -------------------------------------------------------------------------------------------------
+
+
+def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> object:
+    bound = ExpressionBinder(db.catalog, Scope()).bind(node)
+    if bound.type != wanted:
+        is_text = bound.type.kind is Kind.STRING and wanted.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
+        same_family = bound.type.is_numeric and wanted.is_numeric
+        if not (is_text or same_family or common_type(bound.type, wanted) == wanted):
+            raise BindError(f"{what} is {wanted}, this is {bound.type}").at(position_of(node), None)
+        bound = Cast(bound, wanted)
+    value = scalar.fold(bound)
+    if value is None:
+        raise BindError(f"`{format_statement(node)}` is not a constant {wanted}").at(position_of(node), None)
+    return value.value
+
+
+def _at(db: Database, node: exp.Expr | None) -> int | None:
+    if node is None:
+        return None
+    bound = ExpressionBinder(db.catalog, Scope()).bind(node)
+    wanted = BIGINT if bound.type.is_integer else TIMESTAMP
+    value = _constant(db, node, wanted, "AT")
+    if not isinstance(value, int):
+        raise BindError("AT needs an instant").at(position_of(node), None)
+    return value
+
+
+def _insert(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    kind = db.catalog.kind_of(name)
+    if kind not in ("stream", "relation"):
+        raise db.catalog.unknown(name) if kind is None else InputError(f"`{name}` is a view, nothing can be put in")
+    schema = db.catalog.streams[name].schema if kind == "stream" else db.catalog.relations[name].schema
+    names = [identifier(c) for c in tree.args.get("columns") or []] or [f.name for f in schema]
+    for column, node in zip(names, tree.args.get("columns") or [], strict=False):
+        if all(f.name != column for f in schema):
+            hint = suggest(column, (f.name for f in schema))
+            raise BindError(f"no column `{column}` in {kind} `{name}`", hint=hint).at(position_of(node), None)
+    if len(set(names)) < len(names):
+        raise BindError("a column stands twice in INSERT")
+    types = {f.name: f.type for f in schema}
+    rows: list[tuple[object, ...]] = []
+    for row in tree.args["rows"]:
+        if len(row.expressions) != len(names):
+            raise BindError(f"{len(row.expressions)} values for {len(names)} columns").at(position_of(row), None)
+        given = {n: _constant(db, v, types[n], f"`{n}`") for n, v in zip(names, row.expressions, strict=True)}
+        rows.append(tuple(given.get(f.name) for f in schema))
+    if kind == "relation":
+        at = _at(db, tree.args.get("at"))
+        db.change_relation(name, lambda store, when, floor: store.insert(rows, when, floor), at)
+    else:
+        if tree.args.get("at") is not None:
+            raise BindError("AT goes with relations; a stream takes its instants from its rows")
+        arrays = [to_arrow([r[i] for r in rows], f.type) for i, f in enumerate(schema)]
+        db.push(name, pa.Table.from_arrays(arrays, names=[f.name for f in schema]))
+    return Result("done", f"{len(rows)} row{'s' if len(rows) != 1 else ''} into {name}")
+
+
+def _row_binder(db: Database, definition: RelationDef) -> ExpressionBinder:
+    scope = Scope()
+    scope.add(definition.name, "relation", definition.schema)
+    return ExpressionBinder(db.catalog, scope, aggregates_allowed="a change of a relation")
+
+
+def _user_functions(db: Database) -> scalar.Context:
+    return scalar.Context(functions={n: f.call for n, f in db.catalog.functions.items()}, strict=True)
+
+
+def _relation_of(db: Database, tree: exp.Expr) -> RelationDef:
+    name = identifier(tree.this)
+    if name in db.catalog.streams:
+        raise CatalogError(f"`{name}` is a stream: what has happened cannot be changed", hint="only relations can")
+    return db.catalog.relation(name)
+
+
+def _update(db: Database, tree: exp.Expr) -> Result:
+    definition = _relation_of(db, tree)
+    binder = _row_binder(db, definition)
+    assign: dict[int, Expr] = {}
+    for node in tree.args["assignments"]:
+        column = identifier(node.this.this if isinstance(node.this, exp.Column) else node.this)
+        place = next((i for i, f in enumerate(definition.schema) if f.name == column), None)
+        if place is None:
+            hint = suggest(column, (f.name for f in definition.schema))
+            raise BindError(f"no column `{column}` in relation `{definition.name}`", hint=hint).at(
+                position_of(node), None
+            )
+        wanted = definition.schema[place].type
+        value = binder.bind(node.expression)
+        functions.check_cast(value.type, wanted)
+        assign[place] = value if value.type == wanted else Cast(value, wanted)
+    where = _where(binder, tree)
+    context = _user_functions(db)
+    changed = db.change_relation(
+        definition.name,
+        lambda store, at, floor: store.update(where, assign, at, floor, context),
+        _at(db, tree.args.get("at")),
+    )
+    return Result("done", f"{changed // 2} rows of {definition.name} updated")
+
+
+def _delete(db: Database, tree: exp.Expr) -> Result:
+    definition = _relation_of(db, tree)
+    where = _where(_row_binder(db, definition), tree)
+    context = _user_functions(db)
+    changed = db.change_relation(
+        definition.name,
+        lambda store, at, floor: store.delete(where, at, floor, context),
+        _at(db, tree.args.get("at")),
+    )
+    return Result("done", f"{changed} rows of {definition.name} deleted")
+
+
+def _where(binder: ExpressionBinder, tree: exp.Expr) -> Expr | None:
+    node = tree.args.get("where")
+    if node is None:
+        return None
+    bound = binder.condition(node.this if isinstance(node, exp.Where) else node, "WHERE")
+    assert bound.type == BOOLEAN
+    return bound
+
+
+# -- looking around -----------------------------------------------------------------------------------------
+
+
+def _show(db: Database, tree: exp.Expr) -> Result:
+    catalog = db.catalog
+    match tree.args["kind"]:
+        case "STREAMS":
+            rows = [
+                {
+                    "stream": s.name,
+                    "columns": _shown(s.schema),
+                    "timestamp by": s.timestamp_by or ("" if s.derived else "arrival"),
+                    "kind": "derived" if s.derived else "declared",
+                }
+                for s in catalog.streams.values()
+            ]
+        case "RELATIONS":
+            rows = [
+                {"relation": r.name, "columns": _shown(r.schema), "rows": str(len(db.relation_rows(r.name)))}
+                for r in catalog.relations.values()
+            ]
+        case "VIEWS":
+            rows = [{"view": v.name, "text": v.text} for v in catalog.views.values()]
+        case "QUERIES":
+            rows = [
+                {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
+                for q in db.queries.values()
+            ]
+        case _:
+            known = {**functions.SCALARS, **functions.AGGREGATES}
+            rows = [{"function": n, "signature": f.signature, "meaning": f.doc} for n, f in sorted(known.items())]
+            rows += [
+                {"function": f.name, "signature": f"{f.name}({', '.join(map(str, f.args))}) → {f.returns}", "meaning": "yours"}
+                for f in catalog.functions.values()
+            ]
+    kind = tree.args["kind"].lower()
+    return Result("table", f"{len(rows)} {kind}", pa.Table.from_pylist(rows) if rows else None)
+
+
+def _shown(schema: Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)
+
+
+def _describe(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    catalog = db.catalog
+    schema: Schema
+    match catalog.kind_of(name):
+        case "stream":
+            schema, note = catalog.streams[name].schema, catalog.streams[name].text
+        case "relation":
+            schema, note = catalog.relations[name].schema, catalog.relations[name].text
+        case "view":
+            schema, note = catalog.views[name].schema, catalog.views[name].text
+        case _:
+            if name not in db.queries:
+                raise CatalogError(
+                    f"no stream, relation, view or query `{name}`",
+                    hint=suggest(name, [*catalog.names(), *db.queries]),
+                )
+            schema, note = db.queries[name].plan.schema, db.queries[name].text
+    table = pa.table({"column": [f.name for f in schema], "type": [str(f.type) for f in schema]})
+    return Result("table", note, table)
+
+
+_STATEMENTS: Mapping[type[exp.Expr], Callable[[Database, exp.Expr], Result]] = {
+    ast.CreateStream: _create_stream,
+    ast.CreateRelation: _create_relation,
+    ast.CreateView: _create_view,
+    ast.CreateQuery: _create_query,
+    ast.StopQuery: _stop,
+    ast.DropObject: _drop,
+    ast.ShowObjects: _show,
+    ast.DescribeObject: _describe,
+    ast.Explain: _explain,
+    ast.InsertInto: _insert,
+    ast.UpdateRelation: _update,
+    ast.DeleteFrom: _delete,
+}
