@@ -123,8 +123,8 @@ class Catalog:
 
     def kind_of(self, name: str) -> str | None:
         """``stream``, ``relation`` or ``view``; None for an unknown name."""
-        tables = {"stream": self._streams, "relation": self._relations, "view": self._views}
-        return next((kind for kind, table in tables.items() if name in table), None)
+        tables = (("stream", self._streams), ("relation", self._relations), ("view", self._views))
+        return next((kind for kind, table in tables if name in table), None)
 
     def check_free(self, name: str) -> None:
         """Refuse a name that something in FROM's name space has already."""
@@ -157,7 +157,7 @@ class Catalog:
     def remove(self, name: str) -> None:
         """Forget a stream, relation or view."""
         for table in (self._streams, self._relations, self._views):
-            if table.pop(name, None) is not None:  # type: ignore[attr-defined]
+            if table.pop(name, None) is not None:
                 return
         raise self.unknown(name)
 

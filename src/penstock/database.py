@@ -277,7 +277,7 @@ class Database:
             raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
         self.catalog.remove(name)
         for table in (self._inputs, self._relations, self._history):
-            table.pop(name, None)  # type: ignore[attr-defined]
+            table.pop(name, None)
 
     def relation_rows(self, name: str) -> list[tuple[object, ...]]:
         """The rows of a relation after its last change."""
@@ -425,4 +425,3 @@ def answer_schema(plan: Plan) -> pa.Schema:
 def connect(engine: str = DEFAULT_ENGINE, *, clock: Callable[[], int] = _wall_clock) -> Database:
     """A new database in this process. ``clock`` gives the time in microseconds, for streams stamped on arrival."""
     return Database(engine, clock=clock)
-

@@ -57,9 +57,7 @@ class PenstockError(Exception):
                 lines = self.text.splitlines() or [""]
                 if 1 <= self.position.line <= len(lines):
                     source = lines[self.position.line - 1]
-                    pad = "".join(
-                        "\t" if c == "\t" else " " for c in source[: self.position.column - 1]
-                    )
+                    pad = "".join("\t" if c == "\t" else " " for c in source[: self.position.column - 1])
                     parts += [f"  {source}", f"  {pad}{'^' * max(1, self.position.length)}"]
         return "\n".join(parts)
 

@@ -101,7 +101,8 @@ class RelationStore:
     def _apply(
         self, steps: Sequence[tuple[int | None, int, Row]], floor: Instant, one_instant: bool = True
     ) -> list[Change]:
-        rows, changes, last = list(self.rows), [], self.last_change
+        changes: list[Change] = []
+        rows, last = list(self.rows), self.last_change
         keys = {self._key(r) for r in rows} if self.definition.key else set()
         group, number = self._groups, self._changes
         for i, (at, sign, row) in enumerate(steps):

@@ -188,9 +188,7 @@ def _priority(db: Database, node: exp.Expr | None, scope: Scope) -> Expr | None:
     if bound.type.kind is Kind.BOOLEAN:
         return Cast(bound, BIGINT)
     if not bound.type.is_numeric:
-        raise BindError(f"PRIORITY BY needs a number or a condition, this is {bound.type}").at(
-            position_of(node), None
-        )
+        raise BindError(f"PRIORITY BY needs a number or a condition, this is {bound.type}").at(position_of(node), None)
     return bound
 
 
@@ -262,9 +260,7 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     plan, reads = bind_query(tree.expression, db.catalog)
     if target is not None:
         _check_is_stream(plan, target)
-    given = _options(
-        tree, {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
-    )
+    given = _options(tree, {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option})
     text = format_statement(tree)
     if target is not None:
         db.add_stream(
@@ -427,8 +423,7 @@ def _update(db: Database, tree: exp.Expr) -> Result:
             )
         wanted = definition.schema[place].type
         value = binder.bind(node.expression)
-        functions.check_cast(value.type, wanted)
-        assign[place] = value if value.type == wanted else Cast(value, wanted)
+        assign[place] = functions.cast(value, wanted)
     where = _where(binder, tree)
     context = _user_functions(db)
     changed = db.change_relation(
@@ -492,7 +487,11 @@ def _show(db: Database, tree: exp.Expr) -> Result:
             known = {**functions.SCALARS, **functions.AGGREGATES}
             rows = [{"function": n, "signature": f.signature, "meaning": f.doc} for n, f in sorted(known.items())]
             rows += [
-                {"function": f.name, "signature": f"{f.name}({', '.join(map(str, f.args))}) → {f.returns}", "meaning": "yours"}
+                {
+                    "function": f.name,
+                    "signature": f"{f.name}({', '.join(map(str, f.args))}) → {f.returns}",
+                    "meaning": "yours",
+                }
                 for f in catalog.functions.values()
             ]
     kind = tree.args["kind"].lower()

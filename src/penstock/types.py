@@ -47,7 +47,7 @@ class DataType:
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.kind is Kind.ARRAY:
             return f"ARRAY<{self.element}>"
-        return self.kind.value
+        return str(self.kind.value)
 
     @property
     def arrow(self) -> pa.DataType:
@@ -132,15 +132,13 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
             return REAL if left.kind is right.kind is Kind.REAL else DOUBLE
         if Kind.DECIMAL in (left.kind, right.kind):
             a, b = as_decimal(left), as_decimal(right)
-            assert a.precision is not None and a.scale is not None
-            assert b.precision is not None and b.scale is not None
-            scale = max(a.scale, b.scale)
-            return decimal(max(a.precision - a.scale, b.precision - b.scale) + scale, scale)
+            whole = max((a.precision or 0) - (a.scale or 0), (b.precision or 0) - (b.scale or 0))
+            scale = max(a.scale or 0, b.scale or 0)
+            return decimal(whole + scale, scale)
         return BIGINT
     if {left.kind, right.kind} == {Kind.DATE, Kind.TIMESTAMP}:
         return TIMESTAMP
-    if left.kind is right.kind is Kind.ARRAY:
-        assert left.element is not None and right.element is not None
+    if left.element is not None and right.element is not None:
         element = common_type(left.element, right.element)
         return None if element is None else array(element)
     return None

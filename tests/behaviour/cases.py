@@ -42,7 +42,8 @@ def run(engine: str, declare: str, query: str, rows: Sequence[tuple[str, Row]], 
         table = q.fetch()
         names = table.column_names
         return [
-            (r[0], r[1], tuple(r[2:])) for r in zip(*(table.column(i).to_pylist() for i in range(len(names))), strict=True)
+            (r[0], r[1], tuple(r[2:]))
+            for r in zip(*(table.column(i).to_pylist() for i in range(len(names))), strict=True)
         ]
 
 

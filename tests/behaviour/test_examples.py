@@ -15,7 +15,9 @@ def _rows(stream: str, *rows: tuple[object, ...]) -> list[tuple[str, tuple[objec
 S_A = "CREATE STREAM s (t BIGINT, a BIGINT) TIMESTAMP BY t"
 S_V = "CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t"
 S_GV = "CREATE STREAM s (t BIGINT, g STRING, v BIGINT) TIMESTAMP BY t"
-TWO_ROWS = """CREATE STREAM {} (t BIGINT, {} BIGINT) TIMESTAMP BY t; CREATE STREAM {} (t BIGINT, {} BIGINT) TIMESTAMP BY t"""
+TWO_ROWS = (
+    """CREATE STREAM {} (t BIGINT, {} BIGINT) TIMESTAMP BY t; CREATE STREAM {} (t BIGINT, {} BIGINT) TIMESTAMP BY t"""
+)
 AB = _rows("s", (1, 10), (2, 20), (3, 30))
 MASTER = """
 CREATE STREAM stream1 (t BIGINT, x BIGINT, y BIGINT) TIMESTAMP BY t;
@@ -24,9 +26,7 @@ MASTER_ROWS = [
     ("stream1", (1, 5, 2)), ("stream2", (2, 5)), ("stream1", (3, 5, 3)),
     ("stream1", (4, 6, 1)), ("stream1", (5, 7, 4)), ("stream2", (6, 6)),
 ]  # fmt: skip
-MASTER_QUERY = (
-    "SELECT ISTREAM stream1.x, y FROM stream1 [ROWS 2], stream2 [ROWS 2] WHERE stream1.x = stream2.x"
-)
+MASTER_QUERY = "SELECT ISTREAM stream1.x, y FROM stream1 [ROWS 2], stream2 [ROWS 2] WHERE stream1.x = stream2.x"
 LEFT = """
 CREATE STREAM r (t BIGINT, k BIGINT) TIMESTAMP BY t;
 CREATE STREAM s (t BIGINT, k BIGINT, y STRING) TIMESTAMP BY t"""

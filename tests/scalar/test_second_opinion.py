@@ -168,10 +168,12 @@ CASES = [
 ]  # fmt: skip
 CASTS = [(STRING, BOOLEAN), (STRING, INT), (STRING, DOUBLE), (BOOLEAN, STRING), (INT, STRING), (BIGINT, STRING),
          (PRICE, STRING), (DATE, STRING), (TIMESTAMP, STRING), (INT, DOUBLE), (BIGINT, INT), (BIGINT, DOUBLE),
-         (INT, BOOLEAN), (BOOLEAN, INT), (DOUBLE, STRING), (DOUBLE, INT), (PRICE, INT), (PRICE, DOUBLE), (DOUBLE, PRICE),
+         (INT, BOOLEAN), (BOOLEAN, INT), (DOUBLE, STRING), (DOUBLE, INT), (PRICE, INT), (PRICE, DOUBLE),
+         (DOUBLE, PRICE),
          (DOUBLE, REAL), (DATE, TIMESTAMP), (TIMESTAMP, DATE), (STRING, DATE), (STRING, TIMESTAMP),
          (STRING, PRICE)]  # fmt: skip
-TEXTS: list[object] = [None, "", " 1 ", "1.5", "-2.5", "1e3", ".5", "5.", "abc", "true", "NO", "t", "0", "nan", "-inf", "Infinity",
+TEXTS: list[object] = [None, "", " 1 ", "1.5", "-2.5", "1e3", ".5", "5.", "abc", "true", "NO", "t", "0", "nan", "-inf",
+         "Infinity",
          "2147483648", "1_000", "2024-02-29", "2023-02-29", "1969-12-31", "2024-02-29 12:34:56.789", "2024-02-29T12:34",
          "2024-02-29 12:34:56+02:00", "2024-02-29T12:34:56Z", "2024-2-9", "24:00", "99999999.99", "1.005",
          "-1.005"]  # fmt: skip
@@ -222,7 +224,8 @@ DIFFERENCES: list[tuple[str, str, When]] = [
     ("STRING to DOUBLE", "digits have no separators", lambda row, ours, theirs: row == ("1_000",)),
     ("STRING to DECIMAL(9, 2)", "digits have no separators", lambda row, ours, theirs: row == ("1_000",)),
     ("DOUBLE to INT", "the fraction is cut off", lambda row, ours, theirs: int(str(theirs)) - int(str(ours)) == 1),
-    ("DECIMAL(9, 2) to INT", "the fraction is cut off", lambda row, ours, theirs: int(str(theirs)) - int(str(ours)) == 1),
+    ("DECIMAL(9, 2) to INT", "the fraction is cut off",
+     lambda row, ours, theirs: int(str(theirs)) - int(str(ours)) == 1),
     ("DOUBLE to REAL", "beyond REAL is infinity", lambda row, ours, theirs: row == (1e300,) and ours == INF),
     ("STRING to DATE", "only YYYY-MM-DD is read, and no infinity", lambda row, ours, theirs: ours is None),
     ("STRING to TIMESTAMP", "months and days have two digits; there is no infinity",
@@ -251,24 +254,21 @@ def rows_of(case: Case) -> list[tuple[object, ...]]:
     return list(itertools.product(*lists))
 
 
-def ask_duckdb(
-    sql: str, types: list[DataType], rows: list[tuple[object, ...]], result: DataType
-) -> list[object]:
+DUCKDB = duckdb.connect()
+
+
+def ask_duckdb(sql: str, types: list[DataType], rows: list[tuple[object, ...]], result: DataType) -> list[object]:
     columns = [scalar.to_arrow([r[i] for r in rows], t) for i, t in enumerate(types)]
-    table = pa.table(
-        [pa.array(range(len(rows))), *columns], names=["i", *(f"c{i}" for i in range(len(types)))]
-    )
-    with duckdb.connect() as con:
-        con.execute("SET TimeZone = 'UTC'")
+    table = pa.table([pa.array(range(len(rows))), *columns], names=["i", *(f"c{i}" for i in range(len(types)))])
+    text = sql.format(*(f"c{i}" for i in range(len(types))))
+    with DUCKDB.cursor() as con:
         con.register("t", table)
-        text = sql.format(*(f"c{i}" for i in range(len(types))))
         found = con.sql(f"SELECT TRY({text}) AS r FROM t ORDER BY i").to_arrow_table().column("r")
     if pa.types.is_interval(found.type):
         return [
-            None if v is None else (v.months * 30 + v.days) * DAY + v.nanoseconds // 1000
-            for v in found.to_pylist()
+            None if v is None else (v.months * 30 + v.days) * DAY + v.nanoseconds // 1000 for v in found.to_pylist()
         ]
-    if result == INT or result == BIGINT:
+    if result in (INT, BIGINT):
         found = found.cast(pa.int64())
         return list(found.to_pylist())
     if pa.types.is_decimal(found.type):
@@ -310,11 +310,14 @@ def test_cast_agrees_with_duckdb(source: DataType, target: DataType) -> None:
 
 
 def test_every_difference_is_real_and_documented() -> None:
+    differing = {name for name, _, _ in DIFFERENCES}
     for case in CASES:
-        test_function_agrees_with_duckdb(case)
+        if case.function in differing:
+            test_function_agrees_with_duckdb(case)
     for source, target in CASTS:
-        test_cast_agrees_with_duckdb(source, target)
+        if f"{source} to {target}" in differing:
+            test_cast_agrees_with_duckdb(source, target)
     unseen = [DIFFERENCES[i][:2] for i in range(len(DIFFERENCES)) if i not in SEEN]
     assert not unseen
-    text = (Path(__file__).parents[2] / "docs" / "functions.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "functions.md").read_text().replace("\\|", "|")
     assert not [reason for _, reason, _ in DIFFERENCES if reason not in text]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.metadata import version as package_version
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import ParamSpec
 
 import typer
 
+import penstock
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
@@ -24,25 +26,44 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run)
-app.command()(explain)
-app.command()(sql)
-app.command()(demo)
-
 _UsageError = typer.BadParameter.__mro__[1]
+P = ParamSpec("P")
 
 
-@app.command()
+class _Unread(Exception):
+    """Whoever reads the answers has enough of them."""
+
+
+def _command(function: Callable[P, None]) -> Callable[P, None]:
+    """Make a command of a function. Typer has its own idea of a closed pipe; it must not see one."""
+
+    @wraps(function)
+    def command(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _Unread from None
+
+    return app.command()(command)
+
+
+_command(run)
+_command(explain)
+_command(sql)
+_command(demo)
+
+
+@_command
 def version() -> None:
     """Print the version."""
-    print(f"penstock {package_version('penstock')}")
+    print(f"penstock {penstock.__version__}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     try:
         code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
-        sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except Failure as failed:
         report(failed, sys.stderr)
@@ -55,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever reads the answers has enough. What is still buffered must not complain at exit.
+    except _Unread:
+        # What is still buffered must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except Exception as error:

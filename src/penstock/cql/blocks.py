@@ -107,7 +107,7 @@ class SelectBinder:
         where = tree.args.get("where")
         if where is not None:
             plan, condition = self._condition(plan, where.this)
-            local = []
+            local: list[Expr] = []
             for part in conjuncts(condition):
                 (residual if _reads_outer(part) else local).append(part)
             if (kept := conjunction(local)) is not None:
@@ -244,7 +244,7 @@ class SelectBinder:
         if distinct and tree.args["distinct"].args.get("on"):
             raise BindError("DISTINCT ON is not part of CQL").at(position_of(tree), None)
         if distinct and hidden:
-            raise BindError("ORDER BY of SELECT DISTINCT must use its columns").at(position_of(order), None)
+            raise BindError("ORDER BY of SELECT DISTINCT must use its columns").at(position_of(order or tree), None)
         names_out = unique_names([o.name for o in outputs])
         all_names = [*names_out, *(f"sort{i + 1}" for i in range(len(hidden)))]
         plan = Project(plan, (*exprs, *hidden), tuple(all_names))
@@ -332,9 +332,7 @@ class SelectBinder:
     def ordered(self, plan: Node, tree: exp.Expr) -> Node:
         """ORDER BY and LIMIT of a set operation, by names or numbers of its columns."""
         order = tree.args.get("order")
-        outputs = [
-            Output(f.name, Column(i, f.type, f.name), tree) for i, f in enumerate(plan.schema)
-        ]
+        outputs = [Output(f.name, Column(i, f.type, f.name), tree) for i, f in enumerate(plan.schema)]
         places: list[Column] = []
         for item in order.expressions if order else []:
             found = self._named_output(item.this, outputs, "ORDER BY")

@@ -20,7 +20,7 @@ from penstock.cql.durations import interval_parts
 from penstock.cql.scope import OUTER, Scope
 from penstock.cql.text import position_of
 from penstock.errors import BindError, PenstockError, suggest
-from penstock.plan.expr import Case, Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
+from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import fold
 from penstock.types import (
@@ -43,7 +43,7 @@ from penstock.types import (
 
 if TYPE_CHECKING:
     from penstock.catalog import Catalog
-    from penstock.cql.queries import SubQuery
+    from penstock.cql.blocks import SubQuery
 
 # Where placeholders live above the indices of real columns (and above ``scope.OUTER``).
 AGGREGATE = 10_000_000
@@ -80,7 +80,7 @@ def bind_type(node: exp.Expr) -> DataType:
     name = getattr(this, "value", str(this)).upper()
     if name in ("DECIMAL", "NUMERIC"):
         numbers = [int(p.name) for p in node.expressions]
-        precision, scale = (numbers + [0])[:2] if numbers else (18, 6)
+        precision, scale = [*numbers, 0][:2] if numbers else (18, 6)
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
             raise BindError(f"DECIMAL({precision}, {scale}) does not exist", hint="1 to 38 digits, scale within")
         return decimal(precision, scale)
@@ -253,23 +253,13 @@ class ExpressionBinder:
             results.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
         results.append(self.bind(default) if default is not None else Literal(None, NULL))
-        result_type = NULL
-        for result in results:
-            common = common_type(result_type, result.type)
-            if common is None:
-                raise BindError(f"the branches of CASE are {result_type} and {result.type}", hint="CAST one of them")
-            result_type = common
-        cast = [r if r.type == result_type else Cast(r, result_type) for r in results]
-        return Case(tuple(zip(conditions, cast[:-1], strict=True)), cast[-1], result_type)
+        return functions.case(list(zip(conditions, results[:-1], strict=True)), results[-1])
 
     def _cast(self, node: exp.Cast) -> Expr:
         target = bind_type(node.to)
         arg = self.bind(node.this)
-        functions.check_cast(arg.type, target)
-        if arg.type == target:
-            return arg
-        bound = Cast(arg, target, safe=isinstance(node, exp.TryCast))
-        if isinstance(arg, Literal) and not bound.safe:
+        bound = functions.cast(arg, target, safe=isinstance(node, exp.TryCast))
+        if isinstance(arg, Literal) and isinstance(bound, Cast) and not bound.safe:
             folded = fold(bound)
             if folded is None:
                 raise BindError(f"{arg.value!r} is not a {target}")
@@ -307,9 +297,7 @@ class ExpressionBinder:
             cast.append(arg if arg.type == target else Cast(arg, target))
         return UserCall(name, tuple(cast), returns)
 
-    def _aggregate(
-        self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None
-    ) -> Expr:
+    def _aggregate(self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None) -> Expr:
         if self.aggregates_allowed is not None:
             raise BindError(f"aggregate `{name}` in {self.aggregates_allowed}", hint="use HAVING or a sub-query")
         if self._inside_aggregate:

@@ -153,9 +153,9 @@ class QueryBinder:
             name = identifier(node_)
             name = self._aliases.get(name, name)
             if name not in known:
-                raise BindError(
-                    f"MASTER `{name}` is not a stream of this query", hint=suggest(name, known)
-                ).at(position_of(node_), None)
+                raise BindError(f"MASTER `{name}` is not a stream of this query", hint=suggest(name, known)).at(
+                    position_of(node_), None
+                )
             if name not in found:
                 found.append(name)
         return tuple(found)
@@ -223,7 +223,7 @@ class QueryBinder:
         if tree.args.get("by_name"):
             raise BindError("BY NAME is not part of CQL")
         left, right = unify(left, right, tree.key.upper())
-        node: Node = SetOp(_SET_KINDS[type(tree)], not tree.args.get("distinct"), left, right)  # type: ignore[index, arg-type]
+        node: Node = SetOp(_SET_KINDS[type(tree)], not tree.args.get("distinct"), left, right)  # type: ignore[arg-type]
         return self._select(parent).ordered(node, tree)
 
     # -- FROM -----------------------------------------------------------------------------------

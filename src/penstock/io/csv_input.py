@@ -18,7 +18,7 @@ import pyarrow.csv
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match
 from penstock.io.files import compression_of, data_suffix
-from penstock.io.values import BadValue, convert_text
+from penstock.io.values import BadValue, convert_text, is_value
 
 _BLOCK_BYTES = 4 << 20
 
@@ -148,6 +148,8 @@ def _find_fault(path: Path, targets: list[Target]) -> None:
 
 def _check(path: Path, line: int, record: list[str], columns: list[tuple[Target, int]]) -> None:
     for target, at in columns:
+        if is_value(record[at], target.types[-1]) and not (target.not_null and record[at] == ""):
+            continue
         try:
             target.convert(pa.array([record[at] or None], pa.string()), convert_text)
         except BadValue as bad:

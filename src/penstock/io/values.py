@@ -66,6 +66,15 @@ def parse_text(text: str, dtype: DataType) -> Any:
     return _PARSERS[dtype.kind](text, dtype)
 
 
+def is_value(text: str, dtype: DataType) -> bool:
+    """Whether the text is a value of the type."""
+    try:
+        parse_text(text, dtype)
+    except (ValueError, KeyError, OverflowError):
+        return False
+    return True
+
+
 def _string(text: str, dtype: DataType) -> str:
     return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.plan.cost import estimate, estimate_node
 from penstock.plan.derive import is_monotonic, partitioning
@@ -11,7 +11,6 @@ from penstock.plan.nodes import (
     Aggregate,
     Clock,
     Distinct,
-    Field,
     Filter,
     Join,
     Node,
@@ -38,6 +37,7 @@ from penstock.plan.show import (
     show_name,
     show_sort_key,
     show_window,
+    show_with,
 )
 
 __all__ = ["explain_json", "explain_mermaid", "explain_text", "show_expr", "show_node"]
@@ -56,11 +56,12 @@ def show_node(node: Node) -> str:
             return f"QueryStream {show_name(node.name)}"
         case Window(_, spec, retractions):
             silent = "" if retractions else " without retractions"
-            return f"Window {show_window(spec, node.schema, _clock(node))}{silent}"
+            return f"Window {show_window(spec, _names(node), _clock(node))}{silent}"
         case Filter():
-            return f"Filter {show_expr(node.predicate, node.schema)}"
+            return f"Filter {show_with(node.predicate, _names(node))}"
         case Project(below, exprs, names):
-            shown = (_named(e, n, below.schema) for e, n in zip(exprs, names, strict=True))
+            known = _names(below)
+            shown = (_named(e, n, known) for e, n in zip(exprs, names, strict=True))
             return f"Project {', '.join(shown)}"
         case Join() | SemiJoin():
             return _join(node)
@@ -71,10 +72,8 @@ def show_node(node: Node) -> str:
         case SetOp(kind, all_, _, _):
             return f"{kind.capitalize()}{' all' if all_ else ''}"
         case TopN(below, keys, limit, offset):
-            text = (
-                "TopN" + (f" {limit}" if limit is not None else "") + (f" offset {offset}" if offset else "")
-            )
-            shown = (show_sort_key(k, below.schema) for k in keys)
+            text = "TopN" + (f" {limit}" if limit is not None else "") + (f" offset {offset}" if offset else "")
+            shown = (show_sort_key(k, _names(below)) for k in keys)
             return text + (f" by {', '.join(shown)}" if keys else "")
         case Query(_, output, masters, _):
             return f"Query {output}" + (f" master {', '.join(map(show_name, masters))}" if masters else "")
@@ -86,9 +85,7 @@ def explain_text(query: Query, *, costs: bool = False) -> str:
     lines += ["", *(f"{name}: {text}" for name, text in _facts(query))]
     if costs:
         cost = estimate(query)
-        lines.append(
-            f"cost: {cost.rate:,.0f} answers/s, {cost.state_rows:,.0f} rows kept, {cost.work:,.0f} steps/s"
-        )
+        lines.append(f"cost: {cost.rate:,.0f} answers/s, {cost.state_rows:,.0f} rows kept, {cost.work:,.0f} steps/s")
     return "\n".join(lines)
 
 
@@ -149,23 +146,36 @@ def _fields(schema: Schema) -> str:
     return ", ".join(show_name(f.name) for f in schema)
 
 
-def _named(expr: Expr, name: str, schema: Schema) -> str:
-    if isinstance(expr, Column) and schema[expr.index].name == name:
-        return show_name(name)
-    return f"{show_expr(expr, schema)} AS {show_name(name)}"
+def _named(expr: Expr, name: str, names: Sequence[str]) -> str:
+    text = show_with(expr, names)
+    return text if text == show_name(name) else f"{text} AS {show_name(name)}"
 
 
-def _qualified(left: Node, right: Node) -> Schema:
-    """Both schemas, with names that are on both sides told apart by their source, else by left and right."""
-    shared = {f.name for f in left.schema} & {f.name for f in right.schema}
-    names = (_source_name(left), _source_name(right))
-    if names[0] == names[1] or None in names:
-        names = ("left", "right")
-    return tuple(
-        Field(f"{side}.{f.name}" if f.name in shared else f.name, f.type)
-        for side, node in zip(names, (left, right), strict=True)
-        for f in node.schema
-    )
+def _names(*nodes: Node) -> list[str]:
+    """The columns of the nodes' rows side by side; equal names are told apart by source, then by position."""
+    origins = [origin for node in nodes for origin in _origins(node)]
+    plain = [show_name(name) for _, name in origins]
+    full = [f"{show_name(source)}.{p}" if source else p for (source, _), p in zip(origins, plain, strict=True)]
+    shown = [p if plain.count(p) == 1 else f for p, f in zip(plain, full, strict=True)]
+    return [n if shown.count(n) == 1 else f"{n}#{i}" for i, n in enumerate(shown)]
+
+
+def _origins(node: Node) -> list[tuple[str | None, str]]:
+    """For each column the source it comes from under its own name, if it does, and its name."""
+    match node:
+        case StreamScan() | RelationScan() | QueryStream():
+            return [(_source_name(node), f.name) for f in node.schema]
+        case Join():
+            return _origins(node.left) + _origins(node.right)
+        case SemiJoin():
+            return _origins(node.left) + [(None, f.name) for f in node.schema[len(node.left.schema) :]]
+        case Project(below, exprs, names):
+            known = _origins(below)
+            found = [known[e.index] if isinstance(e, Column) else (None, "") for e in exprs]
+            return [o if o[1] == n else (None, n) for o, n in zip(found, names, strict=True)]
+        case Window() | Filter() | Distinct() | TopN():
+            return _origins(node.input)
+    return [(None, f.name) for f in node.schema]
 
 
 def _source_name(node: Node) -> str | None:
@@ -183,25 +193,25 @@ def _source_name(node: Node) -> str | None:
 
 def _join(node: Join | SemiJoin) -> str:
     text = f"Join {node.kind}" if isinstance(node, Join) else _SEMI[node.kind]
-    both = _qualified(node.left, node.right)
+    both = _names(node.left, node.right)
     split = len(node.left.schema)
-    keys = [f"{show_expr(a, both[:split])} = {show_expr(b, both[split:])}" for a, b in node.keys]
+    keys = [f"{show_with(a, both[:split])} = {show_with(b, both[split:])}" for a, b in node.keys]
     if keys:
         text += f" on {', '.join(keys)}"
     if node.residual is not None:
-        text += f" where {show_expr(node.residual, both)}"
+        text += f" where {show_with(node.residual, both)}"
     if isinstance(node, SemiJoin) and node.compare is not None:
-        text += f" comparing {show_expr(node.compare, both)}"
+        text += f" comparing {show_with(node.compare, both)}"
     return text
 
 
 def _aggregate(node: Aggregate) -> str:
-    schema = node.input.schema
-    calls = [show_aggregate(c, schema) for c in node.aggregates]
+    known = _names(node.input)
+    calls = [show_aggregate(c, known) for c in node.aggregates]
     names = node.names[len(node.keys) :]
     shown = [f"{c} AS {show_name(n)}" for c, n in zip(calls, names, strict=True)]
     text = "Aggregate" + (f" {', '.join(shown)}" if shown else "")
-    keys = [_named(k, n, schema) for k, n in zip(node.keys, node.names, strict=False)]
+    keys = [_named(k, n, known) for k, n in zip(node.keys, node.names, strict=False)]
     return text + (f" by {', '.join(keys)}" if keys else "")
 
 
@@ -257,5 +267,5 @@ def _retractions_text(query: Query) -> str:
     told = [n for n in windows if n.retractions]
     if not told:
         return "nobody needs to know when rows leave"
-    shown = [f"{_source_name(n) or 'query'} {show_window(n.spec, n.schema, _clock(n))}" for n in told]
+    shown = [f"{_source_name(n) or 'query'} {show_window(n.spec, _names(n), _clock(n))}" for n in told]
     return f"needed from {', '.join(shown)}"

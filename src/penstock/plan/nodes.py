@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Literal as OneOf
+from typing import cast
 
 from penstock.plan.expr import Expr
 from penstock.plan.window import WindowSpec, is_bounded
@@ -256,7 +257,7 @@ NODE_TYPES: tuple[type, ...] = Node.__args__
 def inputs(node: Node) -> tuple[Node, ...]:
     """The direct inputs of a node; a ``QueryStream`` has its query."""
     values = (getattr(node, f.name) for f in fields(node))
-    return tuple(v for v in values if isinstance(v, NODE_TYPES))
+    return tuple(cast("Node", v) for v in values if isinstance(v, NODE_TYPES))
 
 
 def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:

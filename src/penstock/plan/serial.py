@@ -176,13 +176,13 @@ def _check_query(query: Query, path: str) -> None:
     names = {s.stream if isinstance(s, StreamScan) else s.name for s in streams}
     for i, master in enumerate(query.masters):
         if master not in names:
-            raise PlanError(
-                f"{path}.masters[{i}]: no stream `{master}` in the query", hint=suggest(master, names)
-            )
+            raise PlanError(f"{path}.masters[{i}]: no stream `{master}` in the query", hint=suggest(master, names))
     windows = (n.spec for n in walk(query, into_queries=False) if isinstance(n, Window))
-    bounded = {spec for spec in windows if is_bounded(spec)}
-    if len(bounded) > 1:
+    bounded = [spec for spec in windows if is_bounded(spec)]
+    if len(set(bounded)) > 1:
         raise PlanError(f"{path}: the bounded windows of a query have to be the same")
+    if len(bounded) > 1 and isinstance(bounded[0], Session):
+        raise PlanError(f"{path}: a query has at most one Session window, not {len(bounded)}")
     if bounded and query.output != "windows":
         raise PlanError(f"{path}.output: with a bounded window it has to be `windows`, not `{query.output}`")
     if query.output == "windows" and not bounded:
@@ -232,9 +232,7 @@ def _node(value: object, path: str) -> Node:
             node = Window(below, spec, obj.flag("retractions", True))
         case "Filter":
             below = _node(obj.take("input"), obj.at("input"))
-            node = Filter(
-                below, condition_from_json(obj.take("predicate"), obj.at("predicate"), below.schema)
-            )
+            node = Filter(below, condition_from_json(obj.take("predicate"), obj.at("predicate"), below.schema))
         case "Project":
             below = _node(obj.take("input"), obj.at("input"))
             exprs = obj.items("exprs", lambda v, p: expr_from_json(v, p, below.schema))
@@ -369,9 +367,7 @@ def _semi_join(obj: Reader) -> SemiJoin:
     left, right = _relation(obj, "left"), _relation(obj, "right")
     both = left.schema + right.schema
     keys = _pairs(obj, left.schema, right.schema)
-    return SemiJoin(
-        kind, left, right, keys, _condition(obj, "residual", both), _condition(obj, "compare", both)
-    )
+    return SemiJoin(kind, left, right, keys, _condition(obj, "residual", both), _condition(obj, "compare", both))
 
 
 def _aggregate(obj: Reader) -> Aggregate:
@@ -401,9 +397,7 @@ def _set_operation(obj: Reader) -> SetOp:
     left, right = _relation(obj, "left"), _relation(obj, "right")
     if [f.type for f in left.schema] != [f.type for f in right.schema]:
         what = f"({_types(left.schema)}) and ({_types(right.schema)})"
-        raise PlanError(
-            f"{obj.path}: the sides of {kind.upper()} have types {what}; they have to be the same"
-        )
+        raise PlanError(f"{obj.path}: the sides of {kind.upper()} have types {what}; they have to be the same")
     return SetOp(kind, all_, left, right)
 
 

@@ -12,12 +12,34 @@ from typing import Any, TypeVar
 from penstock.errors import PlanError, suggest
 from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 from penstock.plan.nodes import Field, Schema
+from penstock.scalar import BUILTINS
 from penstock.types import BOOLEAN, DataType, Kind, array
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_ARGUMENTS = dict.fromkeys(("not", "is_null", "neg"), 1) | {
+    name: 2
+    for name in (
+        "and",
+        "or",
+        "=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "is_not_distinct",
+        "+",
+        "-",
+        "*",
+        "/",
+        "div",
+        "%",
+        "nullif",
+    )  # fmt: skip
+}
 _LIMITS = {Kind.INT: 1 << 31}
 _SCALARS = {kind.value: DataType(kind) for kind in Kind if kind not in (Kind.DECIMAL, Kind.ARRAY)}
 
@@ -207,6 +229,7 @@ def expr_from_json(value: object, path: str, schema: Schema) -> Expr:
             result = Literal(literal_from_json(obj.take("value"), dtype, obj.at("value")), dtype)
         case "Call":
             result = Call(obj.text("function"), obj.items("args", argument), dtype)
+            _check_call(result, path)
         case "UserCall":
             result = UserCall(obj.text("function"), obj.items("args", argument), dtype)
         case "Case":
@@ -237,6 +260,15 @@ def _check_column(column: Column, schema: Schema, path: str) -> None:
     if field.type != column.type:
         what = f"column {column.index} (`{field.name}`) has type {field.type}, not {column.type}"
         raise PlanError(f"{path}: {what}")
+
+
+def _check_call(call: Call, path: str) -> None:
+    if call.function not in BUILTINS:
+        hint = suggest(call.function, BUILTINS)
+        raise PlanError(f"{path}.function: unknown function `{call.function}`", hint=hint)
+    count = _ARGUMENTS.get(call.function, len(call.args))
+    if len(call.args) != count:
+        raise PlanError(f"{path}.args: `{call.function}` takes {count}, not {len(call.args)} arguments")
 
 
 def condition_from_json(value: object, path: str, schema: Schema) -> Expr:

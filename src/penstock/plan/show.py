@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -39,37 +40,45 @@ def show_expr(expr: Expr, schema: Schema) -> str:
     >>> show_expr(Call(">", (Column(0, INT), Literal(5, INT)), BOOLEAN), (Field("a", INT),))
     'a > 5'
     """
-    return _show(expr, schema)[0]
+    return _show(expr, [show_name(f.name) for f in schema])[0]
 
 
-def _show(expr: Expr, schema: Schema) -> tuple[str, int]:
+Names = Sequence[str]
+"""What the columns of a row are called, quoted where need be."""
+
+
+def show_with(expr: Expr, names: Names) -> str:
+    """The expression with these names for its columns."""
+    return _show(expr, names)[0]
+
+
+def _show(expr: Expr, names: Names) -> tuple[str, int]:
     """The text, and how strongly its outermost operator binds."""
     match expr:
         case Column(index, _, name):
-            known = schema[index].name if index < len(schema) else name
-            return show_name(known or name or f"#{index}"), _ATOM
+            return names[index] if index < len(names) else show_name(name), _ATOM
         case Literal(value, dtype):
             return show_literal(value, dtype), _ATOM
         case Call(function, args, _):
-            return _call(function, args, schema)
+            return _call(function, args, names)
         case UserCall(function, args, _):
-            return f"{show_name(function)}({_list(args, schema)})", _ATOM
+            return f"{show_name(function)}({_list(args, names)})", _ATOM
         case Case(branches, otherwise, _):
-            whens = " ".join(f"WHEN {show_expr(c, schema)} THEN {show_expr(r, schema)}" for c, r in branches)
-            return f"CASE {whens} ELSE {show_expr(otherwise, schema)} END", _ATOM
+            whens = " ".join(f"WHEN {show_with(c, names)} THEN {show_with(r, names)}" for c, r in branches)
+            return f"CASE {whens} ELSE {show_with(otherwise, names)} END", _ATOM
         case Cast(arg, dtype, safe):
-            return f"{'TRY_CAST' if safe else 'CAST'}({show_expr(arg, schema)} AS {dtype})", _ATOM
+            return f"{'TRY_CAST' if safe else 'CAST'}({show_with(arg, names)} AS {dtype})", _ATOM
         case WindowBound(which, _):
             return f"window_{which}", _ATOM
 
 
-def _call(function: str, args: tuple[Expr, ...], schema: Schema) -> tuple[str, int]:
+def _call(function: str, args: tuple[Expr, ...], names: Names) -> tuple[str, int]:
     level = _BINDING.get(function)
     if level is None:
-        return f"{show_name(function)}({_list(args, schema)})", _ATOM
+        return f"{show_name(function)}({_list(args, names)})", _ATOM
 
     def part(i: int, least: int) -> str:
-        text, binds = _show(args[i], schema)
+        text, binds = _show(args[i], names)
         return text if binds >= least else f"({text})"
 
     match function:
@@ -80,7 +89,7 @@ def _call(function: str, args: tuple[Expr, ...], schema: Schema) -> tuple[str, i
         case "is_null":
             return f"{part(0, level + 1)} IS NULL", level
         case "in":
-            return f"{part(0, level + 1)} IN ({_list(args[1:], schema)})", level
+            return f"{part(0, level + 1)} IN ({_list(args[1:], names)})", level
         case "like":
             escape = f" ESCAPE {part(2, level + 1)}" if len(args) > 2 else ""
             return f"{part(0, level + 1)} LIKE {part(1, level + 1)}{escape}", level
@@ -89,8 +98,8 @@ def _call(function: str, args: tuple[Expr, ...], schema: Schema) -> tuple[str, i
     return f" {_WORDS.get(function, function)} ".join([first, *rest]), level
 
 
-def _list(args: tuple[Expr, ...], schema: Schema) -> str:
-    return ", ".join(show_expr(a, schema) for a in args)
+def _list(args: tuple[Expr, ...], names: Names) -> str:
+    return ", ".join(show_with(a, names) for a in args)
 
 
 def show_name(name: str) -> str:
@@ -142,7 +151,7 @@ def show_duration(ticks: int, clock: Clock) -> str:
     return f"{count} {unit}{'' if count == 1 else 'S'}"
 
 
-def show_window(spec: WindowSpec, schema: Schema, clock: Clock) -> str:
+def show_window(spec: WindowSpec, names: Names, clock: Clock) -> str:
     """The window as in CQL, in brackets."""
     match spec:
         case Unbounded():
@@ -152,20 +161,20 @@ def show_window(spec: WindowSpec, schema: Schema, clock: Clock) -> str:
         case Rows(size, slide):
             text = f"ROWS {size}" + (f" SLIDE {slide}" if slide != 1 else "")
         case PartitionRows(keys, size):
-            text = f"PARTITION BY {_keys(keys, schema)} ROWS {size}"
+            text = f"PARTITION BY {_keys(keys, names)} ROWS {size}"
         case Range(size, slide):
             text = f"RANGE {show_duration(size, clock)}"
             text += f" SLIDE {show_duration(slide, clock)}" if slide is not None else ""
         case Session(gap, keys):
-            text = f"PARTITION BY {_keys(keys, schema)} " if keys else ""
+            text = f"PARTITION BY {_keys(keys, names)} " if keys else ""
             text += f"SESSION GAP {show_duration(gap, clock)}"
         case Generic():
             text = _generic(spec, clock)
     return f"[{text}]"
 
 
-def _keys(keys: tuple[int, ...], schema: Schema) -> str:
-    return ", ".join(show_name(schema[k].name) for k in keys)
+def _keys(keys: tuple[int, ...], names: Names) -> str:
+    return ", ".join(names[k] for k in keys)
 
 
 def _generic(spec: Generic, clock: Clock) -> str:
@@ -190,16 +199,16 @@ def _generic(spec: Generic, clock: Clock) -> str:
     return text + (f" END QUERY {at(spec.end_query)}" if spec.end_query is not None else "")
 
 
-def show_aggregate(call: AggregateCall, schema: Schema) -> str:
+def show_aggregate(call: AggregateCall, names: Names) -> str:
     """An aggregate as it would be written."""
-    inside = _list(call.args, schema) or "*"
+    inside = _list(call.args, names) or "*"
     text = f"{call.function}({'DISTINCT ' if call.distinct else ''}{inside})"
-    return text + (f" FILTER (WHERE {show_expr(call.where, schema)})" if call.where is not None else "")
+    return text + (f" FILTER (WHERE {show_with(call.where, names)})" if call.where is not None else "")
 
 
-def show_sort_key(key: SortKey, schema: Schema) -> str:
+def show_sort_key(key: SortKey, names: Names) -> str:
     """An ORDER BY key; NULLS is named where it is not the default."""
-    text = show_expr(key.expr, schema) + (" DESC" if key.descending else "")
+    text = show_with(key.expr, names) + (" DESC" if key.descending else "")
     if key.nulls_first == key.descending:
         text += " NULLS FIRST" if key.nulls_first else " NULLS LAST"
     return text

@@ -45,9 +45,7 @@ _TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(:(?P<second>[0-9]{2})([.,](?P<
 _ZONE = r" ?(?P<zone>Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
 _DATE_TEXT = re.compile(_DATE)
 _TIMESTAMP_TEXT = re.compile(rf"{_DATE}([T ]{_TIME}({_ZONE})?)?", re.IGNORECASE)
-_CLOCK_TEXT = (
-    r"(?P<sign>[+-]?)(?P<hours>[0-9]+):(?P<minutes>[0-9]{2})(:(?P<seconds>[0-9]{2}(\.[0-9]{1,6})?))?"
-)
+_CLOCK_TEXT = r"(?P<sign>[+-]?)(?P<hours>[0-9]+):(?P<minutes>[0-9]{2})(:(?P<seconds>[0-9]{2}(\.[0-9]{1,6})?))?"
 _AMOUNT_TEXT = r"(?P<amount>[+-]?[0-9]+(\.[0-9]*)?)\s*(?P<unit>[a-zµ]+)"
 _INTERVAL_TEXT = re.compile(rf"\s*({_CLOCK_TEXT}|{_AMOUNT_TEXT})\s*,?", re.IGNORECASE)
 

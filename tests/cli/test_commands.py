@@ -1,0 +1,254 @@
+"""``explain``, ``sql``, ``demo``, ``version``, and the process around them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+import penstock
+from penstock.cli.failures import Failure, report
+from penstock.cli.main import main
+from penstock.cli.shell import Shell
+from penstock.cli.sql import NameCompleter, history_file
+from penstock.cli.statements import split
+from penstock.demo.scenario import FILES, generate
+from penstock.errors import PenstockError
+from penstock.io.readers import read_batches
+from penstock.plan.nodes import Field
+from penstock.types import from_arrow
+
+STREAM = "CREATE STREAM s (k BIGINT, at BIGINT) TIMESTAMP BY at;"
+SOURCE = Path(penstock.__file__).parent
+
+
+def process(
+    *arguments: str, stdin: str = "", stdout: int | io.IOBase = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", *arguments],
+        input=stdin,
+        stdout=stdout,  # type: ignore[arg-type]
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
+        check=False,
+    )
+
+
+# -- explain --------------------------------------------------------------------------------------------
+
+
+def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, *options: str) -> str:
+    file = tmp_path / "q.cql"
+    file.write_text(script)
+    assert main(["explain", str(file), *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_explain_one_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = STREAM + "SELECT k FROM s WHERE k > 1"
+    assert "s" in explained(tmp_path, capsys, script)
+    assert isinstance(json.loads(explained(tmp_path, capsys, script, "--json")), dict)
+    assert explained(tmp_path, capsys, script, "--mermaid").startswith(("graph", "flowchart"))
+
+
+def test_explain_several_queries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = STREAM + "CREATE QUERY a AS SELECT k FROM s; CREATE QUERY b AS SELECT at FROM s;"
+    text = explained(tmp_path, capsys, script)
+    assert text.startswith("-- a\n")
+    assert "\n\n-- b\n" in text
+    assert list(json.loads(explained(tmp_path, capsys, script, "--json"))) == ["a", "b"]
+
+
+def test_explain_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "q.cql"
+    file.write_text(STREAM)
+    assert main(["explain", str(file)]) == 2
+    assert capsys.readouterr().err == f"penstock: error: {file} has no query to explain\n"
+    assert main(["explain", str(file), "--json", "--mermaid"]) == 2
+    assert capsys.readouterr().err == "penstock: error: --json and --mermaid exclude each other\n"
+
+
+# -- the shell ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "statements", "rest"),
+    [
+        ("a; b", ["a;"], " b"),
+        ("a 'x;y''z' ; b;", ["a 'x;y''z' ;", " b;"], ""),
+        ('"q;" `r;`;', ['"q;" `r;`;'], ""),
+        ("a -- c;\n b;", ["a -- c;\n b;"], ""),
+        ("a /* ; */;", ["a /* ; */;"], ""),
+        ("a 'open;", [], "a 'open;"),
+        (";;", [], ""),
+    ],
+)
+def test_statements_end_with_a_semicolon_that_is_none_of_a_text(
+    text: str, statements: list[str], rest: str
+) -> None:
+    assert split(text) == (statements, rest)
+
+
+def talk(*lines: str) -> str:
+    out = io.StringIO()
+    with penstock.connect(engine="reference") as db:
+        shell = Shell(db, out)
+        for line in lines:
+            shell.feed(line)
+        shell.finish()
+    return out.getvalue()
+
+
+def test_answers_come_after_an_insert() -> None:
+    said = talk(STREAM, "CREATE QUERY big AS", "SELECT ISTREAM k FROM s WHERE k > 1;", "INSERT INTO s VALUES (2, 7);")
+    assert said.endswith("-- big\n  ts  op     k\n----  --  ----\n   7  +      2\n")
+
+
+def test_describe() -> None:
+    said = talk(STREAM, "CREATE RELATION r (n STRING);", "CREATE QUERY q AS SELECT k FROM s;", "\\d", "\\d S", "\\d q")
+    lines = [line.split() for line in said.splitlines()]
+    assert ["s", "stream"] in lines
+    assert ["r", "relation"] in lines
+    assert ["q", "query,", "running"] in lines
+    assert lines.count(["k", "BIGINT"]) == 2
+    assert ["at", "BIGINT"] in lines
+    assert "nothing is declared yet" in talk("\\d")
+
+
+def test_load_and_close(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("k,at\n5,1\n6,2\n")
+    query = "CREATE QUERY q AS SELECT DSTREAM k FROM s [RANGE 10];"
+    said = talk(STREAM, query, f"\\load s {tmp_path}/s.csv", "\\close s")
+    assert "2 rows into s" in said
+    assert [line.split() for line in said.splitlines()[-2:]] == [["11", "+", "5"], ["12", "+", "6"]]
+
+
+def test_include_and_help(tmp_path: Path) -> None:
+    (tmp_path / "x.cql").write_text(STREAM)
+    assert ["s", "stream"] in [line.split() for line in talk(f"\\i {tmp_path}/x.cql", "\\d").splitlines()]
+    assert "\\load NAME PATH" in talk("\\?")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("\\x", r"there is no command \\x"),
+        ("\\d t", "there is no `t`"),
+        ("\\load s", "takes a name and a path"),
+        ("\\load t x.csv", "there is no stream or relation `t`"),
+        ("\\close", "takes the name of a stream"),
+        ("\\i", "takes the path of a file"),
+    ],
+)
+def test_shell_errors(line: str, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        talk(STREAM, line)
+
+
+def test_an_error_forgets_the_statement_but_not_the_catalog() -> None:
+    out = io.StringIO()
+    with penstock.connect(engine="reference") as db:
+        shell = Shell(db, out)
+        shell.feed(STREAM)
+        with pytest.raises(PenstockError):
+            shell.feed("SELECT x FROM s;")
+        assert not shell.pending
+        shell.feed("SELECT k")
+        assert shell.pending
+        shell.forget()
+        assert not shell.pending
+        assert list(db.catalog.streams) == ["s"]
+
+
+def test_sql_from_a_pipe() -> None:
+    done = process("sql", stdin=f"{STREAM}\nSELECT k FROM s;\nINSERT INTO s VALUES (4, 2)")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].split() == ["2", "+", "4"]
+    failed = process("sql", stdin=f"{STREAM}\nSELECT nope FROM s;\nSELECT k FROM s;\n")
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("penstock: error: ")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_completion_knows_keywords_and_what_is_declared() -> None:
+    def offered(typed: str) -> list[str]:
+        found = completer.get_completions(Document(typed), CompleteEvent())
+        return [completion.text for completion in found]
+
+    with penstock.connect(engine="reference") as db:
+        completer = NameCompleter(db)
+        db.run_script("CREATE STREAM sensors (temperature DOUBLE); CREATE QUERY tempo AS SELECT * FROM sensors;")
+        assert offered("SEL") == ["SELECT"]
+        assert offered("sel") == ["select"]
+        assert offered("SELECT temp") == ["tempo", "temperature"]
+        assert "sensors" in offered("FROM se")
+        assert offered("FROM ") == []
+
+
+def test_history_is_kept_where_state_belongs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert history_file() == tmp_path / "penstock" / "history"
+
+
+# -- errors, demo, version ------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_caret_is_for_people_only() -> None:
+    failed = Failure("line 1, column 8: no", picture=("  SELECT x", "         ^"))
+    pipe, terminal = io.StringIO(), Terminal()
+    report(failed, pipe)
+    report(failed, terminal)
+    assert pipe.getvalue() == "penstock: error: line 1, column 8: no\n"
+    assert terminal.getvalue() == pipe.getvalue() + "  SELECT x\n         ^\n"
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("k,at\n" + "".join(f"{i},{i}\n" for i in range(20_000)))
+    (tmp_path / "q.cql").write_text(STREAM + "SELECT ISTREAM k FROM s [NOW];")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as broken:
+        done = process("run", str(tmp_path / "q.cql"), "--input", f"s={tmp_path}/s.csv", stdout=broken)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
+
+
+def test_demo_plays_to_the_end_and_every_query_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--seconds", "0"]) == 0
+    out = capsys.readouterr().out
+    summary = next(line for line in out.splitlines() if line.startswith("answers"))
+    counts = {part.split()[0]: int(part.split()[1]) for part in summary.removeprefix("answers").split(",")}
+    assert list(counts) == ["hot_readings", "minute_average", "cooking", "entered", "energy", "too_warm"]
+    assert all(counts.values())
+    assert counts["energy"] == 10
+    assert "late rows climate 1" in out
+
+
+def test_the_shipped_files_are_what_the_generator_makes() -> None:
+    for name, table in generate().items():
+        fields = []
+        for column in table.schema:
+            dtype = from_arrow(column.type)
+            assert dtype is not None
+            fields.append(Field(column.name, dtype))
+        shipped = pa.concat_tables(read_batches(SOURCE / "demo" / "data" / FILES[name], tuple(fields)))
+        assert shipped.combine_chunks().equals(table.combine_chunks()), name

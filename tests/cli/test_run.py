@@ -1,0 +1,195 @@
+"""``penstock run``, as a shell script would use it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from penstock.cli.main import main
+
+DECLARED = """
+CREATE STREAM s (k BIGINT, v DOUBLE, at BIGINT) TIMESTAMP BY at SLACK 1;
+CREATE STREAM idle (k BIGINT, at BIGINT) TIMESTAMP BY at;
+CREATE RELATION names (k BIGINT, name STRING) KEY (k);
+"""
+HOT = "CREATE QUERY hot AS SELECT ISTREAM k, v FROM s WHERE v > 1;\n"
+NAMED = "CREATE QUERY named AS SELECT ISTREAM s.k, name FROM s [NOW], names WHERE s.k = names.k;\n"
+ROWS = "k,v,at\n1,0.5,10\n2,1.5,20\n3,2.5,5\n3,,30\n1,9,31\n"
+
+
+class Place:
+    """A folder with a script and inputs, and what a run in it said."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+        self.out = self.err = ""
+        self.put("s.csv", ROWS)
+        self.put("names.csv", "k,name\n1,one\n2,two\n")
+
+    def put(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def run(self, script: str, *arguments: str) -> int:
+        code = main(["run", str(self.put("q.cql", script)), *(a.replace("@", f"{self.folder}/") for a in arguments)])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
+    return Place(tmp_path, capsys)
+
+
+def test_answers_as_a_table_and_a_summary(place: Place) -> None:
+    assert place.run(DECLARED + HOT, "--input", "s=@s.csv") == 0
+    assert place.out.splitlines() == [
+        "  ts  op     k       v",
+        "----  --  ----  ------",
+        "  20  +      2     1.5",
+        "  31  +      1     9.0",
+    ]
+    assert place.err.splitlines()[:3] == ["rows in   s 5", "answers   hot 2", "late rows s 1"]
+    assert place.err.splitlines()[3].startswith("seconds ")
+
+
+def test_quiet(place: Place) -> None:
+    assert place.run(DECLARED + HOT, "--input", "s=@s.csv", "--quiet") == 0
+    assert place.err == ""
+
+
+def test_csv_and_json_on_stdout(place: Place) -> None:
+    assert place.run(DECLARED + HOT, "--input", "s=@s.csv", "--format", "csv") == 0
+    assert place.out == "ts,op,k,v\n20,+,2,1.5\n31,+,1,9.0\n"
+    assert place.run(DECLARED + HOT, "--input", "S=@s.csv", "--format", "json") == 0
+    assert [json.loads(line) for line in place.out.splitlines()] == [
+        {"ts": 20, "op": "+", "k": 2, "v": 1.5},
+        {"ts": 31, "op": "+", "k": 1, "v": 9.0},
+    ]
+
+
+def test_several_queries_on_stdout(place: Place) -> None:
+    inputs = ("--input", "s=@s.csv", "--input", "names=@names.csv")
+    assert place.run(DECLARED + HOT + NAMED, *inputs, "--format", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(place.out)))
+    assert {"query": "hot", "ts": "20", "op": "+", "k": "2", "v": "1.5", "name": ""} in rows
+    assert {"query": "named", "ts": "31", "op": "+", "k": "1", "v": "", "name": "one"} in rows
+    assert len(rows) == 5
+
+    assert place.run(DECLARED + HOT + NAMED, *inputs, "--format", "json") == 0
+    lines = [json.loads(line) for line in place.out.splitlines()]
+    assert {"query": "named", "ts": 20, "op": "+", "k": 2, "name": "two"} in lines
+    assert next(iter(lines[0])) == "query"
+
+    assert place.run(DECLARED + HOT + NAMED, *inputs) == 0
+    headings = [line for line in place.out.splitlines() if line.startswith("-- ")]
+    assert headings[:2] == ["-- hot", "-- named"]
+
+    assert place.run(DECLARED + HOT + NAMED, *inputs, "--format", "parquet") == 2
+    assert place.err == "penstock: error: parquet on stdout takes one query, there are 2; give --output a folder\n"
+
+
+def test_output_file_by_its_suffix(place: Place) -> None:
+    assert place.run(DECLARED + HOT, "--input", "s=@s.csv", "--output", "@hot.parquet") == 0
+    assert place.out == ""
+    assert pyarrow.parquet.read_table(place.folder / "hot.parquet")["k"].to_pylist() == [2, 1]
+
+
+def test_output_folder_for_several_queries(place: Place) -> None:
+    inputs = ("--input", "s=@s.csv", "--input", "names=@names.csv")
+    assert place.run(DECLARED + HOT + NAMED, *inputs, "--output", "@out", "--format", "json") == 0
+    assert sorted(p.name for p in (place.folder / "out").iterdir()) == ["hot.jsonl", "named.jsonl"]
+    assert place.run(DECLARED + HOT + NAMED, *inputs, "--output", "@out.csv") == 2
+    assert "there are 2 queries, so --output is a folder" in place.err
+
+
+def test_a_failed_run_leaves_no_output(place: Place) -> None:
+    place.put("bad.csv", ROWS + "x,1,40\n")
+    assert place.run(DECLARED + HOT, "--input", "s=@bad.csv", "--output", "@hot.csv") == 2
+    assert f"penstock: error: {place.folder}/bad.csv, line 7, column `k`: 'x' is not a BIGINT\n" == place.err
+    assert not list(place.folder.glob("*hot.csv*"))
+
+
+def test_late_rows_go_to_a_folder(place: Place) -> None:
+    assert place.run(DECLARED + HOT, "--input", "s=@s.csv", "--late", "@late") == 0
+    assert (place.folder / "late" / "s.csv").read_text().splitlines()[1].startswith("3,2.5,5")
+    assert place.err.splitlines()[2] == "late rows s 1"
+
+
+def test_row_errors_are_counted(place: Place) -> None:
+    script = DECLARED + "CREATE QUERY q AS SELECT ISTREAM k DIV 0 AS z FROM s;\n"
+    assert place.run(script, "--input", "s=@s.csv") == 0
+    assert "row errors (NULL in the answers) q 4" in place.err
+
+
+def test_a_relation_that_changes_over_time(place: Place) -> None:
+    place.put("names.csv", "ts,op,k,name\n0,+,1,one\n15,-,1,one\n15,+,1,uno\n")
+    assert place.run(DECLARED + NAMED, "--input", "s=@s.csv", "--input", "names=@names.csv", "--format", "csv") == 0
+    assert "10,+,1,one\n" in place.out
+    assert "31,+,1,uno\n" in place.out
+
+
+def test_streams_are_played_side_by_side(place: Place) -> None:
+    place.put("i.jsonl", '{"k": 1, "at": 12}\n{"k": 1, "at": 32}\n')
+    script = DECLARED + "CREATE QUERY q AS SELECT ISTREAM s.k FROM s [RANGE 5], idle [RANGE 5] WHERE s.k = idle.k;\n"
+    assert place.run(script, "--input", "s=@s.csv", "--input", "idle=@i.jsonl", "--format", "csv") == 0
+    assert place.out == "ts,op,k\n12,+,1\n32,+,1\n"
+
+
+def test_rows_inserted_by_the_script_need_no_input(place: Place) -> None:
+    assert place.run(DECLARED + HOT + "INSERT INTO s VALUES (1, 5.0, 3);\n", "--format", "csv") == 0
+    assert place.out == "ts,op,k,v\n3,+,1,5.0\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        (HOT, [], "query `hot` reads stream `s`; pass --input s=PATH"),
+        (HOT, ["--input", "sss=@s.csv"], "there is no stream or relation `sss`"),
+        (HOT, ["--input", "name=@s.csv"], "there is no stream or relation `name`; did you mean `names`?"),
+        (HOT, ["--input", "s"], "--input s is not NAME=PATH, such as --input sensors=sensors.csv"),
+        (HOT, ["--input", "s=@a", "--input", "s=@b"], "--input names `s` twice"),
+        (HOT, ["--input", "s=@none.csv"], "there is no file or folder"),
+        (HOT, ["--input", "s=@names.csv"], "no column `v`; the file has `k`, `name`"),
+        (HOT, ["--input", "s=@s.csv", "--output", "@hot.xyz"], "names no format; give --format"),
+        ("", [], "has no query to run"),
+        ("SELECT x FROM s", ["--input", "s=@s.csv"], "no column `x`"),
+        ("SELEKT", [], "q.cql, line 5, column 1: "),
+        (HOT, ["--engine", "steam"], "invalid value for '--engine'"),
+        (HOT, ["--wrong"], "no such option: --wrong"),
+        ("CREATE STREAM d AS SELECT ISTREAM k FROM s; " + HOT, ["--input", "d=@s.csv"], "is derived from a query"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(place: Place, script: str, arguments: list[str], said: str) -> None:
+    assert place.run(DECLARED + script, *arguments) == 2
+    assert place.err.startswith("penstock: error: ")
+    assert said in place.err
+    assert place.err.count("\n") == 1
+    assert place.out == ""
+
+
+def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", str(tmp_path / "none.cql")]) == 2
+    assert capsys.readouterr().err == f"penstock: error: cannot read {tmp_path}/none.cql: No such file or directory\n"
+
+
+def test_a_query_that_fails_is_code_1(place: Place) -> None:
+    script = DECLARED + "CREATE QUERY q AS SELECT ISTREAM k DIV 0 AS z FROM s WITH (strict = true);\n"
+    assert place.run(script, "--input", "s=@s.csv") == 1
+    assert place.err.startswith("penstock: error: ")
+
+
+def test_interrupt_is_code_130(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.cli.run.play", interrupted)
+    assert place.run(DECLARED + HOT, "--input", "s=@s.csv", "--output", "@hot.csv") == 130
+    assert not list(place.folder.glob("*hot.csv*"))
