@@ -122,7 +122,7 @@ class Delta:
     @property
     def nbytes(self) -> int:
         """Bytes of the payload and of what every change carries."""
-        return sum(c.nbytes for c in self.columns) + 33 * len(self)
+        return int(sum(c.nbytes for c in self.columns)) + 33 * len(self)
 
 
 def empty(schema: Schema) -> Delta:

@@ -24,6 +24,10 @@ from penstock.plan.window import (
     Session,
     Unbounded,
     WindowSpec,
+    answered_at,
+    bounds,
+    exists,
+    is_reverse,
 )
 from penstock.scalar import hashable, order_key
 
@@ -214,31 +218,6 @@ class Bounded(ABC):
         return False
 
 
-def _bounds(spec: Generic, i: int) -> tuple[int, int]:
-    return spec.begin + i * spec.hop_low, spec.end + i * spec.hop_high
-
-
-def _is_reverse(spec: Generic) -> bool:
-    return spec.hop_high < 0 or (spec.hop_high == 0 and spec.hop_low < 0)
-
-
-def _exists(spec: Generic, i: int) -> bool:
-    """Whether window i is to be answered; the first that is not ends the query."""
-    start, end = _bounds(spec, i)
-    if spec.hop_low == spec.hop_high == 0 and i > 0:
-        return False
-    if start > end or (start == end and spec.unit == "time"):
-        return False
-    if spec.end_query is None:
-        return True
-    return start >= spec.end_query if _is_reverse(spec) else end <= spec.end_query
-
-
-def _answered_at(spec: Generic, i: int) -> int:
-    """The greatest end of windows 0 to i: the instant, or the row number, at which window i is answered."""
-    return spec.end if spec.hop_high <= 0 else _bounds(spec, i)[1]
-
-
 class TimeWindows(Bounded):
     """``Generic`` in ticks. ``index`` is the next window; unknown before the first row if that decides it."""
 
@@ -257,12 +236,12 @@ class TimeWindows(Bounded):
 
     @property
     def ended(self) -> bool:
-        return self.index is not None and not _exists(self.spec, self.index)
+        return self.index is not None and not exists(self.spec, self.index)
 
     def next_time(self, closed_at: float | None) -> int | None:
         if self.index is None or self.ended:
             return None
-        at = _answered_at(self.spec, self.index)
+        at = answered_at(self.spec, self.index)
         if closed_at is None or self.spec.end_query is not None or at <= closed_at:
             return at
         return at if self._has_rows_left(self.index) else None
@@ -271,16 +250,16 @@ class TimeWindows(Bounded):
         """Whether window i, which ends after all that is known of the closed inputs, is still answered."""
         if self.last is None:
             return False
-        if _is_reverse(self.spec):
+        if is_reverse(self.spec):
             return True
         if self.spec.hop_low > 0:
-            return _bounds(self.spec, i)[0] <= self.last
-        return i == 0 or _bounds(self.spec, i - 1)[1] <= self.last
+            return bounds(self.spec, i)[0] <= self.last
+        return i == 0 or bounds(self.spec, i - 1)[1] <= self.last
 
     def due(self, now: int, closed_at: float | None) -> Iterator[Answerable]:
         while (at := self.next_time(closed_at)) is not None and at <= now:
             assert self.index is not None
-            start, end = _bounds(self.spec, self.index)
+            start, end = bounds(self.spec, self.index)
             inside = {s: [r for r in rows if start <= r.ts < end] for s, rows in self.kept.items()}
             if self.spec.hop_low >= 0:
                 self.kept = {s: [r for r in rows if r.ts >= start] for s, rows in self.kept.items()}
@@ -302,15 +281,15 @@ class TupleWindows(Bounded):
 
     @property
     def ended(self) -> bool:
-        return not _exists(self.spec, self.index)
+        return not exists(self.spec, self.index)
 
     def next_time(self, closed_at: float | None) -> int | None:
         return None
 
     def due(self, now: int, closed_at: float | None) -> Iterator[Answerable]:
         arrived = min(len(rows) for rows in self.kept.values())
-        while not self.ended and _answered_at(self.spec, self.index) <= arrived:
-            start, end = _bounds(self.spec, self.index)
+        while not self.ended and answered_at(self.spec, self.index) <= arrived:
+            start, end = bounds(self.spec, self.index)
             inside = {s: rows[max(start, 1) - 1 : max(end, 0)] for s, rows in self.kept.items()}
             self.index += 1
             yield Answerable(start, end, inside)
@@ -346,7 +325,7 @@ def bounded(spec: WindowSpec, slots: Iterable[int]) -> Bounded:
     """The state of all bounded windows of a query, which have the same spec."""
     if (
         isinstance(spec, Generic)
-        and _is_reverse(spec)
+        and is_reverse(spec)
         and spec.end_query is None
         and spec.hop_low <= spec.hop_high
     ):

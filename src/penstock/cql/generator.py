@@ -11,6 +11,7 @@ from penstock.cql import ast
 
 # Clauses and operators that bind less than any predicate.
 _APART = (exp.Where, exp.Having, exp.And, exp.Or, exp.Paren, exp.Join)
+_RANGES = (exp.In, exp.Like, exp.ILike, exp.Between, exp.Is)
 
 
 class CqlGenerator(generator.Generator):
@@ -113,12 +114,10 @@ class CqlGenerator(generator.Generator):
     def not_sql(self, expression: exp.Not) -> str:
         """``a NOT IN (…)`` where nothing around could pull it apart, else ``NOT a IN (…)``."""
         inner = expression.this
-        if isinstance(expression.parent, _APART):
+        if isinstance(expression.parent, _APART) and isinstance(inner, _RANGES):
             left, sql = self.sql(inner, "this"), self.sql(inner)
-            if isinstance(inner, exp.In | exp.Like | exp.ILike | exp.Between):
-                return f"{left} NOT{sql[len(left) :]}"
-            if isinstance(inner, exp.Is):
-                return f"{left} IS NOT{sql[len(left) + len(' IS') :]}"
+            verb = " IS" if isinstance(inner, exp.Is) else ""
+            return f"{left}{verb} NOT{sql[len(left + verb) :]}"
         return super().not_sql(expression)
 
     def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
@@ -210,9 +209,7 @@ class CqlGenerator(generator.Generator):
 
     def explain_sql(self, expression: ast.Explain) -> str:
         style = expression.args["format"]
-        return self._words(
-            "EXPLAIN", "" if style == "TEXT" else f"(FORMAT {style})", self.sql(expression, "this")
-        )
+        return self._words("EXPLAIN", "" if style == "TEXT" else f"(FORMAT {style})", self.sql(expression, "this"))
 
     def insertinto_sql(self, expression: ast.InsertInto) -> str:
         columns = self.expressions(expression, key="columns", flat=True)

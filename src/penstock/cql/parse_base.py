@@ -77,9 +77,7 @@ class BaseParser(parser.Parser):
             if token and token.token_type is TokenType.VAR:
                 close = difflib.get_close_matches(token.text.upper(), CLAUSES, n=1, cutoff=0.7)
                 if close and close[0] != token.text.upper():
-                    return self._fail(
-                        f"unexpected {self._found(token)}", token, hint=f"did you mean {close[0]}?"
-                    )
+                    return self._fail(f"unexpected {self._found(token)}", token, hint=f"did you mean {close[0]}?")
         return self._fail(
             f"unexpected {self._found()}", hint="expected another clause, `;` or the end of the statement"
         )
@@ -87,9 +85,7 @@ class BaseParser(parser.Parser):
     def raise_error(self, message: str, token: Token | None = None) -> None:
         """What sqlglot's own code complains about, in the words used here."""
         if missing := _MISSING.match(message):
-            raise self._expected(
-                "a query" if missing[1] in ("Union", "Except", "Intersect") else "an expression"
-            )
+            raise self._expected("a query" if missing[1] in ("Union", "Except", "Intersect") else "an expression")
         for prefix in ("Expecting ", "Expected "):
             if message.startswith(prefix):
                 raise self._expected(message.removeprefix(prefix))
@@ -120,20 +116,14 @@ class BaseParser(parser.Parser):
         name = self._parse_id_var()
         if isinstance(name, exp.Identifier):
             return name
-        if (
-            self._curr
-            and self._curr.text.isidentifier()
-            and self._curr.token_type not in self.PRIMARY_PARSERS
-        ):
+        if self._curr and self._curr.text.isidentifier() and self._curr.token_type not in self.PRIMARY_PARSERS:
             raise self._fail(
                 f"expected {what}, found {self._found()}",
                 hint=f'a reserved word is quoted to be a name: "{self._curr.text}"',
             )
         raise self._expected(what)
 
-    def _parse_id_var(
-        self, any_token: bool = True, tokens: Collection[TokenType] | None = None
-    ) -> exp.Expr | None:
+    def _parse_id_var(self, any_token: bool = True, tokens: Collection[TokenType] | None = None) -> exp.Expr | None:
         if not self._match(TokenType.IDENTIFIER) and not self._match_set(self.ID_VAR_TOKENS):
             return None
         quoted = self._prev.token_type is TokenType.IDENTIFIER

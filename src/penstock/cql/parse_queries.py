@@ -74,9 +74,7 @@ class QueryParser(WindowParser):
         ctes = self._parse_csv(self._parse_named_query)
         query = self._parse_query()
         if query.args.get("with_"):
-            raise self._fail(
-                "a second WITH directly behind the first", start, hint="separate the queries by commas"
-            )
+            raise self._fail("a second WITH directly behind the first", start, hint="separate the queries by commas")
         query.set("with_", self.expression(exp.With(expressions=ctes), start))
         return query
 
@@ -103,9 +101,7 @@ class QueryParser(WindowParser):
         projections = self._parse_expressions()
         if not projections:
             raise self._expected("the columns of the answer, or *")
-        select = exp.Select(
-            expressions=projections, distinct=distinct, operation_modifiers=[emit] if emit else None
-        )
+        select = exp.Select(expressions=projections, distinct=distinct, operation_modifiers=[emit] if emit else None)
         if self._match(TokenType.FROM):
             select.set("from_", exp.From(this=self._parse_table()))
             while (join := self._parse_join()) is not None:
@@ -145,9 +141,7 @@ class QueryParser(WindowParser):
             if clause is None:
                 continue
             if i <= done:
-                raise self._fail(
-                    f"{text} is out of place", start, hint=f"the order is {', '.join(_CLAUSES.values())}"
-                )
+                raise self._fail(f"{text} is out of place", start, hint=f"the order is {', '.join(_CLAUSES.values())}")
             this.set(key, clause)
         return this
 

@@ -58,9 +58,7 @@ class TypeParser(BaseParser):
         token = self._take(TokenType.NUMBER, "a number")
         return self.expression(exp.DataTypeParam(this=exp.Literal.number(token.text)), token)
 
-    def _parse_type(
-        self, parse_interval: bool = True, fallback_to_identifier: bool = False
-    ) -> exp.Expr | None:
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
         token = self._curr
         if token.token_type in TYPES - {TokenType.INTERVAL} and self._next.token_type is TokenType.STRING:
             to = self._parse_types()
@@ -99,9 +97,7 @@ class TypeParser(BaseParser):
             elif self._is_several_parts(text):
                 return self.expression(exp.Interval(this=exp.Literal.string(text)), start)
             else:
-                raise self._fail(
-                    f"'{text}' is not a length of time", value, hint="write for example '10 minutes'"
-                )
+                raise self._fail(f"'{text}' is not a length of time", value, hint="write for example '10 minutes'")
         if unit is None:
             if not self._word_ahead(UNITS):
                 raise self._expected(f"a unit of time ({UNIT_NAMES})")

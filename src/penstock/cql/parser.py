@@ -40,9 +40,7 @@ class CqlParser(QueryParser):
             return self._parse_update_relation()
         if self._match(TokenType.DELETE):
             self._take(TokenType.FROM, "FROM")
-            return ast.DeleteFrom(
-                this=self._name("a relation"), where=self._parse_filter(), at=self._parse_at()
-            )
+            return ast.DeleteFrom(this=self._name("a relation"), where=self._parse_filter(), at=self._parse_at())
         if self._match_set((TokenType.DESCRIBE, TokenType.DESC)):
             if self._word_ahead(_KINDS) and self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
                 self._advance()
@@ -110,9 +108,7 @@ class CqlParser(QueryParser):
             self._take(TokenType.L_PAREN, "( and the columns of the key")
             key = self._parse_csv(lambda: self._name("a column name"))
             self._match_r_paren()
-        return ast.CreateRelation(
-            this=name, columns=columns, key=key, options=self._parse_options(), exists=exists
-        )
+        return ast.CreateRelation(this=name, columns=columns, key=key, options=self._parse_options(), exists=exists)
 
     def _parse_create_view(self, replace: bool) -> exp.Expr:
         name = self._name("a name for the view")
@@ -143,9 +139,7 @@ class CqlParser(QueryParser):
             constraint = exp.ColumnConstraint(kind=exp.NotNullColumnConstraint())
             column.set("constraints", [self.expression(constraint, start)])
         elif self._word_ahead(("PRIMARY", "KEY", "UNIQUE")):
-            raise self._fail(
-                f"{self._curr.text.upper()} of a column", hint="write KEY (…) behind the columns"
-            )
+            raise self._fail(f"{self._curr.text.upper()} of a column", hint="write KEY (…) behind the columns")
         return self.expression(column)
 
     def _parse_options(self) -> list[ast.Option]:
@@ -185,9 +179,7 @@ class CqlParser(QueryParser):
         name = self._name("a relation")
         self._take(TokenType.SET, "SET")
         assignments = self._parse_csv(self._parse_set_column)
-        return ast.UpdateRelation(
-            this=name, assignments=assignments, where=self._parse_filter(), at=self._parse_at()
-        )
+        return ast.UpdateRelation(this=name, assignments=assignments, where=self._parse_filter(), at=self._parse_at())
 
     def _parse_set_column(self) -> exp.EQ:
         column = self.expression(exp.Column(this=self._name("a column name")))

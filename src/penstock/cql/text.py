@@ -32,9 +32,7 @@ def parse(text: str) -> list[ParsedStatement]:
     try:
         trees = dialect.parser().parse(_tokens(dialect, text), text)
     except ParseError as error:
-        raise CqlSyntaxError(
-            error.errors[0]["description"] if error.errors else str(error), text=text
-        ) from None
+        raise CqlSyntaxError(error.errors[0]["description"] if error.errors else str(error), text=text) from None
     except RecursionError:
         raise CqlSyntaxError("the statement is nested too deeply", text=text) from None
     statements = [tree for tree in trees if tree is not None]

@@ -19,27 +19,9 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_ARGUMENTS = dict.fromkeys(("not", "is_null", "neg"), 1) | {
-    name: 2
-    for name in (
-        "and",
-        "or",
-        "=",
-        "<>",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "is_not_distinct",
-        "+",
-        "-",
-        "*",
-        "/",
-        "div",
-        "%",
-        "nullif",
-    )  # fmt: skip
-}
+_UNARY = ("not", "is_null", "neg")
+_BINARY = ("and", "or", "=", "<>", "<", "<=", ">", ">=", "is_not_distinct", "+", "-", "*", "/", "div", "%")
+_ARGUMENTS = dict.fromkeys(_UNARY, 1) | dict.fromkeys(_BINARY, 2)
 _LIMITS = {Kind.INT: 1 << 31}
 _SCALARS = {kind.value: DataType(kind) for kind in Kind if kind not in (Kind.DECIMAL, Kind.ARRAY)}
 

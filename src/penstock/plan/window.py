@@ -81,3 +81,30 @@ WindowSpec = Unbounded | Now | Rows | PartitionRows | Range | Generic | Session
 def is_bounded(spec: WindowSpec) -> bool:
     """True for windows that are answered once, at their end."""
     return isinstance(spec, Generic | Session)
+
+
+def bounds(spec: Generic, i: int) -> tuple[int, int]:
+    """Where window i begins and ends."""
+    return spec.begin + i * spec.hop_low, spec.end + i * spec.hop_high
+
+
+def is_reverse(spec: Generic) -> bool:
+    """True for windows that go back over what has been seen."""
+    return spec.hop_high < 0 or (spec.hop_high == 0 and spec.hop_low < 0)
+
+
+def exists(spec: Generic, i: int) -> bool:
+    """Whether window i is to be answered; the first that is not ends the query."""
+    start, end = bounds(spec, i)
+    if spec.hop_low == spec.hop_high == 0 and i > 0:
+        return False
+    if start > end or (start == end and spec.unit == "time"):
+        return False
+    if spec.end_query is None:
+        return True
+    return start >= spec.end_query if is_reverse(spec) else end <= spec.end_query
+
+
+def answered_at(spec: Generic, i: int) -> int:
+    """The greatest end of windows 0 to i: the instant, or the row number, at which window i is answered."""
+    return spec.end if spec.hop_high <= 0 else bounds(spec, i)[1]
