@@ -13,8 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import MAX_TS, MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub
+from penstock.operators.arrivals import joined, sliced
 from penstock.plan.nodes import Schema
 from penstock.reference import Change
+from penstock.scalar import hashable
 from penstock.values import to_arrow
 
 
@@ -41,6 +43,11 @@ class StreamInput:
     @property
     def closed(self) -> bool:
         return self.progress == math.inf
+
+    @property
+    def waiting(self) -> bool:
+        """Some element has not been released."""
+        return bool(self._waiting)
 
     def push(
         self,
@@ -75,8 +82,8 @@ class StreamInput:
                 self._waiting.pop(0)
                 continue
             if n:
-                released.append(_slice(head, 0, n))
-                self._waiting[0] = _slice(head, n, len(head))
+                released.append(sliced(head, 0, n))
+                self._waiting[0] = sliced(head, n, len(head))
             break
         return joined(self.schema, released)
 
@@ -158,8 +165,6 @@ def _net(
 
 
 def _hashable(row: tuple[object, ...]) -> tuple[object, ...]:
-    from penstock.scalar import hashable
-
     return tuple(hashable(v) for v in row)
 
 
@@ -171,24 +176,3 @@ def _before(arrivals: Arrivals, frontier: Instant) -> int:
     low = int(np.searchsorted(arrivals.ts, ts, "left"))
     high = int(np.searchsorted(arrivals.ts, ts, "right"))
     return low + int(np.searchsorted(arrivals.sub[low:high], sub, "left"))
-
-
-def _slice(arrivals: Arrivals, start: int, stop: int) -> Arrivals:
-    priority = None if arrivals.priority is None else arrivals.priority[start:stop]
-    columns = tuple(c.slice(start, stop - start) for c in arrivals.columns)
-    return Arrivals(arrivals.schema, columns, arrivals.ts[start:stop], arrivals.sub[start:stop], priority)
-
-
-def joined(schema: Schema, parts: Sequence[Arrivals]) -> Arrivals:
-    """Arrivals one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        none = np.empty(0, np.int64)
-        return Arrivals(schema, tuple(pa.array([], f.type.arrow) for f in schema), none, none)
-    priority = None
-    if any(p.priority is not None for p in parts):
-        priority = np.concatenate([p.priority if p.priority is not None else np.zeros(len(p), np.int64) for p in parts])
-    columns = tuple(pa.concat_arrays([p.columns[i] for p in parts]) for i in range(len(schema)))
-    ts = np.concatenate([p.ts for p in parts])
-    return Arrivals(schema, columns, ts, np.concatenate([p.sub for p in parts]), priority)

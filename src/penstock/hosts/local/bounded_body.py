@@ -1,0 +1,237 @@
+"""Queries over bounded windows: one answer for each window, when it ends.
+
+Two ways give the same answers. *Fresh*: the operators start from nothing for every window and take all its rows.
+*Reuse*: they keep their state from window to window and take only the rows that the next one adds and loses; the
+result is kept and given whole at each end. Reuse pays where windows overlap; it needs windows that only move forward and
+a plan in which nothing stateful depends on the window's bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from penstock.delta import Arrivals, Delta, Instant, Step, concat, empty
+from penstock.hosts.local.body import Feed
+from penstock.operators.base import StateSize
+from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
+from penstock.operators.build import Leaf, Tree, build
+from penstock.operators.emit import Emit, value_ordered
+from penstock.operators.gate import MasterGate
+from penstock.operators.stateless import FilterProject
+from penstock.plan import expr as ex
+from penstock.plan.expr import Column, Literal, WindowBound
+from penstock.plan.nodes import Aggregate, Filter, Join, Node, Project, Query, SemiJoin, TopN, walk, with_inputs
+from penstock.plan.window import Generic, Session
+from penstock.scalar import Context
+from penstock.types import BIGINT
+
+
+class BoundedBody:
+    """The operators of a query that is answered at the ends of windows."""
+
+    def __init__(
+        self, query: Query, functions: Mapping[str, Callable[..., object]], errors: Context, as_stream: bool
+    ) -> None:
+        self._functions, self._errors, self._as_stream = functions, errors, as_stream
+        plan = _without_bound_keys(query.input)
+        top: list[Filter | Project] = []
+        below = plan
+        while isinstance(below, Filter | Project):
+            top.append(below)
+            below = below.input
+        self._node = below
+        self._top = FilterProject(top[::-1], below.schema, functions, errors) if top else None
+        self._tree = self._build()
+        bounded = [leaf for leaf in self._tree.leaves if leaf.bounded]
+        spec = bounded[0].node.spec  # type: ignore[union-attr]
+        self.deciding = tuple(dict.fromkeys(leaf.position for leaf in bounded))
+        self._ends: WindowEnds
+        if isinstance(spec, Session):
+            self._ends = SessionEnds(spec, bounded[0].schema)
+        else:
+            assert isinstance(spec, Generic)
+            self._ends = GenericEnds(spec, [leaf.schema for leaf in bounded])
+        self._gates = {i: MasterGate(leaf.schema) for i, leaf in enumerate(self._tree.leaves) if not leaf.bounded}
+        self._contents: dict[int, Delta] = {i: empty(self._tree.leaves[i].schema) for i in self._gates}
+        self._reuse = _may_reuse(spec) and not _reads_bounds(below)
+        self._emit = Emit(Query(below, "rstream", (), query.clock), as_stream=False)
+        self._before: tuple[tuple[int, int], ...] = tuple((0, 0) for _ in bounded)
+        self.last_window: float | None = float("-inf")
+
+    def _build(self) -> Tree:
+        return build(self._node, self._functions, self._errors, insertions_only=False)
+
+    @property
+    def ended(self) -> bool:
+        return self._ends.ended
+
+    def next_instant(self, closed_at: float | None) -> Instant | None:
+        return self._ends.next_instant(closed_at)
+
+    def step(self, feed: Feed) -> list[Delta]:
+        self._ends.take([leaf.arrivals(feed.streams[leaf.position]) for leaf in self._tree.leaves if leaf.bounded])
+        windows = self._ends.due(feed.frontier, feed.closed_at)
+        others = self._others(feed, windows)
+        answers: list[Delta] = []
+        for i, window in enumerate(windows):
+            changes = {leaf: parts[i] for leaf, parts in others.items()}
+            delta = self._incremental(window, changes) if self._reuse else self._fresh(window, changes)
+            answers.append(self._finish(delta, window))
+            self.last_window = window.instant[0]
+        self._ends.forget()
+        return [a for a in answers if len(a)]
+
+    def _others(self, feed: Feed, windows: list[Ended]) -> dict[int, list[Delta]]:
+        """What sliding windows and relations change from one end to the next, for each end."""
+        instants = sorted({w.instant for w in windows})
+        masters = (np.array([t for t, _ in instants], np.int64), np.array([s for _, s in instants], np.int64))
+        step = Step(feed.frontier, masters)
+        result: dict[int, list[Delta]] = {}
+        for i, gate in self._gates.items():
+            leaf = self._tree.leaves[i]
+            delta = gate.process([self._sliding(leaf, feed, step)], step)
+            parts: list[Delta] = []
+            used = 0
+            for window in windows:
+                upto = _upto(delta, window.instant)
+                parts.append(_at(delta.slice(used, upto), window.instant))
+                used = upto
+            result[i] = parts
+        return result
+
+    def _sliding(self, leaf: Leaf, feed: Feed, step: Step) -> Delta:
+        if leaf.operator is None:
+            return feed.relations[leaf.position]
+        return leaf.operator.process(leaf.arrivals(feed.streams[leaf.position]), step)
+
+    def _fresh(self, window: Ended, changes: dict[int, Delta]) -> Delta:
+        """The whole result from nothing but the rows of the window and what the others hold."""
+        for i, delta in changes.items():
+            self._contents[i] = _at(_net(concat([self._contents[i], delta])), window.instant)
+        tree, bounded = self._build(), 0
+        leaves: list[Delta] = []
+        for i, leaf in enumerate(tree.leaves):
+            if leaf.bounded:
+                leaves.append(entering(self._rows(bounded, window), window.instant))
+                bounded += 1
+            else:
+                leaves.append(self._contents[i])
+        step = Step((window.instant[0], window.instant[1] + 1), None, (window.start, window.end))
+        self._errors.window = (window.start, window.end)
+        try:
+            # What an operator says at the beginning and takes back in the window is no row of it.
+            return _net(tree.process(leaves, step))
+        finally:
+            self._errors.window = None
+
+    def _rows(self, bounded: int, window: Ended) -> Arrivals:
+        if window.rows is not None:
+            return window.rows
+        assert isinstance(self._ends, GenericEnds)
+        return self._ends.logs[bounded].rows(*window.ranges[bounded])
+
+    def _incremental(self, window: Ended, changes: dict[int, Delta]) -> Delta:
+        """The whole result from the one before and what the window adds and loses."""
+        assert isinstance(self._ends, GenericEnds)
+        leaves: list[Delta] = []
+        bounded = 0
+        for i, leaf in enumerate(self._tree.leaves):
+            if not leaf.bounded:
+                leaves.append(changes[i])
+                continue
+            log = self._ends.logs[bounded]
+            (low, high), (new_low, new_high) = self._before[bounded], window.ranges[bounded]
+            gone = entering(log.rows(low, min(high, new_low)), window.instant, -1)
+            came = entering(log.rows(max(high, new_low), new_high), window.instant)
+            leaves.append(concat([gone, came]))
+            bounded += 1
+        self._before = window.ranges
+        step = Step((window.instant[0], window.instant[1] + 1), None, (window.start, window.end))
+        instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
+        return self._emit.process(self._tree.process(leaves, step), step, instants)
+
+    def _finish(self, delta: Delta, window: Ended) -> Delta:
+        delta = _at(delta, window.instant)
+        if self._top is not None:
+            delta = self._top.process([delta], Step(window.instant, None, (window.start, window.end)))
+        return value_ordered(delta) if self._as_stream else delta
+
+    def sizes(self) -> dict[str, StateSize]:
+        return {**self._tree.sizes(), "windows": self._ends.size(), "emit": self._emit.size()}
+
+
+def _may_reuse(spec: object) -> bool:
+    return isinstance(spec, Generic) and spec.hop_low >= 0 and spec.hop_high > 0 and spec.hop_low < spec.end - spec.begin
+
+
+def _expressions(node: Node) -> list[ex.Expr]:
+    match node:
+        case Filter():
+            return [node.predicate]
+        case Project():
+            return list(node.exprs)
+        case Join() | SemiJoin():
+            parts = [e for pair in node.keys for e in pair]
+            parts += [node.residual] if node.residual is not None else []
+            if isinstance(node, SemiJoin) and node.compare is not None:
+                parts.append(node.compare)
+            return parts
+        case Aggregate():
+            parts = list(node.keys)
+            for call in node.aggregates:
+                parts += [*call.args, *([call.where] if call.where is not None else [])]
+            return parts
+        case TopN():
+            return [k.expr for k in node.keys]
+    return []
+
+
+def _reads_bounds(node: Node) -> bool:
+    nodes = walk(node, into_queries=False)
+    return any(isinstance(e, WindowBound) for n in nodes for part in _expressions(n) for e in ex.walk(part))
+
+
+def _without_bound_keys(node: Node) -> Node:
+    """``GROUP BY window_start``: within a window that is a constant, so the bound moves above the groups."""
+    if isinstance(node, Filter | Project):
+        return with_inputs(node, (_without_bound_keys(node.input),))
+    if not isinstance(node, Aggregate) or not any(isinstance(k, WindowBound) for k in node.keys):
+        return node
+    keys = tuple(Literal(0, BIGINT) if isinstance(k, WindowBound) else k for k in node.keys)
+    grouped = Aggregate(node.input, keys, node.aggregates, node.names)
+    exprs = tuple(
+        node.keys[i] if i < len(keys) and isinstance(node.keys[i], WindowBound) else Column(i, f.type, f.name)
+        for i, f in enumerate(grouped.schema)
+    )
+    return Project(grouped, exprs, node.names)
+
+
+def _upto(delta: Delta, instant: Instant) -> int:
+    """How many changes are at or before an instant."""
+    low = int(np.searchsorted(delta.ts, instant[0], "left"))
+    high = int(np.searchsorted(delta.ts, instant[0], "right"))
+    return low + int(np.searchsorted(delta.sub[low:high], instant[1], "right"))
+
+
+def _at(delta: Delta, instant: Instant) -> Delta:
+    """The same changes, all at one instant, rows that leave first."""
+    if not len(delta):
+        return delta
+    n = len(delta)
+    moved = Delta(
+        delta.schema, delta.columns, np.full(n, instant[0], np.int64), np.full(n, instant[1], np.int64),
+        delta.sign, delta.moment_ts, delta.moment_sub, delta.priority,
+    )  # fmt: skip
+    return moved if (delta.sign > 0).all() else moved.take(np.argsort(moved.sign, kind="stable"))
+
+
+def _net(delta: Delta) -> Delta:
+    """What is left of rows that enter and leave, as rows that enter."""
+    if (delta.sign > 0).all():
+        return delta
+    from penstock.operators.rows import net
+
+    return net(delta)
+

@@ -1,0 +1,90 @@
+"""Queries over sliding windows: every operator is called once a step with what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from penstock.delta import BEGINNING, Delta, Instant, Ints, Step
+from penstock.hosts.local.body import Feed
+from penstock.operators.base import StateSize
+from penstock.operators.build import Leaf, build
+from penstock.operators.emit import Emit
+from penstock.operators.gate import MasterGate
+from penstock.plan.nodes import Query, QueryStream, StreamScan, sources
+from penstock.scalar import Context
+
+
+class SlidingBody:
+    """The operators of a query whose answer changes with its inputs, or at the arrivals of master streams."""
+
+    deciding: tuple[int, ...] = ()
+    ended = False
+    last_window: float | None = None
+
+    def __init__(
+        self, query: Query, functions: Mapping[str, Callable[..., object]], errors: Context, as_stream: bool
+    ) -> None:
+        insertions_only = query.output == "istream" and not query.masters
+        self._tree = build(query.input, functions, errors, insertions_only=insertions_only)
+        self._emit = Emit(query, as_stream=as_stream)
+        self._gates = [MasterGate(leaf.schema) for leaf in self._tree.leaves] if query.masters else None
+        self._masters = [s.position for s in sources(query) if _name(s) in query.masters]
+        self._has_streams = any(isinstance(s, StreamScan | QueryStream) for s in sources(query))
+        self._begun = False
+
+    def next_instant(self, closed_at: float | None) -> Instant | None:
+        return None
+
+    def step(self, feed: Feed) -> list[Delta]:
+        masters: tuple[Ints, Ints] | None = None
+        if self._gates is not None:
+            masters = _sorted_instants([(feed.streams[p].ts, feed.streams[p].sub) for p in self._masters])
+        step = Step(feed.frontier, masters)
+        deltas = [self._leaf(leaf, feed, step) for leaf in self._tree.leaves]
+        instants: tuple[Ints, Ints]
+        if self._gates is not None and masters is not None:
+            deltas = [gate.process([d], step) for gate, d in zip(self._gates, deltas, strict=True)]
+            instants = masters
+        elif self._emit.needs_instants:
+            instants = _sorted_instants([(d.ts, d.sub) for d in deltas])
+            if not self._begun and not self._has_streams and not len(instants[0]):
+                # A query over stored relations alone is answered at once for what they have.
+                instants = (np.zeros(1, np.int64), np.zeros(1, np.int64))
+        else:
+            instants = _NONE
+        self._begun = True
+        answers = self._emit.process(self._tree.process(deltas, step), step, instants)
+        return [answers] if len(answers) else []
+
+    def _leaf(self, leaf: Leaf, feed: Feed, step: Step) -> Delta:
+        if leaf.operator is None:
+            return feed.relations[leaf.position]
+        return leaf.operator.process(leaf.arrivals(feed.streams[leaf.position]), step)
+
+    def sizes(self) -> dict[str, StateSize]:
+        return {**self._tree.sizes(), "emit": self._emit.size()}
+
+
+def _name(source: object) -> str:
+    if isinstance(source, StreamScan):
+        return source.stream
+    return source.name if isinstance(source, QueryStream) else ""
+
+
+def _sorted_instants(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """The distinct instants of several lists, in order, without the beginning."""
+    ts = np.concatenate([p[0] for p in parts]) if parts else _NONE[0]
+    sub = np.concatenate([p[1] for p in parts]) if parts else _NONE[1]
+    if not len(ts):
+        return _NONE
+    order = np.lexsort((sub, ts))
+    ts, sub = ts[order], sub[order]
+    keep = np.ones(len(ts), bool)
+    keep[1:] = (ts[1:] != ts[:-1]) | (sub[1:] != sub[:-1])
+    keep &= ts != BEGINNING[0]
+    return ts[keep], sub[keep]
+
+
+_NONE: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))

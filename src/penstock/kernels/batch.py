@@ -1,0 +1,71 @@
+"""The rows an expression is evaluated on, and what becomes of rows that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import QueryFailed
+from penstock.kernels.vectors import Bools, Fixed, Value, from_arrow, select
+
+
+@dataclass
+class RowErrors:
+    """Failures on rows, counted. ``strict``: the first one raises ``QueryFailed`` instead.
+
+    ``window``: start and end of the bounded window being answered.
+    """
+
+    failures: int = 0
+    last_failure: str | None = None
+    strict: bool = False
+    window: tuple[int, int] | None = None
+
+    def add(self, count: int, message: str | None) -> None:
+        """Count failures, the last of which had this message."""
+        self.failures += count
+        self.last_failure = message
+        if self.strict:
+            raise QueryFailed(message or "a row failed", hint="without `strict = true` the value would be NULL")
+
+
+class Rows:
+    """Columns of equal length, read as kernels want them at first use.
+
+    ``counted``: the rows whose failures count; None for all. The rest are rows that leave, which have been counted
+    when they entered. ``shared`` remembers sub-expressions that occur more than once, with their failures.
+    """
+
+    __slots__ = ("_mask", "_parent", "counted", "length", "run", "shared", "values")
+
+    def __init__(
+        self, values: Sequence[Value], length: int, run: RowErrors, counted: Bools | None = None
+    ) -> None:
+        self.values: list[Value] = list(values)
+        self.length = length
+        self.run = run
+        self.counted = counted
+        self.shared: dict[int, tuple[Value, int]] = {}
+        self._parent: Rows | None = None
+        self._mask: Bools | None = None
+
+    def where(self, mask: Bools) -> Rows:
+        """Some of the rows; a column is copied when it is asked for."""
+        counted = None if self.counted is None else self.counted[mask]
+        part = Rows([None] * len(self.values), int(np.count_nonzero(mask)), self.run, counted)
+        part._parent, part._mask = self, mask
+        return part
+
+    def fetch(self, index: int, dtype: np.dtype[Any] | None) -> Value:
+        """A column: ``Fixed`` where its type has a numpy type, else an Arrow array."""
+        value = self.values[index]
+        if value is None:
+            assert self._parent is not None
+            assert self._mask is not None
+            value = self.values[index] = select(self._parent.fetch(index, dtype), self._mask)
+        elif dtype is not None and type(value) is not Fixed:
+            value = self.values[index] = from_arrow(value, dtype)
+        return value

@@ -1,0 +1,78 @@
+"""Between Arrow columns of fixed width and numpy arrays, without copying where the layout allows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.delta import Ints
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+_WIDTHS: dict[int, type[Any]] = {32: np.int32, 64: np.int64}
+_NO_INTS = np.empty(0, np.int64)
+_NO_FLOATS = np.empty(0, np.float64)
+NO_FLAGS: Flags = np.empty(0, np.bool_)
+
+
+def _raw(array: pa.Array, dtype: Any) -> npt.NDArray[Any]:
+    data = array.buffers()[1]
+    if data is None:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(data, dtype, len(array), array.offset * np.dtype(dtype).itemsize)
+
+
+def integers(array: pa.Array) -> Ints:
+    """The integers underneath BOOLEAN, INT, BIGINT, DATE, TIMESTAMP and INTERVAL; anything where it is NULL."""
+    if len(array) == 0:
+        return _NO_INTS
+    if pa.types.is_boolean(array.type):
+        bits: Ints = array.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.int64)
+        return bits
+    return _raw(array, _WIDTHS[array.type.bit_width]).astype(np.int64, copy=False)
+
+
+def floats(array: pa.Array) -> Floats:
+    """The values of INT, BIGINT, REAL or DOUBLE as doubles; anything where it is NULL."""
+    if len(array) == 0:
+        return _NO_FLOATS
+    kind = {pa.float32(): np.float32, pa.float64(): np.float64}.get(array.type)
+    return integers(array).astype(np.float64) if kind is None else _raw(array, kind).astype(np.float64, copy=False)
+
+
+def validity(array: pa.Array) -> Flags | None:
+    """Where the column is not NULL; None where it has no NULL at all."""
+    if array.null_count == 0:
+        return None
+    flags: Flags = array.is_valid().to_numpy(zero_copy_only=False)
+    return flags
+
+
+def ordered(array: pa.Array) -> Ints:
+    """Integers in the value order of a column: NaN greatest, and one for both zeros. ``restore`` undoes it."""
+    if not pa.types.is_floating(array.type):
+        return integers(array)
+    values = floats(array) + 0.0
+    bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    flipped: Ints = bits ^ ((bits >> 63) & np.int64(0x7FFF_FFFF_FFFF_FFFF))
+    return flipped
+
+
+def restore(keys: Ints) -> Floats:
+    """The doubles that ``ordered`` made these of."""
+    bits: Ints = keys ^ ((keys >> 63) & np.int64(0x7FFF_FFFF_FFFF_FFFF))
+    return bits.view(np.float64)
+
+
+def column(values: npt.NDArray[Any], null: npt.NDArray[Any] | None, dtype: pa.DataType) -> pa.Array:
+    """A column of fixed width; ``values`` has the width of ``dtype`` and ``null`` is not 0 where it is NULL."""
+    if null is not None and not null.any():
+        null = None
+    if pa.types.is_boolean(dtype):
+        return pa.array(values.astype(np.bool_), dtype, mask=None if null is None else null.astype(np.bool_))
+    bitmap = None if null is None else pa.py_buffer(np.packbits(null == 0, bitorder="little"))
+    return pa.Array.from_buffers(dtype, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))])

@@ -1,0 +1,290 @@
+"""Rows kept in order of arrival: appended at the end, taken from the front or by number.
+
+Rows lie in chunks of Arrow columns. What comes in pieces smaller than a chunk is put together sixty-four pieces
+at a time, in two tiers, so a row is copied at most three times, a step touches few objects, and the memory is that
+of the columns: rows already taken are never more than the larger of a tier and what is left of their chunk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.delta import Ints
+
+_FAN = 64
+"""Pieces put together at a time."""
+_WHOLE = _FAN * _FAN
+"""Rows from which a piece is a chunk that is left as it is."""
+_TOO_LONG = 1 << 28
+"""Bytes of a column beyond which pieces stay apart: offsets of strings have 31 bits."""
+
+
+class Piece(NamedTuple):
+    """Some rows: payload and moments."""
+
+    columns: tuple[pa.Array, ...]
+    ts: Ints
+    sub: Ints
+    priority: Ints | None
+
+    def slice(self, start: int, stop: int) -> Piece:
+        if start == 0 and stop == len(self.ts):
+            return self
+        n = stop - start
+        return Piece(
+            tuple([c.slice(start, n) for c in self.columns]),
+            self.ts[start:stop],
+            self.sub[start:stop],
+            None if self.priority is None else self.priority[start:stop],
+        )
+
+    def take(self, indices: Ints) -> Piece:
+        where = pa.array(indices)
+        return Piece(
+            tuple([c.take(where) for c in self.columns]),
+            self.ts[indices],
+            self.sub[indices],
+            None if self.priority is None else self.priority[indices],
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows themselves."""
+        priority = 0 if self.priority is None else self.priority.nbytes
+        return sum(c.nbytes for c in self.columns) + self.ts.nbytes + self.sub.nbytes + priority
+
+    @property
+    def held(self) -> int:
+        """Bytes that stay in memory because of these rows."""
+        arrays = [self.ts, self.sub] + ([] if self.priority is None else [self.priority])
+        around = sum(a.nbytes if a.base is None else getattr(a.base, "nbytes", a.nbytes) for a in arrays)
+        return sum(c.get_total_buffer_size() for c in self.columns) + int(around)
+
+    def own(self) -> Piece:
+        """The same rows, in memory of their own if what they are part of is much larger."""
+        if self.held <= 1.25 * self.nbytes + 4096:
+            return self
+        return self.take(np.arange(len(self.ts)))
+
+
+def join(pieces: Sequence[Piece]) -> Piece:
+    """Pieces one after the other as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    priority = None
+    if any(p.priority is not None for p in pieces):
+        priority = np.concatenate([np.zeros(len(p.ts), np.int64) if p.priority is None else p.priority for p in pieces])
+    return Piece(
+        tuple([pa.concat_arrays(list(parts)) for parts in zip(*[p.columns for p in pieces], strict=True)]),
+        np.concatenate([p.ts for p in pieces]),
+        np.concatenate([p.sub for p in pieces]),
+        priority,
+    )
+
+
+class RowQueue:
+    """First in, first out."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[Piece] = deque()
+        self._taken = 0  # rows of the first chunk
+        self._rows = 0
+        self._last = [0, 0]  # how many pieces of each tier stand at the end
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: O(chunks)."""
+        return sum(c.held for c in self._chunks)
+
+    def append(self, piece: Piece) -> None:
+        """Rows at the end; their ts do not go back."""
+        n = len(piece.ts)
+        if n == 0:
+            return
+        self._rows += n
+        self._chunks.append(piece)
+        small, middle = self._last
+        if n < _FAN:
+            small += 1
+            if small == _FAN:
+                self._join_last(small)
+                small, middle = 0, middle + 1
+        elif n < _WHOLE:
+            if small:
+                self._join_last(small + 1)
+            else:
+                self._chunks[-1] = piece.own()
+            small, middle = 0, middle + 1
+        else:
+            self._chunks[-1] = piece.own()
+            if small + middle > 1:
+                last = self._chunks.pop()
+                self._join_last(small + middle)
+                self._chunks.append(last)
+            small = middle = 0
+        if middle == _FAN:
+            self._join_last(middle)
+            middle = 0
+        self._last = [small, middle]
+
+    def _join_last(self, count: int) -> None:
+        """The last pieces become one."""
+        whole = count == len(self._chunks)
+        pieces = [self._chunks.pop() for _ in range(count)][::-1]
+        if whole and self._taken:
+            pieces[0] = pieces[0].slice(self._taken, len(pieces[0].ts))
+            self._taken = 0
+        if sum(p.nbytes for p in pieces) > _TOO_LONG:
+            self._chunks.extend(pieces)
+        else:
+            self._chunks.append(join(pieces))
+
+    def until(self, ts: int) -> list[Piece]:
+        """Take the rows up to and including ``ts`` from the front."""
+        taken: list[Piece] = []
+        while self._chunks:
+            chunk = self._chunks[0]
+            n = len(chunk.ts)
+            if chunk.ts[n - 1] <= ts:
+                taken.append(chunk.slice(self._taken, n))
+                self._drop_first()
+                continue
+            if chunk.ts[self._taken] <= ts:
+                stop = int(np.searchsorted(chunk.ts, ts, "right"))
+                taken.append(chunk.slice(self._taken, stop))
+                self._skip(stop)
+            break
+        return taken
+
+    def first(self, count: int) -> list[Piece]:
+        """Take so many rows from the front."""
+        taken: list[Piece] = []
+        while count:
+            chunk = self._chunks[0]
+            here = len(chunk.ts) - self._taken
+            if here <= count:
+                taken.append(chunk.slice(self._taken, len(chunk.ts)))
+                self._drop_first()
+                count -= here
+            else:
+                stop = self._taken + count
+                taken.append(chunk.slice(self._taken, stop))
+                self._skip(stop)
+                count = 0
+        return taken
+
+    def _drop_first(self) -> None:
+        chunk = self._chunks.popleft()
+        self._rows -= len(chunk.ts) - self._taken
+        self._taken = 0
+        small, middle = self._last
+        left = len(self._chunks)
+        if small + middle > left:
+            self._last = [min(small, left), max(0, left - small)]
+
+    def _skip(self, stop: int) -> None:
+        chunk = self._chunks[0]
+        self._rows -= stop - self._taken
+        self._taken = stop
+        if stop > _WHOLE and 2 * stop > len(chunk.ts):
+            self._chunks[0] = chunk.slice(stop, len(chunk.ts)).own()
+            self._taken = 0
+
+
+class RowLog:
+    """Rows by number, from 0; ``compact`` renumbers what is left."""
+
+    def __init__(self) -> None:
+        self._chunks: list[Piece] = []
+        self._starts: list[int] = []
+        self._last = [0, 0]
+        self.rows = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: O(chunks)."""
+        return sum(c.held for c in self._chunks)
+
+    def append(self, piece: Piece) -> None:
+        """Rows with the next numbers."""
+        n = len(piece.ts)
+        if n == 0:
+            return
+        self._chunks.append(piece)
+        self._starts.append(self.rows)
+        self.rows += n
+        small, middle = self._last
+        if n < _FAN:
+            small += 1
+            if small == _FAN:
+                self._join_last(small)
+                small, middle = 0, middle + 1
+        else:
+            self._chunks[-1] = piece.own()
+            self._join_last(small + 1)
+            small, middle = (0, middle + 1) if n < _WHOLE else (0, 0)
+        if middle == _FAN:
+            self._join_last(middle)
+            middle = 0
+        self._last = [small, middle]
+
+    def _join_last(self, count: int) -> None:
+        pieces = self._chunks[-count:]
+        if count > 1 and sum(p.nbytes for p in pieces) <= _TOO_LONG:
+            self._chunks[-count:] = [join(pieces)]
+            del self._starts[-count + 1 :]
+
+    def take(self, numbers: Ints) -> Piece:
+        """The rows with these numbers, in this order."""
+        if len(numbers) == 1 or len(self._chunks) == 1:
+            at = int(np.searchsorted(self._starts, numbers[0], "right")) - 1
+            local = numbers - self._starts[at]
+            if len(numbers) == 1:
+                return self._chunks[at].slice(int(local[0]), int(local[0]) + 1)
+            return self._chunks[at].take(local)
+        starts = np.array(self._starts)
+        chunk_of = np.searchsorted(starts, numbers, "right") - 1
+        by_chunk = np.argsort(chunk_of, kind="stable")
+        chunks, firsts = np.unique(chunk_of[by_chunk], return_index=True)
+        bounds = [*firsts.tolist(), len(numbers)]
+        parts = [
+            self._chunks[c].take(numbers[by_chunk[bounds[i] : bounds[i + 1]]] - starts[c])
+            for i, c in enumerate(chunks.tolist())
+        ]
+        back = np.empty(len(numbers), np.int64)
+        back[by_chunk] = np.arange(len(numbers))
+        return join(parts).take(back)
+
+    def compact(self, keep: Ints) -> None:
+        """Only the rows with these numbers, in ascending order, stay; they are renumbered from 0."""
+        old, bounds = self._chunks, np.searchsorted(keep, [*self._starts, self.rows]).tolist()
+        starts = self._starts
+        self._chunks, self._starts, self._last, self.rows = [], [], [0, 0], 0
+        waiting: list[Piece] = []
+        for i, chunk in enumerate(old):
+            numbers = keep[bounds[i] : bounds[i + 1]]
+            if len(numbers):
+                waiting.append(chunk.take(numbers - starts[i]))
+            if waiting and (i == len(old) - 1 or sum(len(p.ts) for p in waiting) >= _FAN * _WHOLE):
+                self.append(join(waiting))
+                waiting = []
+
+
+def order(entering: Ints, leaving: Ints) -> Ints:
+    """The order that sorts ``leaving`` and then ``entering``, laid end to end.
+
+    Both ascend and say when; what leaves goes before what enters at the same time.
+    """
+    n, m = len(leaving), len(entering)
+    result = np.empty(n + m, np.int64)
+    result[np.searchsorted(entering, leaving, "left") + np.arange(n)] = np.arange(n)
+    result[np.searchsorted(leaving, entering, "right") + np.arange(m)] = np.arange(n, n + m)
+    return result

@@ -1,0 +1,198 @@
+"""TIMESTAMP, DATE and INTERVAL: parts, beginnings of units, differences.
+
+The calendar is numpy's, which is proleptic Gregorian over all 64 bits as ours is, except that it takes the lowest
+number for "not a time": that one is left to the row-wise meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.vectors import Data, Fixed, Partial, both, checked, repaired
+from penstock.plan.expr import Call, Literal
+from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
+from penstock.scalar.dates import INTERVAL_PARTS
+from penstock.types import Kind
+
+Kernel = Callable[..., Any]
+Outcome = Fixed | Partial
+
+_LOWEST = -(2**63)
+_WEEK = 7 * DAY
+_MONDAY = 4 * DAY
+_FIXED = {"microsecond": 1, "millisecond": SECOND // 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY}
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+
+
+def _months(ticks: Data) -> Data:
+    """Months since 1970-01."""
+    return ticks.view("M8[us]").astype("M8[M]").view(np.int64)
+
+
+def _start_of_month(months: Data) -> Data:
+    """The day on which a month begins."""
+    return months.view("M8[M]").astype("M8[D]").view(np.int64)
+
+
+def _days(ticks: Data) -> Data:
+    return ticks // DAY
+
+
+def _week(ticks: Data) -> Data:
+    """ISO 8601: the week belongs to the year that its Thursday is in."""
+    days = _days(ticks)
+    thursday = days - (days + 3) % 7 + 3
+    years = thursday.view("M8[D]").astype("M8[Y]").astype("M8[D]").view(np.int64)
+    return (thursday - years) // 7 + 1
+
+
+def _day_of_year(ticks: Data) -> Data:
+    return _days(ticks) - _start_of_month(_months(ticks) // 12 * 12) + 1
+
+
+_PARTS: dict[str, Callable[[Data], Data]] = {
+    "year": lambda t: _months(t) // 12 + 1970,
+    "quarter": lambda t: _months(t) % 12 // 3 + 1,
+    "month": lambda t: _months(t) % 12 + 1,
+    "week": _week,
+    "day": lambda t: _days(t) - _start_of_month(_months(t)) + 1,
+    "dayofweek": lambda t: (_days(t) + 4) % 7 + 1,
+    "isodow": lambda t: (_days(t) + 3) % 7 + 1,
+    "dayofyear": _day_of_year,
+    "hour": lambda t: t % DAY // HOUR,
+    "minute": lambda t: t % HOUR // MINUTE,
+    "second": lambda t: t % MINUTE // SECOND,
+    "millisecond": lambda t: t % MINUTE // (SECOND // 1000),
+    "microsecond": lambda t: t % MINUTE,
+    "epoch": lambda t: t / SECOND,
+}
+
+
+def _unit(call: Call) -> str | None:
+    unit = call.args[0]
+    return unit.value if isinstance(unit, Literal) and isinstance(unit.value, str) else None
+
+
+def _ticks(call: Call, *kinds: Kind) -> bool:
+    return all(a.type.kind in kinds for a in call.args[1:])
+
+
+def _inexact(ticks: Data, part: str) -> Any:
+    # A number of ticks beyond 53 bits is rounded before it is divided.
+    return np.abs(ticks) > 2**53 if part == "epoch" else ticks == _LOWEST
+
+
+def _extract(call: Call) -> Kernel | None:
+    part = _unit(call)
+    if part not in _PARTS or not _ticks(call, Kind.TIMESTAMP):
+        return None
+    function = _PARTS[part]
+
+    def kernel(_: Any, a: Fixed) -> Outcome:
+        suspect = _inexact(a.data, part) | (a.data == _LOWEST)
+        return repaired(function(a.data), a.valid, suspect)
+
+    return kernel
+
+
+def _interval_part(call: Call) -> Kernel | None:
+    part = _unit(call)
+    if part is None or not _ticks(call, Kind.INTERVAL):
+        return None
+    if part == "epoch":
+        return lambda _, a: repaired(a.data / SECOND, a.valid, _inexact(a.data, part) | (a.data == _LOWEST))
+    if part not in INTERVAL_PARTS:
+        return None
+    whole, size = INTERVAL_PARTS[part]
+
+    def kernel(_: Any, a: Fixed) -> Outcome:
+        length = np.abs(a.data)
+        found = (length if whole is None else length % whole) // size
+        return repaired(np.where(a.data < 0, -found, found), a.valid, a.data == _LOWEST)
+
+    return kernel
+
+
+def _date_trunc(call: Call) -> Kernel | None:
+    unit = _unit(call)
+    if unit is None or not _ticks(call, Kind.TIMESTAMP):
+        return None
+    if unit in _MONTHS:
+        months = _MONTHS[unit]
+
+        def calendar(_: Any, a: Fixed) -> Outcome:
+            begin = _start_of_month(_months(a.data) // months * months)
+            # Before the first representable microsecond the product wraps to a later one.
+            result = begin * DAY
+            return repaired(result, a.valid, (a.data == _LOWEST) | (result > a.data))
+
+        return calendar
+    if unit not in _FIXED and unit != "week":
+        return None
+    size = _FIXED.get(unit, _WEEK)
+    origin = _MONDAY if unit == "week" else 0
+
+    def kernel(_: Any, a: Fixed) -> Outcome:
+        since = (a.data % size - origin) % size if origin else a.data % size
+        result = a.data - since
+        return checked(result, a.valid, result > a.data)
+
+    return kernel
+
+
+def _date_diff(call: Call) -> Kernel | None:
+    unit = _unit(call)
+    if unit is None or not _ticks(call, Kind.TIMESTAMP):
+        return None
+    if unit in _MONTHS:
+        months = _MONTHS[unit]
+
+        def calendar(_: Any, a: Fixed, b: Fixed) -> Outcome:
+            result = _months(b.data) // months - _months(a.data) // months
+            suspect = (a.data == _LOWEST) | (b.data == _LOWEST)
+            return repaired(result, both(a.valid, b.valid), suspect)
+
+        return calendar
+    if unit not in _FIXED and unit != "week":
+        return None
+    size = _FIXED.get(unit, _WEEK)
+    # Shifting by whole weeks less a Monday keeps the quotients and cannot overflow after the division.
+    shift = _MONDAY if unit == "week" else 0
+
+    def kernel(_: Any, a: Fixed, b: Fixed) -> Outcome:
+        first, last = _count(a.data, size, shift), _count(b.data, size, shift)
+        result = last - first
+        return checked(result, both(a.valid, b.valid), ((last ^ first) & (last ^ result)) < 0)
+
+    return kernel
+
+
+def _count(ticks: Data, size: int, shift: int) -> Data:
+    """``(ticks - shift) // size`` without overflow."""
+    whole = ticks // size
+    return whole - (ticks % size < shift) if shift else whole
+
+
+def _last_day(call: Call) -> Kernel | None:
+    if call.args[0].type.kind is not Kind.DATE:
+        return None
+
+    def kernel(a: Fixed) -> Outcome:
+        months = a.data.astype(np.int64).view("M8[D]").astype("M8[M]").view(np.int64)
+        result = _start_of_month(months + 1) - 1
+        fitting = result.astype(np.int32)
+        return checked(fitting, a.valid, fitting != result)
+
+    return kernel
+
+
+TEMPORAL: dict[str, Callable[[Call], Kernel | None]] = {
+    "extract": _extract,
+    "interval_part": _interval_part,
+    "date_trunc": _date_trunc,
+    "date_diff": _date_diff,
+    "last_day": _last_day,
+}

@@ -1,0 +1,257 @@
+"""Bounded windows: which windows are over, and the rows in each.
+
+``WindowEnds`` takes the rows of every bounded window node of a query and says, as the frontier moves on, which
+windows have ended, in order. Rows are kept in ``RowLog`` as long as a window that is still to come can contain
+them (for windows that only move forward: from the begin of the next one), and forgotten after that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.delta import Arrivals, Delta, Instant
+from penstock.operators.arrivals import joined, sliced
+from penstock.operators.base import StateSize
+from penstock.plan.nodes import Schema
+from penstock.plan.window import Generic, Session, answered_at, bounds, exists, is_reverse
+from penstock.scalar import hashable, order_key
+from penstock.values import to_python
+
+
+@dataclass
+class RowLog:
+    """Rows of one window node by number (from 0, in order); whole batches are dropped at the front."""
+
+    schema: Schema
+    _parts: list[Arrivals] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _last_ts: list[int] = field(default_factory=list)
+    total: int = 0
+
+    def append(self, arrivals: Arrivals) -> None:
+        """Rows in order."""
+        if len(arrivals):
+            self._parts.append(arrivals)
+            self._starts.append(self.total)
+            self._last_ts.append(int(arrivals.ts[-1]))
+            self.total += len(arrivals)
+
+    def rows(self, start: int, stop: int) -> Arrivals:
+        """The rows from number ``start`` to before ``stop``, as far as they are kept."""
+        found: list[Arrivals] = []
+        for i in range(max(0, bisect_right(self._starts, start) - 1), len(self._parts)):
+            base, part = self._starts[i], self._parts[i]
+            if base >= stop:
+                break
+            low, high = max(0, start - base), min(len(part), stop - base)
+            if low < high:
+                found.append(sliced(part, low, high))
+        return joined(self.schema, found)
+
+    def number_at(self, ts: int) -> int:
+        """The number of the first row at or after ``ts``."""
+        i = bisect_left(self._last_ts, ts)
+        if i == len(self._parts):
+            return self.total
+        return self._starts[i] + int(np.searchsorted(self._parts[i].ts, ts, "left"))
+
+    def instant_of(self, number: int) -> Instant:
+        """When a kept row arrived."""
+        i = bisect_right(self._starts, number) - 1
+        place = number - self._starts[i]
+        return int(self._parts[i].ts[place]), int(self._parts[i].sub[place])
+
+    def drop(self, before: int) -> None:
+        """Rows with smaller numbers are not needed any more."""
+        n = 0
+        while n < len(self._parts) and self._starts[n] + len(self._parts[n]) <= before:
+            n += 1
+        del self._parts[:n], self._starts[:n], self._last_ts[:n]
+
+    def size(self) -> StateSize:
+        rows = sum(len(p) for p in self._parts)
+        return StateSize(rows, sum(c.nbytes for p in self._parts for c in p.columns) + 16 * rows)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A window to answer: its bounds, when, and which rows of each window node it has.
+
+    ``ranges`` are row numbers; a session has its ``rows`` instead.
+    """
+
+    start: int
+    end: int
+    instant: Instant
+    ranges: tuple[tuple[int, int], ...] = ()
+    rows: Arrivals | None = None
+
+
+class GenericEnds:
+    """The ends of ``Generic`` windows, in time or in row numbers."""
+
+    def __init__(self, spec: Generic, schemas: Sequence[Schema]) -> None:
+        self.spec = spec
+        self.logs = [RowLog(s) for s in schemas]
+        self._index: int | None = None if spec.from_first else 0
+        self._last: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """No window is left, whatever comes."""
+        return self._index is not None and not exists(self.spec, self._index)
+
+    def take(self, arrivals: Sequence[Arrivals]) -> None:
+        """Rows of every window node, all of this step."""
+        for log, new in zip(self.logs, arrivals, strict=True):
+            log.append(new)
+        times = [new.ts for new in arrivals if len(new)]
+        if not times:
+            return
+        if self._index is None:
+            first = min(int(ts[0]) for ts in times)
+            self._index = (first - self.spec.end) // self.spec.hop_high + 1
+        self._last = max(int(ts[-1]) for ts in times)
+
+    def due(self, frontier: Instant, closed_at: float | None) -> list[Ended]:
+        """The windows that end before the frontier, in order; their rows are kept until ``forget``."""
+        windows: list[Ended] = []
+        while True:
+            at = self.next_instant(closed_at)
+            if at is None or not at < frontier:
+                return windows
+            assert self._index is not None
+            start, end = bounds(self.spec, self._index)
+            if self.spec.unit == "time":
+                ranges = tuple((log.number_at(start), log.number_at(end)) for log in self.logs)
+            else:
+                ranges = tuple((max(start, 1) - 1, max(end, 0)) for _ in self.logs)
+            self._index += 1
+            windows.append(Ended(start, end, at, ranges))
+
+    def next_instant(self, closed_at: float | None) -> Instant | None:
+        """When the next window ends, as far as that is known."""
+        if self._index is None or self.ended:
+            return None
+        at = answered_at(self.spec, self._index)
+        if self.spec.unit == "tuples":
+            if min(log.total for log in self.logs) < at:
+                return None
+            return max(log.instant_of(at - 1) for log in self.logs)
+        known = closed_at is None or self.spec.end_query is not None or at <= closed_at
+        return (at, 0) if known or self._has_rows_left(self._index) else None
+
+    def _has_rows_left(self, i: int) -> bool:
+        """Whether a window that ends after all that closed inputs have named is still answered."""
+        if self._last is None:
+            return False
+        if is_reverse(self.spec):
+            return True
+        if self.spec.hop_low > 0:
+            return bounds(self.spec, i)[0] <= self._last
+        return i == 0 or bounds(self.spec, i - 1)[1] <= self._last
+
+    def forget(self) -> None:
+        """Drop the rows that no window to come has, nor the last one answered."""
+        if self.spec.hop_low < 0 or self._index is None:
+            return
+        start, _ = bounds(self.spec, self._index - 1)
+        for log in self.logs:
+            before = log.number_at(start) if self.spec.unit == "time" else max(start, 1) - 1
+            if self.spec.unit == "tuples":
+                before = min(before, answered_at(self.spec, self._index) - 1)
+            log.drop(before)
+
+    def size(self) -> StateSize:
+        return sum((log.size() for log in self.logs), StateSize(0, 0))
+
+
+@dataclass
+class _Open:
+    start: int
+    last: int
+    key: tuple[object, ...]
+    parts: list[tuple[int, int]]  # (row number, count) runs
+
+
+class SessionEnds:
+    """The ends of ``Session`` windows; holds the rows of the sessions that are open."""
+
+    def __init__(self, spec: Session, schema: Schema) -> None:
+        self.spec = spec
+        self.ended = False
+        self._schema = schema
+        self._log = RowLog(schema)
+        self._open: dict[object, _Open] = {}
+        self._over: list[_Open] = []
+
+    def take(self, arrivals: Sequence[Arrivals]) -> None:
+        """Rows of the one window node."""
+        (new,) = arrivals
+        if not len(new):
+            return
+        base = self._log.total
+        self._log.append(new)
+        columns = [to_python(new.columns[k], self._schema[k].type) for k in self.spec.keys]
+        keys: list[tuple[object, ...]] = list(zip(*columns, strict=True)) if columns else [()] * len(new)
+        for i, (ts, key) in enumerate(zip(new.ts.tolist(), keys, strict=True)):
+            name = tuple(hashable(v) for v in key)
+            session = self._open.get(name)
+            if session is not None and ts >= session.last + self.spec.gap:
+                self._over.append(session)
+                session = None
+            if session is None:
+                session = self._open[name] = _Open(ts, ts, key, [])
+            session.last = ts
+            number, count = session.parts[-1] if session.parts else (-1, 0)
+            if session.parts and number + count == base + i:
+                session.parts[-1] = (number, count + 1)
+            else:
+                session.parts.append((base + i, 1))
+
+    def due(self, frontier: Instant, closed_at: float | None) -> list[Ended]:
+        """The sessions that end before the frontier, by end, start and key."""
+        over = [k for k, s in self._open.items() if (s.last + self.spec.gap, 0) < frontier]
+        sessions = self._over + [self._open.pop(k) for k in over]
+        self._over = []
+        sessions.sort(key=lambda s: (s.last, s.start, [order_key(v) for v in s.key]))
+        windows: list[Ended] = []
+        for s in sessions:
+            rows = joined(self._schema, [self._log.rows(n, n + count) for n, count in s.parts])
+            windows.append(Ended(s.start, s.last + self.spec.gap, (s.last + self.spec.gap, 0), (), rows))
+        return windows
+
+    def forget(self) -> None:
+        """Drop the rows before the first of an open session."""
+        self._log.drop(min((s.parts[0][0] for s in self._open.values()), default=self._log.total))
+
+    def next_instant(self, closed_at: float | None) -> Instant | None:
+        """When the next session ends, if no further row comes."""
+        ends = [s.last + self.spec.gap for s in (*self._over, *self._open.values())]
+        return (min(ends), 0) if ends else None
+
+    def size(self) -> StateSize:
+        return self._log.size()
+
+
+WindowEnds = GenericEnds | SessionEnds
+
+
+def entering(rows: Arrivals, instant: Instant, sign: int = 1) -> Delta:
+    """Rows that enter (or leave) a bounded window's relation at one instant."""
+    n = len(rows)
+    return Delta(
+        rows.schema,
+        rows.columns,
+        np.full(n, instant[0], np.int64),
+        np.full(n, instant[1], np.int64),
+        np.full(n, sign, np.int8),
+        rows.ts,
+        rows.sub,
+        rows.priority,
+    )
+

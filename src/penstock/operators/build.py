@@ -1,0 +1,256 @@
+"""From a logical plan to operators: which operator serves which node, and what each must tell the next.
+
+``build`` gives a ``Tree``: leaves (windows over sources, relations) and the operators above them in the order they
+are called. Three choices are made here, from the plan alone:
+
+- the *mode* of the leaves: ``insert`` (nobody needs to know that rows leave), ``ends`` (rows say in advance when they
+  leave; joins need no more) or ``changes``;
+- the specialised operator where it supports the node, else the general one;
+- whether the topmost stateful operator must build rows that leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal as OneOf
+
+from penstock.delta import Arrivals, Delta, Step, merge
+from penstock.operators.base import Operator, StateSize, WindowOperator
+from penstock.operators.stateless import FilterProject
+from penstock.plan.nodes import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    Project,
+    QueryStream,
+    RelationScan,
+    Schema,
+    SemiJoin,
+    SetOp,
+    StreamScan,
+    TopN,
+    Window,
+    walk,
+)
+from penstock.plan.window import Now, PartitionRows, Range, Unbounded, is_bounded
+from penstock.scalar import Context
+
+Functions = Mapping[str, Callable[..., object]]
+Mode = OneOf["insert", "ends", "changes"]
+_ORDERED = {"first", "last", "collect"}
+
+
+@dataclass
+class Leaf:
+    """A window over a source, or a relation. ``operator`` is None for relations and for bounded windows."""
+
+    node: Window | RelationScan
+    position: int
+    schema: Schema
+    stateless: FilterProject | None = None
+    operator: WindowOperator | None = None
+
+    @property
+    def bounded(self) -> bool:
+        return isinstance(self.node, Window) and is_bounded(self.node.spec)
+
+    def arrivals(self, arrivals: Arrivals) -> Arrivals:
+        """The elements that reach the window."""
+        return arrivals if self.stateless is None else self.stateless.process_arrivals(arrivals)
+
+
+@dataclass
+class Stage:
+    """An operator and where its inputs come from: numbers of earlier stages, or ~i for leaf i."""
+
+    name: str
+    operator: Operator
+    inputs: tuple[int, ...]
+
+
+@dataclass
+class Tree:
+    """The operators of one query below its output."""
+
+    leaves: list[Leaf] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+    root: int = -1
+
+    def process(self, leaves: Sequence[Delta], step: Step) -> Delta:
+        """Call every operator once."""
+        done: list[Delta] = []
+        for stage in self.stages:
+            done.append(stage.operator.process([leaves[~i] if i < 0 else done[i] for i in stage.inputs], step))
+        return leaves[~self.root] if self.root < 0 else done[self.root]
+
+    def sizes(self) -> dict[str, StateSize]:
+        """What each operator remembers, by its name."""
+        sizes: dict[str, StateSize] = {}
+        for i, stage in enumerate(self.stages):
+            sizes[f"{i}:{stage.name}"] = stage.operator.size()
+        for i, leaf in enumerate(self.leaves):
+            if leaf.operator is not None:
+                sizes[f"{i}:{type(leaf.node).__name__}"] = leaf.operator.size()
+        return sizes
+
+
+class Union:
+    """UNION ALL: the changes of both sides in one order. Remembers nothing."""
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        schema = inputs[0].schema
+        return merge([d.with_columns(schema, d.columns) for d in inputs])
+
+    def size(self) -> StateSize:
+        return StateSize(0, 0)
+
+
+def leaf_mode(node: Node, insertions_only: bool) -> Mode:
+    """What the leaves below ``node`` must tell, when above it only insertions count (or not)."""
+    if not insertions_only:
+        return "changes"
+    nodes = list(walk(node, into_queries=False))
+    if any(isinstance(n, RelationScan) for n in nodes):
+        return "changes"
+    stateless = (Filter, Project, Window, StreamScan, QueryStream)
+    unions = [n for n in nodes if isinstance(n, SetOp) and n.kind == "union" and n.all]
+    others = [n for n in nodes if not isinstance(n, stateless) and n not in unions]
+    if not others:
+        return "insert"
+    timed = all(_ends_by_time(n) for n in nodes if isinstance(n, Window))
+    inner = all(isinstance(n, Join) and n.kind == "inner" for n in others)
+    return "ends" if timed and inner else "changes"
+
+
+def _ends_by_time(window: Window) -> bool:
+    spec = window.spec
+    return isinstance(spec, Now | Unbounded) or (isinstance(spec, Range) and spec.slide is None)
+
+
+def needs_moments(node: Node) -> bool:
+    """Whether some aggregate depends on the order in which rows came."""
+    aggregates = (n for n in walk(node, into_queries=False) if isinstance(n, Aggregate))
+    return any(call.function in _ORDERED for a in aggregates for call in a.aggregates)
+
+
+class _Builder:
+    def __init__(self, mode: Mode, functions: Functions, errors: Context, moments: bool) -> None:
+        self.mode, self.functions, self.errors, self.moments = mode, functions, errors, moments
+        self.tree = Tree()
+
+    def stateless(self, nodes: list[Filter | Project], schema: Schema) -> FilterProject:
+        return FilterProject(nodes, schema, self.functions, self.errors)
+
+    def add(self, name: str, operator: Operator, *inputs: int) -> int:
+        self.tree.stages.append(Stage(name, operator, inputs))
+        return len(self.tree.stages) - 1
+
+    def node(self, node: Node, leaving: bool) -> tuple[int, bool]:
+        """(number of the stage or ~leaf, whether rows leave it in the order they entered).
+
+        ``leaving``: whether somebody above needs the rows that leave.
+        """
+        match node:
+            case Window() | RelationScan():
+                return self.leaf(node)
+            case Filter() | Project():
+                chain: list[Filter | Project] = []
+                below: Node = node
+                while isinstance(below, Filter | Project):
+                    chain.append(below)
+                    below = below.input
+                number, fifo = self.node(below, leaving)
+                return self.add("FilterProject", self.stateless(chain[::-1], below.schema), number), fifo
+            case Join():
+                return self.join(node, leaving), False
+            case Aggregate():
+                return self.aggregate(node, leaving), False
+            case SetOp(kind="union", all=True):
+                left, _ = self.node(node.left, leaving)
+                right, _ = self.node(node.right, leaving)
+                return self.add("Union", Union(), left, right), False
+            case SemiJoin() | SetOp():
+                left, _ = self.node(node.left, True)
+                right, _ = self.node(node.right, True)
+                return self.add(type(node).__name__, self.general(node), left, right), False
+            case Distinct() | TopN():
+                number, _ = self.node(node.input, True)
+                return self.add(type(node).__name__, self.general(node), number), False
+        raise TypeError(f"{type(node).__name__} cannot stand here")
+
+    def leaf(self, node: Window | RelationScan) -> tuple[int, bool]:
+        if isinstance(node, RelationScan):
+            self.tree.leaves.append(Leaf(node, node.position, node.schema))
+            return ~(len(self.tree.leaves) - 1), False
+        chain: list[Filter | Project] = []
+        below = node.input
+        while isinstance(below, Filter | Project):
+            chain.append(below)
+            below = below.input
+        assert isinstance(below, StreamScan | QueryStream)
+        leaf = Leaf(node, below.position, node.schema)
+        if chain:
+            leaf.stateless = self.stateless(chain[::-1], below.schema)
+        if not leaf.bounded:
+            from penstock.operators.window import build_window
+
+            leaf.operator = build_window(node.spec, node.schema, self.mode)
+        self.tree.leaves.append(leaf)
+        return ~(len(self.tree.leaves) - 1), not isinstance(node.spec, PartitionRows)
+
+    def join(self, node: Join, leaving: bool) -> int:
+        from penstock.operators import fast_join
+
+        inputs_leave = leaving or self.mode == "changes"
+        left, left_fifo = self.node(node.left, inputs_leave)
+        right, right_fifo = self.node(node.right, inputs_leave)
+        if fast_join.supports(node, left_fifo, right_fifo):
+            fast = fast_join.FastJoin(
+                node, self.functions, self.errors, emit_leaving=leaving, ends=self.mode == "ends"
+            )
+            return self.add("FastJoin", fast, left, right)
+        return self.add("Join", self.general(node), left, right)
+
+    def aggregate(self, node: Aggregate, leaving: bool) -> int:
+        from penstock.operators import fast_aggregate
+
+        number, fifo = self.node(node.input, True)
+        if not self.moments and fast_aggregate.supports(node, fifo=fifo):
+            fast = fast_aggregate.FastAggregate(
+                node, self.functions, self.errors, fifo=fifo, emit_leaving=leaving
+            )
+            return self.add("FastAggregate", fast, number)
+        return self.add("Aggregate", self.general(node), number)
+
+    def general(self, node: Node) -> Operator:
+        from penstock.operators.aggregate import GeneralAggregate
+        from penstock.operators.distinct import GeneralDistinct, GeneralSetOp
+        from penstock.operators.join import GeneralJoin
+        from penstock.operators.semijoin import GeneralSemiJoin
+        from penstock.operators.topn import GeneralTopN
+
+        match node:
+            case Aggregate():
+                return GeneralAggregate(node, self.functions, self.errors, moments=self.moments)
+            case Join():
+                return GeneralJoin(node, self.functions, self.errors)
+            case SemiJoin():
+                return GeneralSemiJoin(node, self.functions, self.errors)
+            case Distinct():
+                return GeneralDistinct(node, self.functions, self.errors)
+            case SetOp():
+                return GeneralSetOp(node, self.functions, self.errors)
+            case TopN():
+                return GeneralTopN(node, self.functions, self.errors)
+        raise TypeError(f"no operator for {type(node).__name__}")
+
+
+def build(node: Node, functions: Functions, errors: Context, *, insertions_only: bool) -> Tree:
+    """The operators for a plan below its ``Query``; ``insertions_only``: rows that leave the result do not count."""
+    mode = leaf_mode(node, insertions_only)
+    builder = _Builder(mode, functions, errors, needs_moments(node))
+    builder.tree.root, _ = builder.node(node, not insertions_only)
+    return builder.tree

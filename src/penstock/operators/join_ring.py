@@ -1,0 +1,233 @@
+"""What one side of a window join remembers: its rows in a ring, and the way to find partners among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.delta import MAX_TS, MIN_TS, Ints
+from penstock.kernels import join as kernel
+from penstock.kernels import ordered
+from penstock.kernels.ring import RingColumn, column, kept, put
+from penstock.operators.base import StateSize
+from penstock.plan.nodes import Schema
+
+_SMALLEST = 64
+_NO_SLOTS = np.empty(0, np.int32)
+_NO_INTS = np.empty(0, np.int64)
+_NO_TREE = ordered.create(0)
+
+
+def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of one memory layout, so that a kernel is compiled once."""
+    return array if array.flags.carray else array.copy()
+
+
+class JoinRing:
+    """The rows of one side, oldest first.
+
+    A row keeps its payload, its moment, the code of its key or the value it is ordered by, and its end where it has
+    one: not at all while no row ever ends or all stay equally long, as in one window. Bounded by the rows alive, and
+    with ends that are not in the order of entering by twice those. The ring grows by a sixth, and shrinks when three
+    quarters are unused.
+    """
+
+    def __init__(self, schema: Schema, how: int, *, ends: bool) -> None:
+        self._how = how
+        self._has_ends = ends
+        self._columns: list[RingColumn] = [column(f.type, _SMALLEST) for f in schema]
+        self.moment_ts = np.empty(_SMALLEST, np.int64)
+        self.moment_sub = np.empty(_SMALLEST, np.int64)
+        self._priority: Ints | None = None
+        self._last_end = MIN_TS
+        self.dropped: list[kernel.Slots] = []
+        """Codes of rows that were forgotten though they were not the oldest."""
+        hashed, by_order = how == kernel.HASH, how == kernel.ORDER
+        self._meta = np.array([0, 0, _SMALLEST, kernel.NO_ENDS, 0, 1], np.int64)
+        self.side = kernel.Side(
+            np.zeros(_SMALLEST, np.int32),
+            np.empty(_SMALLEST, np.int32) if hashed else _NO_SLOTS,
+            _NO_INTS,
+            np.full(16, -1, np.int32) if hashed else _NO_SLOTS,
+            np.empty(_SMALLEST, np.int64) if by_order else _NO_INTS,
+            self._meta,
+            ordered.create(2) if by_order else _NO_TREE,
+        )
+
+    def __len__(self) -> int:
+        return int(self._meta[kernel.COUNT])
+
+    @property
+    def capacity(self) -> int:
+        return int(self._meta[kernel.CAPACITY])
+
+    def size(self) -> StateSize:
+        arrays = [self.moment_ts, self.moment_sub, self.side.code, self.side.next, self.side.heads, self.side.value]
+        if self._meta[kernel.ENDS] == kernel.STORED:
+            arrays.append(self.side.ends)
+        if self._priority is not None:
+            arrays.append(self._priority)
+        parts = [*arrays, *self.side.tree]
+        return StateSize(len(self), sum(a.nbytes for a in parts) + sum(c.nbytes for c in self._columns))
+
+    # Rows come in.
+
+    def cover(self, codes: int) -> None:
+        """Be ready for codes below this."""
+        heads = self.side.heads
+        if codes > len(heads):
+            longer = np.full(max(codes, len(heads) + len(heads) // 2), -1, np.int32)
+            longer[: len(heads)] = heads
+            self.side = self.side._replace(heads=longer)
+
+    def append(
+        self,
+        columns: Sequence[pa.Array],
+        found_by: Ints | None,
+        usable: npt.NDArray[np.bool_] | None,
+        moments: tuple[Ints, Ints],
+        priority: Ints | None,
+        end: Ints | None,
+        now: int,
+    ) -> None:
+        """Put rows behind the newest one; they enter one by one as the walk comes to them.
+
+        ``found_by``: codes of keys, or values to order by; None where all rows are partners. ``usable``: which of
+        the values are not NULL. ``now``: rows that have ended by then may be forgotten.
+        """
+        n = len(moments[0])
+        if n == 0:
+            return
+        self._reserve(n, now)
+        at = int(self._meta[kernel.TAIL] + self._meta[kernel.COUNT]) % self.capacity
+        for stored, array in zip(self._columns, columns, strict=True):
+            stored.write(at, array)
+        if end is not None:
+            self._put_ends(at, moments[0], end)
+        put(self.moment_ts, at, moments[0])
+        put(self.moment_sub, at, moments[1])
+        if priority is not None and self._priority is None:
+            self._priority = np.zeros(self.capacity, np.int64)
+        if self._priority is not None:
+            put(self._priority, at, np.zeros(n, np.int64) if priority is None else priority)
+        if self._how == kernel.HASH:
+            assert found_by is not None
+            put(self.side.code, at, found_by)
+        elif self._how == kernel.ORDER:
+            assert found_by is not None
+            put(self.side.value, at, found_by)
+            put(self.side.code, at, np.zeros(n, np.int32) if usable is None else usable.astype(np.int32) - 1)
+
+    def _put_ends(self, at: int, ts: Ints, end: Ints) -> None:
+        """Remember ends as ``kernel.NEVER``, ``SHIFTED`` against the moment or ``STORED``, the first that fits."""
+        meta = self._meta
+        if len(self) == 0:
+            meta[kernel.ENDS], meta[kernel.IN_ORDER], self._last_end = kernel.NO_ENDS, 1, MIN_TS
+        shift = 0
+        if (end == MAX_TS).all():
+            kind = kernel.NEVER
+        else:
+            stays = end - ts
+            shift = int(stays[0])
+            kind = kernel.SHIFTED if (stays == shift).all() else kernel.STORED
+        before = meta[kernel.ENDS]
+        if before == kernel.NO_ENDS:
+            meta[kernel.ENDS], meta[kernel.SHIFT] = kind, shift
+        elif before != kind or (kind == kernel.SHIFTED and meta[kernel.SHIFT] != shift):
+            kind = kernel.STORED
+        if kind == kernel.STORED:
+            self._store_ends()
+            put(self.side.ends, at, end)
+        elif kind == kernel.SHIFTED and self.side.ends is not self.moment_ts:
+            self.side = self.side._replace(ends=self.moment_ts)
+        if end[0] < self._last_end or (end[1:] < end[:-1]).any():
+            meta[kernel.IN_ORDER] = 0
+        self._last_end = max(self._last_end, int(end.max()))
+
+    def _store_ends(self) -> None:
+        meta = self._meta
+        if meta[kernel.ENDS] == kernel.STORED and len(self.side.ends) and self.side.ends is not self.moment_ts:
+            return
+        if meta[kernel.ENDS] == kernel.SHIFTED:
+            ends = self.moment_ts + meta[kernel.SHIFT]
+        else:
+            ends = np.full(self.capacity, MAX_TS, np.int64)
+        meta[kernel.ENDS] = kernel.STORED
+        self.side = self.side._replace(ends=ends)
+
+    # Room.
+
+    def _reserve(self, n: int, now: int) -> None:
+        """Room for n more rows, and one slot that stays free."""
+        if len(self) + n < self.capacity:
+            return
+        alive = len(self) if self._meta[kernel.IN_ORDER] else self._keep(now, None)
+        if alive + n >= self.capacity or 3 * alive > 2 * self.capacity:
+            self._keep(now, max(alive + n + 1 + alive // 6, _SMALLEST))
+
+    def trim(self, now: int) -> None:
+        """Give back what the rows that left do not need any more."""
+        count = len(self)
+        for stored in self._columns:
+            stored.forget(int(self._meta[kernel.TAIL]))
+        if self.capacity > _SMALLEST and 4 * count < self.capacity:
+            self._keep(now, max(count + 1 + count // 6, _SMALLEST))
+        tree = self.side.tree
+        if tree.meta[ordered.FREE] > 8 + 2 * tree.meta[ordered.COUNT]:
+            self.grow_tree()
+
+    def grow_tree(self) -> None:
+        """Room for a fourth more blocks than are in use."""
+        used = int(self.side.tree.meta[ordered.COUNT])
+        self.side = self.side._replace(tree=ordered.resized(self.side.tree, used + used // 4 + 2))
+
+    def read(self, slots: kernel.Slots) -> list[pa.Array]:
+        """The payload of these rows."""
+        return [stored.read(slots) for stored in self._columns]
+
+    def priority(self, slots: kernel.Slots) -> Ints | None:
+        """The priorities of these rows, if any row has one."""
+        return None if self._priority is None else self._priority.take(slots)
+
+    def _keep(self, now: int, capacity: int | None) -> int:
+        """Put the rows that are alive together, in a ring of this capacity (None: the same). How many they are."""
+        meta, side = self._meta, self.side
+        moved = kernel.moved_slots(side, now, bool(meta[kernel.IN_ORDER]))
+        alive = np.flatnonzero(moved >= 0)
+        slots = np.empty(len(alive), np.int32)
+        slots[moved[alive]] = alive
+        count = len(slots)
+        capacity = self.capacity if capacity is None else capacity
+        for stored in self._columns:
+            stored.keep(slots, capacity)
+        ends = kept(side.ends, slots, capacity) if meta[kernel.ENDS] == kernel.STORED else _NO_INTS
+        self.moment_ts = kept(self.moment_ts, slots, capacity)
+        self.moment_sub = kept(self.moment_sub, slots, capacity)
+        if self._priority is not None:
+            self._priority = kept(self._priority, slots, capacity)
+        if meta[kernel.ENDS] == kernel.SHIFTED:
+            ends = self.moment_ts
+        code = kept(side.code, slots, capacity) if self._how != kernel.CROSS else np.zeros(capacity, np.int32)
+        following = np.empty(capacity, np.int32) if self._how == kernel.HASH else _NO_SLOTS
+        value, tree = side.value, side.tree
+        if self._how == kernel.ORDER:
+            value = kept(value, slots, capacity)
+            if meta[kernel.IN_ORDER]:
+                ordered.renumber(tree, moved)
+            else:
+                usable = np.flatnonzero(code[:count] >= 0).astype(np.int32)
+                tree = ordered.load(value[usable], usable)
+        self.side = side._replace(code=code, next=following, ends=ends, value=value, tree=tree)
+        if self._how == kernel.HASH:
+            if not meta[kernel.IN_ORDER]:
+                ended = side.code[kernel.ended_slots(side, now)]
+                self.dropped.append(ended[ended >= 0])
+            kernel.chain(code, side.heads, count, following)
+        meta[kernel.TAIL], meta[kernel.COUNT], meta[kernel.CAPACITY] = 0, count, capacity
+        if meta[kernel.ENDS] == kernel.STORED:
+            meta[kernel.IN_ORDER] = int((ends[1:count] >= ends[: max(count - 1, 0)]).all())
+        return count

@@ -1,0 +1,53 @@
+"""Run a generated case and give its answers as a multiset per instant."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import penstock
+from penstock.plan.nodes import Query as Plan
+from penstock.statements import plan_of_text
+from tests.generated.language import Case, Row
+
+Feed = list[tuple[str, list[Row]]]
+
+
+def whole(case: Case) -> Feed:
+    """Each stream in one push."""
+    return [(name, rows) for name, rows in case.streams.items() if rows]
+
+
+def answers(
+    case: Case, engine: str, feed: Feed | None = None, plan: Callable[[Plan], Plan] | None = None
+) -> Counter[object]:
+    """The answers when pushed as ``feed`` says (default: whole streams) and everything is closed after it."""
+    with penstock.connect(engine=engine) as db:
+        db.run_script(case.declare)
+        if case.beginning:
+            db.push("q", list(case.beginning))
+        if plan is None:
+            query = db.query(case.query)
+        else:
+            bound, _ = plan_of_text(db, case.query)
+            query = db.query(plan=plan(bound))
+        if case.relation:
+            db.push("q", [{"k": r[0], "name": r[1], "ts": at, "op": op} for at, op, r in case.relation])
+        for name, rows in whole(case) if feed is None else feed:
+            db.push(name, rows)
+        for name in case.streams:
+            db.close_stream(name)
+        table = query.fetch()
+        found = zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True)
+        return Counter(tuple(_comparable(v) for v in row) for row in found)
+
+
+def _comparable(value: object) -> object:
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        return value + 0.0 if value != 0 else 0.0
+    if isinstance(value, list):
+        return tuple(_comparable(v) for v in value)
+    return value
