@@ -167,6 +167,8 @@ class Database:
         """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none."""
         with self._lock:
             self._check_open()
+            if name not in self.catalog.relations and name.lower() in self.catalog.relations:
+                name = name.lower()
             if name in self.catalog.relations:
                 instant = None if at is None else self._instant(at, "timestamp")
                 self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor), instant)
@@ -218,9 +220,13 @@ class Database:
         store = self._relations[name]
         newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
         last = max(newest, store.last_change)
+        readers = [q for q in self._queries.values() if q.status == "running" and name in q.relations]
+        if any(not q.inputs for q in readers):
+            # A query without streams was evaluated at instant 0.
+            last = max(last, 0)
         if at is None and math.isfinite(last):
             at = int(last) + 1
-        readers = [q for q in self._queries.values() if q.status == "running" and _reads_relation(q, name)]
+        store.is_read = bool(readers)
         floor = max((self._settled(q) for q in readers), default=-math.inf)
         changes = change(store, at, floor)
         store.forget(newest)
@@ -301,13 +307,12 @@ class Database:
                 known = self.catalog.stream(node.stream)
                 if known.schema != node.schema or known.derived or known.clock != node.clock:
                     raise CatalogError(f"the plan reads stream `{node.stream}` with other columns than it has")
-            elif isinstance(node, RelationScan):
-                if self.catalog.relation(node.relation).schema != node.schema:
-                    raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
+            elif isinstance(node, RelationScan) and self.catalog.relation(node.relation).schema != node.schema:
+                raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
 
     def _find_query(self, name: str) -> Query:
         if name not in self._queries:
-            raise CatalogError(f"no query `{name}`", hint=suggest(name, self._queries))
+            raise CatalogError(f"no query `{name}`", hint=suggest(name, self._queries) or "none is registered")
         return self._queries[name]
 
     def _forget_query(self, name: str) -> None:
@@ -322,7 +327,7 @@ class Database:
 
     def _instant(self, value: object, clock: Clock) -> int:
         if isinstance(value, bool):
-            raise InputError(f"{value!r} is not an instant")
+            raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
         if isinstance(value, int | np.integer):
             return int(value)
         if isinstance(value, str):
@@ -341,9 +346,10 @@ class Database:
     def _stamp_idle(self, source: StreamInput | None) -> None:
         """Streams stamped on arrival move on with the clock: what comes later is stamped later."""
         for other in self._inputs.values():
-            if other is not source and other.definition.timestamp_by is None and not other.closed:
-                if other.progress > -math.inf or source is not None:
-                    self._deliver(other, other.heartbeat(self.clock()))
+            if other is source or other.definition.timestamp_by is not None or other.closed:
+                continue
+            if other.progress > -math.inf or source is not None:
+                self._deliver(other, other.heartbeat(self.clock()))
 
     def _tick(self) -> None:
         with self._lock:
@@ -384,7 +390,7 @@ class Database:
         """Give a new query the relations as they are, the history that streams retain, and their progress."""
         newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
         for name, store in self._relations.items():
-            if _reads_relation(query, name):
+            if name in query.relations:
                 store.forget(newest)
                 query._runner.change(name, store.initial())
         for name in query.inputs:
@@ -396,7 +402,7 @@ class Database:
 
     def _settled(self, query: Query) -> Instant:
         """Up to where the query's answers are final, so that a relation may change only after it."""
-        return min((self._inputs[n].progress for n in query.inputs), default=-math.inf)
+        return min((self._inputs[n].progress for n in query.inputs), default=0)
 
 
 def _explained(plan: Plan, format: str) -> str:
@@ -408,10 +414,6 @@ def _explained(plan: Plan, format: str) -> str:
         case "mermaid":
             return explain_mermaid(plan)
     raise BindError(f"no format `{format}`", hint="there are text, json, mermaid")
-
-
-def _reads_relation(query: Query, name: str) -> bool:
-    return any(isinstance(n, RelationScan) and n.relation == name for n in walk(query.plan))
 
 
 def answer_schema(plan: Plan) -> pa.Schema:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,8 @@ def _from_rows(rows: list[Any], schema: Schema, where: str, optional: Sequence[s
                 column.append(keys.get(name))
         elif isinstance(row, Sequence) and not isinstance(row, str | bytes):
             if len(row) != len(names):
-                raise InputError(f"{where}, row {i + 1}: {len(row)} values for {len(names)} columns")
+                counts = f"{counted(len(row), 'value')} for {counted(len(names), 'column')}"
+                raise InputError(f"{where}, row {i + 1}: {counts}")
             values = list(row)
             for column in extras:
                 column.append(None)
@@ -134,8 +136,12 @@ def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Arr
     if dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL) and any(isinstance(v, str) for v in values):
         values = [_from_text(v, dtype, name, where, i) if isinstance(v, str) else v for i, v in enumerate(values)]
     if dtype.kind is Kind.TIMESTAMP and any(getattr(v, "tzinfo", None) is not None for v in values):
-        aware = pa.array(values, pa.timestamp("us", "UTC"))
-        return aware.cast(pa.timestamp("us"))
+        values = [v.astimezone(UTC).replace(tzinfo=None) if getattr(v, "tzinfo", None) else v for v in values]
+    # Arrow would cut off the fraction of a float without a word.
+    if dtype.is_integer or dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL):
+        for i, value in enumerate(values):
+            if isinstance(value, float | np.floating) and not (dtype.is_integer and float(value).is_integer()):
+                raise _wrong(where, i, name, value, dtype)
     try:
         array = pa.array(values, dtype.arrow, from_pandas=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -150,6 +156,11 @@ def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Arr
             if isinstance(value, bool) != (dtype.kind is Kind.BOOLEAN) and value is not None:
                 raise _wrong(where, i, name, value, dtype)
     return array
+
+
+def counted(n: int, what: str) -> str:
+    """``1 value``, ``2 values``."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _wrong(where: str, i: int, name: str, value: object, dtype: DataType) -> InputError:
@@ -271,7 +282,7 @@ class StreamInput:
     def heartbeat(self, at: Instant) -> Batch:
         """No more rows before ``at`` will come."""
         if self.closed:
-            raise StateError(f"stream `{self.definition.name}` is closed")
+            raise StateError(f"stream `{self.definition.name}` is closed", hint="its progress is infinite already")
         self.progress = max(self.progress, at)
         return self._release(None)
 

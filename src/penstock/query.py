@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError, QueryFailed, StateError
 from penstock.hosts import Runner
+from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import StreamScan, walk
+from penstock.plan.nodes import RelationScan, StreamScan, walk
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -79,9 +81,19 @@ class Query:
         return self._runner.last_failure
 
     @property
-    def inputs(self) -> set[str]:
+    def state(self) -> Mapping[str, StateSize]:
+        """What the query remembers (rows, bytes), by operator."""
+        return self._runner.sizes()
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
         """The declared streams that rows must be pushed into for this query."""
-        return {n.stream for n in walk(self.plan) if isinstance(n, StreamScan)}
+        return frozenset(n.stream for n in walk(self.plan) if isinstance(n, StreamScan))
+
+    @cached_property
+    def relations(self) -> frozenset[str]:
+        """The stored relations that the query reads."""
+        return frozenset(n.relation for n in walk(self.plan) if isinstance(n, RelationScan))
 
     def fetch(self) -> pa.Table:
         """The answers since the last fetch: ts, op, then the columns.
@@ -94,7 +106,11 @@ class Query:
             self._waiting.clear()
             if not tables and self._status == "failed" and self.error is not None:
                 raise self.error
-            return pa.concat_tables([self.schema.empty_table(), *tables]).combine_chunks()
+        if len(tables) == 1:
+            return tables[0]
+        table = pa.concat_tables([self.schema.empty_table(), *tables])
+        # Many small pieces are slow to work with; few large ones are not worth a copy.
+        return table.combine_chunks() if len(table) < 1_000 * len(tables) else table
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of answers as they come; ends with the query. Waits while other threads push."""

@@ -37,6 +37,8 @@ class RelationStore:
     _changes: int = 0
     _groups: int = 0
     _later: list[Change] = field(default_factory=list)
+    is_read: bool = False
+    """Whether a query has been given the rows that are there from the beginning."""
 
     @property
     def where(self) -> str:
@@ -108,9 +110,12 @@ class RelationStore:
         for i, (at, sign, row) in enumerate(steps):
             here = f"{self.where}, row {i + 1}"
             if at is None and (math.isfinite(last) or math.isfinite(floor)):
-                raise InputError(f"{here}: the change has no instant, but others have")
-            if at is None and sign < 0:
-                raise InputError(f"{here}: a row cannot be taken out before the first instant")
+                raise InputError(f"{here}: the change has no instant, but others have", hint="give it a ts")
+            if at is None and sign < 0 and self.is_read:
+                raise InputError(
+                    f"{here}: it has been there from the beginning and a query reads it",
+                    hint="say from when on it is gone, as in DELETE … AT 5",
+                )
             if at is not None and at < last:
                 raise InputError(f"{here}: a change at {at} after one at {last}", hint="changes come in order of ts")
             if at is not None and at <= floor:
@@ -134,7 +139,11 @@ class RelationStore:
             last = last if at is None else at
         self.rows, self.last_change, self._changes, self._groups = rows, last, number, group + 1
         self._later += [c for c in changes if c.ts is not None]
-        self._base += [c.row for c in changes if c.ts is None]
+        for change in changes:
+            if change.ts is None and change.sign > 0:
+                self._base.append(change.row)
+            elif change.ts is None:
+                self._base.remove(self._find(self._base, change.row, self.where))
         return changes
 
     def _key(self, row: Row) -> object:

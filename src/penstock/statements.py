@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -17,7 +18,8 @@ from penstock.cql.expressions import ExpressionBinder, bind_type, identifier
 from penstock.cql.queries import bind_query
 from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, position_of
-from penstock.errors import BindError, CatalogError, InputError, PenstockError, suggest
+from penstock.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, suggest
+from penstock.ingest import counted
 from penstock.plan.expr import Cast, Expr
 from penstock.plan.nodes import Clock, Field, Schema
 from penstock.plan.nodes import Query as Plan
@@ -72,7 +74,9 @@ def _located(text: str, tree: exp.Expr, action: Callable[[], T]) -> T:
     try:
         return action()
     except PenstockError as error:
-        raise error.at(position_of(tree), text) from None
+        # What the catalog says is about the name that the statement is about.
+        named = isinstance(error, CatalogError | InputError) and isinstance(tree.this, exp.Identifier)
+        raise error.at(position_of(tree.this if named else tree), text) from None
 
 
 def _run(db: Database, tree: exp.Expr, text: str) -> Result:
@@ -162,14 +166,17 @@ def _timestamp_by(node: exp.Expr | None, schema: Schema, name: str) -> tuple[Clo
 def _slack(node: exp.Expr | None, clock: Clock) -> int:
     if node is None:
         return 0
-    ticks = _duration(node)
-    if ticks is None and clock == "ticks" and isinstance(node, exp.Literal) and node.name.isdigit():
-        ticks = int(node.name)
+    negative = isinstance(node, exp.Neg)
+    length = node.this if negative else node
+    ticks = _duration(length)
+    if ticks is None and clock == "ticks" and isinstance(length, exp.Literal) and length.name.isdigit():
+        ticks = int(length.name)
     if ticks is None:
         hint = "write for example SLACK 2 SECONDS"
         raise BindError("SLACK needs a length of time", hint=hint).at(position_of(node), None)
-    if ticks < 0:
-        raise BindError("SLACK cannot be negative").at(position_of(node), None)
+    if negative and ticks > 0:
+        hint = "it says how far back a row may be"
+        raise BindError("SLACK cannot be negative", hint=hint).at(position_of(node), None)
     return ticks
 
 
@@ -255,8 +262,11 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     target = identifier(into) if into is not None else None
     if name in db.queries:
         raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
-    if target is not None:
-        db.catalog.check_free(target)
+    if into is not None:
+        try:
+            db.catalog.check_free(identifier(into))
+        except CatalogError as error:
+            raise error.at(position_of(into), None) from None
     plan, reads = bind_query(tree.expression, db.catalog)
     if target is not None:
         _check_is_stream(plan, target)
@@ -266,7 +276,12 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
         db.add_stream(
             StreamDef(target, plan.schema, db.catalog.next_position, plan.clock, query=plan, reads=reads, text=text)
         )
-    query = db.register(plan, reads, name=name, options=replace(QueryOptions(), **given), text=text)
+    try:
+        query = db.register(plan, reads, name=name, options=replace(QueryOptions(), **given), text=text)
+    except PenstockError:
+        if target is not None:
+            db.drop(target)
+        raise
     return Result("query", f"query {name} started", query=query)
 
 
@@ -284,7 +299,7 @@ def _explain(db: Database, tree: exp.Expr) -> Result:
     if isinstance(what, exp.Identifier):
         query = identifier(what)
         if query not in db.queries:
-            raise CatalogError(f"no query `{query}`", hint=suggest(query, db.queries))
+            raise CatalogError(f"no query `{query}`", hint=suggest(query, db.queries) or "none is registered")
         text = db.explain(query, name)
     else:
         if isinstance(what, ast.CreateQuery):
@@ -378,7 +393,8 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
     rows: list[tuple[object, ...]] = []
     for row in tree.args["rows"]:
         if len(row.expressions) != len(names):
-            raise BindError(f"{len(row.expressions)} values for {len(names)} columns").at(position_of(row), None)
+            counts = f"{counted(len(row.expressions), 'value')} for {counted(len(names), 'column')}"
+            raise BindError(counts, hint=", ".join(f"`{n}`" for n in names)).at(position_of(row), None)
         given = {n: _constant(db, v, types[n], f"`{n}`") for n, v in zip(names, row.expressions, strict=True)}
         rows.append(tuple(given.get(f.name) for f in schema))
     if kind == "relation":
@@ -389,7 +405,7 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
             raise BindError("AT goes with relations; a stream takes its instants from its rows")
         arrays = [to_arrow([r[i] for r in rows], f.type) for i, f in enumerate(schema)]
         db.push(name, pa.Table.from_arrays(arrays, names=[f.name for f in schema]))
-    return Result("done", f"{len(rows)} row{'s' if len(rows) != 1 else ''} into {name}")
+    return Result("done", f"{counted(len(rows), 'row')} into {name}")
 
 
 def _row_binder(db: Database, definition: RelationDef) -> ExpressionBinder:
@@ -422,28 +438,45 @@ def _update(db: Database, tree: exp.Expr) -> Result:
                 position_of(node), None
             )
         wanted = definition.schema[place].type
-        value = binder.bind(node.expression)
-        assign[place] = functions.cast(value, wanted)
+        assign[place] = _assigned(binder.bind(node.expression), wanted, column, node.expression)
     where = _where(binder, tree)
     context = _user_functions(db)
-    changed = db.change_relation(
-        definition.name,
-        lambda store, at, floor: store.update(where, assign, at, floor, context),
-        _at(db, tree.args.get("at")),
-    )
-    return Result("done", f"{changed // 2} rows of {definition.name} updated")
+    at = _at(db, tree.args.get("at"))
+    with _nothing_changed():
+        changed = db.change_relation(
+            definition.name, lambda store, when, floor: store.update(where, assign, when, floor, context), at
+        )
+    return Result("done", f"{counted(changed // 2, 'row')} of {definition.name} updated")
+
+
+def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr) -> Expr:
+    try:
+        if not (value.type.is_numeric and wanted.is_numeric) and functions.coerce(value, wanted) is None:
+            raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=f"write CAST(… AS {wanted})")
+        return functions.cast(value, wanted)
+    except PenstockError as error:
+        raise error.at(position_of(node), None) from None
+
+
+@contextmanager
+def _nothing_changed() -> Iterator[None]:
+    """A value that cannot be computed refuses the whole change."""
+    try:
+        yield
+    except QueryFailed as failed:
+        raise InputError(failed.message, hint="no row has been changed") from None
 
 
 def _delete(db: Database, tree: exp.Expr) -> Result:
     definition = _relation_of(db, tree)
     where = _where(_row_binder(db, definition), tree)
     context = _user_functions(db)
-    changed = db.change_relation(
-        definition.name,
-        lambda store, at, floor: store.delete(where, at, floor, context),
-        _at(db, tree.args.get("at")),
-    )
-    return Result("done", f"{changed} rows of {definition.name} deleted")
+    at = _at(db, tree.args.get("at"))
+    with _nothing_changed():
+        changed = db.change_relation(
+            definition.name, lambda store, when, floor: store.delete(where, when, floor, context), at
+        )
+    return Result("done", f"{counted(changed, 'row')} of {definition.name} deleted")
 
 
 def _where(binder: ExpressionBinder, tree: exp.Expr) -> Expr | None:

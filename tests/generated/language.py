@@ -296,9 +296,9 @@ def cases(draw: st.DrawFn) -> Case:
     beginning = [(draw(numbers), draw(texts)) for _ in range(draw(st.integers(0, 3)))]
     present: list[Row] = list(beginning)
     relation: list[tuple[int, str, Row]] = []
-    at = -2
+    at = 0
     for _ in range(draw(st.integers(0, 4))):
-        at += draw(st.integers(0, 6))
+        at += draw(st.integers(0, 6)) if relation else draw(st.integers(1, 6))
         if present and draw(st.booleans()):
             relation.append((at, "-", present.pop(draw(st.integers(0, len(present) - 1)))))
         else:

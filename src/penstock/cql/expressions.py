@@ -201,7 +201,11 @@ class ExpressionBinder:
             items = [i for i in self.scope.items if qualifier in (None, i.alias)]
             if items and not any(i.find(name) for i in items):
                 return WindowBound("start" if name == "window_start" else "end", bound)
-        return self.scope.resolve(name, qualifier)
+        try:
+            return self.scope.resolve(name, qualifier)
+        except BindError as error:
+            unknown = qualifier is not None and not self.scope.knows(qualifier)
+            raise error.at(position_of(node.args["table"] if unknown else node.this), None) from None
 
     def _negated(self, node: exp.Neg) -> Expr:
         arg = self.bind(node.this)
@@ -299,7 +303,8 @@ class ExpressionBinder:
 
     def _aggregate(self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None) -> Expr:
         if self.aggregates_allowed is not None:
-            raise BindError(f"aggregate `{name}` in {self.aggregates_allowed}", hint="use HAVING or a sub-query")
+            hint = "use HAVING or a sub-query" if self.aggregates_allowed == "WHERE" else "use a sub-query"
+            raise BindError(f"aggregate `{name}` in {self.aggregates_allowed}", hint=hint)
         if self._inside_aggregate:
             raise BindError(f"aggregate `{name}` inside an aggregate", hint="use a sub-query")
         self._inside_aggregate = True

@@ -133,7 +133,10 @@ class QueryBinder:
                         hint="use a sliding window (ROWS, RANGE)",
                     ).at(position_of(masters[0]), None)
                 if emit == "DSTREAM":
-                    raise BindError("windows that are answered at their end retract nothing, so DSTREAM is empty")
+                    raise BindError(
+                        "windows that are answered at their end retract nothing, so DSTREAM is empty",
+                        hint="leave DSTREAM out, or use a sliding window (ROWS, RANGE)",
+                    )
                 output = "windows"
             elif emit is not None:
                 output = {"ISTREAM": "istream", "DSTREAM": "dstream", "RSTREAM": "rstream"}[emit]  # type: ignore[assignment]

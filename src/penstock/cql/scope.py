@@ -100,6 +100,11 @@ class Scope:
             scope, depth = scope.parent, depth + 1
         raise self._unknown(name, qualifier)
 
+    def knows(self, alias: str) -> bool:
+        """Whether FROM here or further out has an entry of that name."""
+        inside = any(item.alias == alias for item in self.items)
+        return inside or (self.parent is not None and self.parent.knows(alias))
+
     def _find(self, name: str, qualifier: str | None) -> Expr | None:
         if qualifier is None and name in self.merged:
             return self.merged[name]

@@ -80,7 +80,8 @@ class _Binder:
         until = args.get("end_query")
         end_query = instant(until, "END QUERY") if until is not None else None
         if end < begin or (end == begin and not tuples):
-            raise BindError("END WINDOW is not after BEGIN WINDOW").at(position_of(args["end"]), None)
+            hint = "the first window goes from BEGIN WINDOW to END WINDOW"
+            raise BindError("END WINDOW is not after BEGIN WINDOW", hint=hint).at(position_of(args["end"]), None)
         reverse = high < 0 or (high == 0 and low < 0)
         if reverse and end_query is None and high >= low:
             raise BindError("a reverse window needs END QUERY", hint="it says how far back to go")
@@ -149,7 +150,10 @@ class _Binder:
     def _duration(self, node: exp.Expr, clause: str) -> int:
         ticks = self._any_duration(node, clause)
         if ticks <= 0:
-            raise BindError(f"{clause} must be longer than nothing").at(position_of(node), None)
+            example = f"{clause} 10" if self.clock == "ticks" else f"{clause} 10 SECONDS"
+            raise BindError(f"{clause} must be longer than nothing", hint=f"write for example {example}").at(
+                position_of(node), None
+            )
         return ticks
 
     def _instant(self, node: exp.Expr, clause: str) -> int:

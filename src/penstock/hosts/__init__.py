@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import EngineError
 from penstock.ingest import Batch, Instant
+from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
 from penstock.reference import Change
 
@@ -49,6 +50,9 @@ class Runner(Protocol):
     def run(self) -> pa.Table | None:
         """The answers that have become certain, in order of delivery: ts, op, the columns."""
 
+    def sizes(self) -> Mapping[str, StateSize]:
+        """What is remembered, by operator."""
+
     def close(self) -> None:
         """Give everything back; called once, by the database."""
 
@@ -59,7 +63,16 @@ def _reference(query: Query, schema: pa.Schema, settings: QuerySettings) -> Runn
     return ReferenceRunner(query, schema, settings)
 
 
-ENGINES: Mapping[str, Callable[[Query, pa.Schema, QuerySettings], Runner]] = {"reference": _reference}
+def _local(query: Query, schema: pa.Schema, settings: QuerySettings) -> Runner:
+    from penstock.hosts.local import LocalRunner
+
+    return LocalRunner(query, schema, settings)
+
+
+ENGINES: Mapping[str, Callable[[Query, pa.Schema, QuerySettings], Runner]] = {
+    "reference": _reference,
+    "local": _local,
+}
 DEFAULT_ENGINE = "reference"
 
 

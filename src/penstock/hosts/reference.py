@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from penstock.hosts import QuerySettings
 from penstock.ingest import Batch, Instant
+from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
 from penstock.reference import Change, Element, Evaluator
 from penstock.scalar import Context
@@ -59,6 +60,9 @@ class ReferenceRunner:
         for i, field in enumerate(self._query.schema):
             columns.append(to_arrow([a.row[i] for a in answers], field.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def sizes(self) -> dict[str, StateSize]:
+        return {}
 
     def close(self) -> None:
         self._evaluator = Evaluator(self._query, self._context)

@@ -1,7 +1,8 @@
 """Numbers: arithmetic that notices overflow, rounding, and the functions of the mathematics library.
 
-The good path of integers computes with wrapping and then asks cheaply whether anything wrapped. Functions such as ``exp``
-go through Arrow, which calls the platform's mathematics library as Python does; numpy's own differ in the last bit.
+The good path of integers computes with wrapping and then asks cheaply whether anything wrapped. Functions such as
+``exp`` go through Arrow, which calls the platform's mathematics library as Python does; numpy's own differ in the last
+bit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.kernels.vectors import DTYPES, Bools, Data, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
 from penstock.plan.expr import Call, Literal
-from penstock.types import DataType, Kind
+from penstock.types import Kind
 
 Kernel = Callable[..., Any]
 Outcome = Fixed | Partial
@@ -164,7 +165,7 @@ def _divide_floats(a: Fixed, b: Fixed) -> Outcome:
 
 def _remainder(call: Call) -> Kernel | None:
     kinds = {a.type.kind for a in call.args}
-    if len(kinds) != 1 or not call.type.is_integer and not call.type.is_float or {call.type.kind} != kinds:
+    if len(kinds) != 1 or (not call.type.is_integer and not call.type.is_float) or {call.type.kind} != kinds:
         return None
     integers = call.type.is_integer
 

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock.errors import QueryFailed
 from penstock.kernels.vectors import Bools, Fixed, Value, from_arrow, select
+from penstock.scalar import Context
+
+RowErrors = Context
+"""Failures on rows, counted; where it is ``strict`` the first one raises ``QueryFailed``."""
 
 
-@dataclass
-class RowErrors:
-    """Failures on rows, counted. ``strict``: the first one raises ``QueryFailed`` instead.
-
-    ``window``: start and end of the bounded window being answered.
-    """
-
-    failures: int = 0
-    last_failure: str | None = None
-    strict: bool = False
-    window: tuple[int, int] | None = None
-
-    def add(self, count: int, message: str | None) -> None:
-        """Count failures, the last of which had this message."""
-        self.failures += count
-        self.last_failure = message
-        if self.strict:
-            raise QueryFailed(message or "a row failed", hint="without `strict = true` the value would be NULL")
+def count_failures(run: RowErrors, count: int, message: str | None) -> None:
+    """Count failures, the last of which had this message."""
+    run.failures += count - 1
+    run.fail(message or "a row failed")
 
 
 class Rows:

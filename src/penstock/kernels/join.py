@@ -1,9 +1,9 @@
 """The walk of a window join: both inputs in the order of their instants, pairs of stored rows out.
 
-Each side keeps its rows in a ring, in the order in which they entered; they leave in that order too. Rows with the same
-key form a chain from the newest to the oldest: ``heads[code]`` is the newest slot, ``next[slot]`` the one before it. Rows
-that leave are not unlinked: a link is followed only to a row that is older than the one that has it, and a slot that was
-used again always holds a newer one.
+Each side keeps its rows in a ring, in the order in which they entered; they leave in that order too. Rows with the
+same key form a chain from the newest to the oldest: ``heads[code]`` is the newest slot, ``following[slot]`` the one before
+it. Rows that leave are not unlinked: a link is followed only to a row that is older than the one that has it, and a
+slot that was used again always holds a newer one.
 
 With ends (rows say when they leave), rows whose ends are not in the order of their entering stay in the ring beyond
 their end until they are the oldest; they are skipped, and when a probe meets them they lose their code and their place
@@ -18,9 +18,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from penstock.delta import MAX_TS, Ints
+from penstock.delta import MAX_TS, Ints, Signs
 from penstock.kernels import ordered
-from penstock.kernels.ordered import GREATER_EQUAL, LESS, LESS_EQUAL, Ordered
+from penstock.kernels.ordered import GREATER_EQUAL, LESS, LESS_EQUAL, Ordered, without_counting
 
 Slots = npt.NDArray[np.int32]
 
@@ -33,8 +33,12 @@ TAIL, COUNT, CAPACITY, ENDS, SHIFT, IN_ORDER = 0, 1, 2, 3, 4, 5
 NO_ENDS, STORED, SHIFTED, NEVER = 0, 1, 2, 3
 """Where a row's end is: nowhere, in ``ends``, ``SHIFT`` after what stands in ``ends``, or beyond all time."""
 
-LEFT, RIGHT, WRITTEN, STATUS = 0, 1, 2, 3
-"""Places in the cursor: rows taken of each input, pairs written, and why the walk stopped."""
+LEFT, RIGHT, WRITTEN, STATUS, FIRST = 0, 1, 2, 3, 4
+"""Places in the cursor: rows taken of each input, pairs written, why the walk stopped, and the first waiting key."""
+
+NONE, NOT_WAITING = -1, -2
+"""A key that lost its last row waits: it is released after the walk if it got no new one. ``waiting[code]`` is the key
+that began to wait before it, ``NONE`` for the first of all."""
 
 DONE, FULL, SHORT_OF_BLOCKS = 0, 1, 2
 
@@ -43,7 +47,7 @@ class Side(NamedTuple):
     """What the walk reads and writes of one side."""
 
     code: Slots
-    next: Slots
+    following: Slots
     ends: Ints
     heads: Slots
     value: Ints
@@ -56,7 +60,7 @@ class Changes(NamedTuple):
 
     ts: Ints
     sub: Ints
-    sign: npt.NDArray[np.int8]
+    sign: Signs
 
 
 class Pairs(NamedTuple):
@@ -64,9 +68,15 @@ class Pairs(NamedTuple):
 
     ts: Ints
     sub: Ints
-    sign: npt.NDArray[np.int8]
+    sign: Signs
     left: Slots
     right: Slots
+
+
+def some(pairs: Pairs, chosen: slice | Ints) -> Pairs:
+    """Some of the pairs."""
+    ts, sub, sign, left, right = pairs
+    return Pairs(ts[chosen], sub[chosen], sign[chosen], left[chosen], right[chosen])
 
 
 def room(size: int) -> Pairs:
@@ -80,62 +90,70 @@ def room(size: int) -> Pairs:
     )
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
-def _end(side: Side, slot: int) -> int:
-    kind = side.meta[ENDS]
+@without_counting
+def _end(meta: Ints, ends: Ints, slot: int) -> int:
+    kind = meta[ENDS]
     if kind == STORED:
-        return int(side.ends[slot])
+        return int(ends[slot])
     if kind == SHIFTED:
-        return int(side.ends[slot] + side.meta[SHIFT])
+        return int(ends[slot] + meta[SHIFT])
     return MAX_TS
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
-def _age(side: Side, slot: int) -> int:
+@without_counting
+def _age(meta: Ints, slot: int) -> int:
     """How many rows of the ring are older."""
-    place = int(slot - side.meta[TAIL])
-    return place if place >= 0 else int(place + side.meta[CAPACITY])
+    place = int(slot - meta[TAIL])
+    return place if place >= 0 else int(place + meta[CAPACITY])
 
 
-@numba.njit(nogil=True, cache=True)
-def _pop(how: int, side: Side, other: Side, released: Slots, count: int) -> tuple[Slots, int]:
-    """The oldest row leaves; a key that then has no rows on either side is noted in ``released``."""
-    slot = side.meta[TAIL]
-    code = side.code[slot]
-    if code >= 0:
-        if how == HASH:
-            if side.heads[code] == slot:
-                side.heads[code] = -1
-                if other.heads[code] < 0:
-                    if count == len(released):
-                        released = np.concatenate((released, np.empty(count + 64, np.int32)))
-                    released[count] = code
-                    count += 1
-        elif how == ORDER:
-            ordered.remove_first(side.tree, side.value[slot])
+@without_counting
+def _newest(meta: Ints) -> int:
+    """The slot behind the newest row."""
+    slot = int(meta[TAIL] + meta[COUNT])
+    return slot if slot < meta[CAPACITY] else int(slot - meta[CAPACITY])
+
+
+@without_counting
+def _pop(meta: Ints, code: Slots, heads: Slots, other_heads: Slots, waiting: Slots, first: int) -> int:
+    """The oldest row leaves. A key that then has no rows on either side becomes the first that waits for release."""
+    slot = int(meta[TAIL])
+    key = code[slot]
+    if key >= 0 and len(heads) > 0 and heads[key] == slot:
+        heads[key] = -1
+        if other_heads[key] < 0 and waiting[key] == NOT_WAITING:
+            waiting[key] = first
+            first = int(key)
     slot += 1
-    side.meta[TAIL] = slot if slot < side.meta[CAPACITY] else 0
-    side.meta[COUNT] -= 1
-    return released, count
+    meta[TAIL] = slot if slot < meta[CAPACITY] else 0
+    meta[COUNT] -= 1
+    return first
 
 
-@numba.njit(nogil=True, cache=True)
-def _expire(how: int, side: Side, other: Side, now: int, released: Slots, count: int) -> tuple[Slots, int]:
-    while side.meta[COUNT] > 0 and _end(side, side.meta[TAIL]) <= now:
-        released, count = _pop(how, side, other, released, count)
-    return released, count
+@without_counting
+def _enter(meta: Ints, code: Slots, following: Slots, heads: Slots) -> None:
+    """The row behind the newest one becomes the newest."""
+    slot = _newest(meta)
+    meta[COUNT] += 1
+    key = code[slot]
+    if key >= 0 and len(heads) > 0:
+        following[slot] = heads[key]
+        heads[key] = slot
 
 
-@numba.njit(nogil=True, cache=True)
-def _probe_key(side: Side, code: int, now: int, slot: int, mine: Slots, theirs: Slots, k: int) -> int:
-    """Partners of ``slot`` on ``side``, from place k of the output on. The new k, or -1 if the output is full."""
-    all_alive = side.meta[IN_ORDER] != 0
-    before, current = -1, side.heads[code]
+@without_counting
+def _probe_key(
+    meta: Ints, code: Slots, following: Slots, ends: Ints, heads: Slots, key: int, now: int, slot: int,
+    mine: Slots, theirs: Slots, k: int,
+) -> int:  # fmt: skip
+    """Partners of ``slot`` by key, from place k of the output on. The new k, or -1 if the output is full."""
+    all_alive = meta[IN_ORDER] != 0
+    before, current = -1, heads[key]
     while current >= 0:
-        follower = side.next[current]
-        if follower >= 0 and _age(side, follower) >= _age(side, current):
+        follower = following[current]
+        if follower >= 0 and _age(meta, follower) >= _age(meta, current):
             follower = -1
-        if all_alive or _end(side, current) > now:
+        if all_alive or _end(meta, ends, current) > now:
             if k == len(mine):
                 return -1
             mine[k] = slot
@@ -144,40 +162,42 @@ def _probe_key(side: Side, code: int, now: int, slot: int, mine: Slots, theirs: 
             before = current
         elif before >= 0 or follower >= 0:
             if before >= 0:
-                side.next[before] = follower
+                following[before] = follower
             else:
-                side.heads[code] = follower
-            side.code[current] = -1
+                heads[key] = follower
+            code[current] = -1
         current = follower
     return k
 
 
-@numba.njit(nogil=True, cache=True)
-def _probe_all(side: Side, now: int, slot: int, mine: Slots, theirs: Slots, k: int) -> int:
-    all_alive = side.meta[IN_ORDER] != 0
-    current = side.meta[TAIL]
-    for _ in range(side.meta[COUNT]):
-        if all_alive or _end(side, current) > now:
+@without_counting
+def _probe_all(meta: Ints, ends: Ints, now: int, slot: int, mine: Slots, theirs: Slots, k: int) -> int:
+    all_alive = meta[IN_ORDER] != 0
+    current = meta[TAIL]
+    for _ in range(meta[COUNT]):
+        if all_alive or _end(meta, ends, current) > now:
             if k == len(mine):
                 return -1
             mine[k] = slot
             theirs[k] = current
             k += 1
         current += 1
-        if current == side.meta[CAPACITY]:
+        if current == meta[CAPACITY]:
             current = 0
     return k
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def _probe_order(
-    side: Side, value: int, operator: int, now: int, slot: int, mine: Slots, theirs: Slots, k: int
-) -> int:
-    """Partners whose value x fulfils ``value operator x``."""
-    tree = side.tree
-    all_alive = side.meta[IN_ORDER] != 0
-    upward = operator == LESS or operator == LESS_EQUAL
-    place, index = ordered.find(tree, value, operator == LESS or operator == GREATER_EQUAL)
+    operator: int, code: Slots, value: Ints, slot: int, now: int, meta: Ints, ends: Ints, tree: Ordered, mine: Slots,
+    theirs: Slots, k: int,
+) -> int:  # fmt: skip
+    """Partners whose value x fulfils ``value[slot] operator x``."""
+    if code[slot] < 0:
+        return k
+    all_alive = meta[IN_ORDER] != 0
+    upward = operator in (LESS, LESS_EQUAL)
+    place, index = ordered.find(tree, value[slot], operator in (LESS, GREATER_EQUAL))
     first = place if upward else 0
     last = tree.meta[ordered.COUNT] if upward else min(place + 1, tree.meta[ordered.COUNT])
     for p in range(first, last):
@@ -186,154 +206,201 @@ def _probe_order(
         stop = index if not upward and p == place else tree.lengths[block]
         if k + stop - start > len(mine):
             return -1
-        if all_alive:
-            for q in range(start, stop):
+        for q in range(start, stop):
+            partner = tree.slots[block, q]
+            if all_alive or _end(meta, ends, partner) > now:
                 mine[k] = slot
-                theirs[k] = tree.slots[block, q]
+                theirs[k] = partner
                 k += 1
-        else:
-            for q in range(start, stop):
-                if _end(side, tree.slots[block, q]) > now:
-                    mine[k] = slot
-                    theirs[k] = tree.slots[block, q]
-                    k += 1
     return k
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def _probe(
-    how: int, operator: int, side: Side, other: Side, now: int, slot: int, mine: Slots, theirs: Slots, k: int
-) -> int:
-    """Partners of the row at ``slot`` of ``side`` on the other side."""
-    code = side.code[slot]
-    if code < 0:
+    how: int, code: Slots, slot: int, now: int, meta: Ints, their_code: Slots, following: Slots, ends: Ints, heads: Slots,
+    mine: Slots, theirs: Slots, k: int,
+) -> int:  # fmt: skip
+    """Partners of the row at ``slot`` of one side on the other side, whose state follows ``now``."""
+    if code[slot] < 0:
         return k
     if how == HASH:
-        return _probe_key(other, code, now, slot, mine, theirs, k)
-    if how == ORDER:
-        return _probe_order(other, side.value[slot], operator, now, slot, mine, theirs, k)
-    return _probe_all(other, now, slot, mine, theirs, k)
+        return _probe_key(meta, their_code, following, ends, heads, code[slot], now, slot, mine, theirs, k)
+    return _probe_all(meta, ends, now, slot, mine, theirs, k)
 
 
-@numba.njit(nogil=True, cache=True)
-def _enter(how: int, side: Side) -> None:
-    """The row that was put behind the newest one becomes part of the ring."""
-    slot = side.meta[TAIL] + side.meta[COUNT]
-    if slot >= side.meta[CAPACITY]:
-        slot -= side.meta[CAPACITY]
-    side.meta[COUNT] += 1
-    code = side.code[slot]
-    if code >= 0:
-        if how == HASH:
-            side.next[slot] = side.heads[code]
-            side.heads[code] = slot
-        elif how == ORDER:
-            ordered.insert(side.tree, side.value[slot], slot)
-
-
-@numba.njit(nogil=True, cache=True)
-def _stamp(out: Pairs, start: int, stop: int, ts: int, sub: int, sign: int) -> None:
+@without_counting
+def _stamp(ts: Ints, sub: Ints, sign: Signs, start: int, stop: int, now: int, then: int, change: int) -> None:
     for k in range(start, stop):
-        out.ts[k] = ts
-        out.sub[k] = sub
-        out.sign[k] = sign
+        ts[k] = now
+        sub[k] = then
+        sign[k] = change
 
 
-@numba.njit(nogil=True, cache=True)
-def _take(
-    how: int, operator: int, side: Side, other: Side, changes: Changes, i: int, ts: int, sub: int, sign: int, emit: bool,
-    out: Pairs, mine: Slots, theirs: Slots, k: int, released: Slots, count: int,
-) -> tuple[int, int, int, Slots, int]:  # fmt: skip
-    """All changes of one sign of one input at one instant. Stops before the first whose pairs find no room."""
-    status = DONE
-    while i < len(changes.ts) and changes.ts[i] == ts and changes.sub[i] == sub and changes.sign[i] == sign:
-        if how == ORDER and side.tree.meta[ordered.FREE] == 0:
-            status = SHORT_OF_BLOCKS
-            break
-        if emit:
-            slot = side.meta[TAIL]
-            if sign > 0:
-                slot += side.meta[COUNT]
-                if slot >= side.meta[CAPACITY]:
-                    slot -= side.meta[CAPACITY]
-            n = _probe(how, operator, side, other, ts, slot, mine, theirs, k)
-            if n < 0:
-                status = FULL
-                break
-            _stamp(out, k, n, ts, sub, sign)
-            k = n
-        if sign > 0:
-            _enter(how, side)
-        else:
-            released, count = _pop(how, side, other, released, count)
-        i += 1
-    return status, i, k, released, count
-
-
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def walk(
-    how: int, operator: int, mirrored: int, emit_leaving: bool, left: Side, right: Side, lefts: Changes, rights: Changes,
-    cursor: Ints, out: Pairs, released: Slots,
-) -> Slots:  # fmt: skip
+    how: int, operator: int, mirrored: int, emit_leaving: bool, left: Side, right: Side, waiting: Slots,
+    lefts: Changes, rights: Changes, cursor: Ints, out: Pairs,
+) -> None:  # fmt: skip
     """Take changes from where the cursor stands until all are taken or the output is full.
 
     Rows that enter have been put into the ring behind the newest one. At each instant rows leave first, of both
     sides, then left rows enter, then right ones, so each pair is met once. Stopping is possible before any row:
-    what is left of an instant is then what its later parts would have been. Gives the keys that may have lost their last row.
+    what is left of an instant is then what its later parts would have been.
     """
-    i, j, k, count = cursor[LEFT], cursor[RIGHT], cursor[WRITTEN], 0
+    code, following, ends, heads, value, meta, tree = left
+    code_, following_, ends_, heads_, value_, meta_, tree_ = right
+    ts, sub, sign = lefts
+    ts_, sub_, sign_ = rights
+    out_ts, out_sub, out_sign, out_left, out_right = out
+    i, j, k, first = cursor[LEFT], cursor[RIGHT], cursor[WRITTEN], cursor[FIRST]
+    n, m = len(ts), len(ts_)
+    by_order = how == ORDER
     status = DONE
-    minus, plus = -1, 1
-    while status == DONE and (i < len(lefts.ts) or j < len(rights.ts)):
-        if j == len(rights.ts) or (
-            i < len(lefts.ts)
-            and (lefts.ts[i] < rights.ts[j] or (lefts.ts[i] == rights.ts[j] and lefts.sub[i] <= rights.sub[j]))
-        ):
-            ts, sub = lefts.ts[i], lefts.sub[i]
+    while status == DONE and (i < n or j < m):
+        if j == m or (i < n and (ts[i] < ts_[j] or (ts[i] == ts_[j] and sub[i] <= sub_[j]))):
+            now, then = ts[i], sub[i]
         else:
-            ts, sub = rights.ts[j], rights.sub[j]
-        released, count = _expire(how, left, right, ts, released, count)
-        released, count = _expire(how, right, left, ts, released, count)
-        status, i, k, released, count = _take(
-            how, operator, left, right, lefts, i, ts, sub, minus, emit_leaving, out, out.left, out.right, k, released, count
-        )
-        if status == DONE:
-            status, j, k, released, count = _take(
-                how, mirrored, right, left, rights, j, ts, sub, minus, emit_leaving, out, out.right, out.left, k,
-                released, count,
-            )  # fmt: skip
-        if status == DONE:
-            status, i, k, released, count = _take(
-                how, operator, left, right, lefts, i, ts, sub, plus, True, out, out.left, out.right, k, released, count
-            )
-        if status == DONE:
-            status, j, k, released, count = _take(
-                how, mirrored, right, left, rights, j, ts, sub, plus, True, out, out.right, out.left, k, released, count
-            )
-    cursor[LEFT], cursor[RIGHT], cursor[WRITTEN], cursor[STATUS] = i, j, k, status
-    return released[:count]
+            now, then = ts_[j], sub_[j]
+        while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= now:
+            if by_order:
+                _take_out(tree, meta, code, value)
+            first = _pop(meta, code, heads, heads_, waiting, first)
+        while meta_[COUNT] > 0 and _end(meta_, ends_, meta_[TAIL]) <= now:
+            if by_order:
+                _take_out(tree_, meta_, code_, value_)
+            first = _pop(meta_, code_, heads_, heads, waiting, first)
+
+        while i < n and ts[i] == now and sub[i] == then and sign[i] < 0:
+            if emit_leaving:
+                if by_order:
+                    k_ = _probe_order(operator, code, value, meta[TAIL], now, meta_, ends_, tree_, out_left, out_right, k)
+                else:
+                    k_ = _probe(
+                        how, code, meta[TAIL], now, meta_, code_, following_, ends_, heads_, out_left, out_right, k
+                    )
+                if k_ < 0:
+                    status = FULL
+                    break
+                _stamp(out_ts, out_sub, out_sign, k, k_, now, then, -1)
+                k = k_
+            if by_order:
+                _take_out(tree, meta, code, value)
+            first = _pop(meta, code, heads, heads_, waiting, first)
+            i += 1
+        if status != DONE:
+            break
+        while j < m and ts_[j] == now and sub_[j] == then and sign_[j] < 0:
+            if emit_leaving:
+                if by_order:
+                    k_ = _probe_order(mirrored, code_, value_, meta_[TAIL], now, meta, ends, tree, out_right, out_left, k)
+                else:
+                    k_ = _probe(
+                        how, code_, meta_[TAIL], now, meta, code, following, ends, heads, out_right, out_left, k
+                    )
+                if k_ < 0:
+                    status = FULL
+                    break
+                _stamp(out_ts, out_sub, out_sign, k, k_, now, then, -1)
+                k = k_
+            if by_order:
+                _take_out(tree_, meta_, code_, value_)
+            first = _pop(meta_, code_, heads_, heads, waiting, first)
+            j += 1
+        if status != DONE:
+            break
+        while i < n and ts[i] == now and sub[i] == then:
+            slot = _newest(meta)
+            if by_order and tree.meta[ordered.FREE] == 0:
+                status = SHORT_OF_BLOCKS
+                break
+            if by_order:
+                k_ = _probe_order(operator, code, value, slot, now, meta_, ends_, tree_, out_left, out_right, k)
+            else:
+                k_ = _probe(
+                    how, code, slot, now, meta_, code_, following_, ends_, heads_, out_left, out_right, k
+                )
+            if k_ < 0:
+                status = FULL
+                break
+            _stamp(out_ts, out_sub, out_sign, k, k_, now, then, 1)
+            k = k_
+            _enter(meta, code, following, heads)
+            if by_order and code[slot] >= 0:
+                ordered.insert(tree, value[slot], slot)
+            i += 1
+        if status != DONE:
+            break
+        while j < m and ts_[j] == now and sub_[j] == then:
+            slot = _newest(meta_)
+            if by_order and tree_.meta[ordered.FREE] == 0:
+                status = SHORT_OF_BLOCKS
+                break
+            if by_order:
+                k_ = _probe_order(mirrored, code_, value_, slot, now, meta, ends, tree, out_right, out_left, k)
+            else:
+                k_ = _probe(
+                    how, code_, slot, now, meta, code, following, ends, heads, out_right, out_left, k
+                )
+            if k_ < 0:
+                status = FULL
+                break
+            _stamp(out_ts, out_sub, out_sign, k, k_, now, then, 1)
+            k = k_
+            _enter(meta_, code_, following_, heads_)
+            if by_order and code_[slot] >= 0:
+                ordered.insert(tree_, value_[slot], slot)
+            j += 1
+    cursor[LEFT], cursor[RIGHT], cursor[WRITTEN], cursor[STATUS], cursor[FIRST] = i, j, k, status, first
+
+
+@without_counting
+def _take_out(tree: Ordered, meta: Ints, code: Slots, value: Ints) -> None:
+    """The oldest row leaves the order."""
+    if code[meta[TAIL]] >= 0:
+        ordered.remove_first(tree, value[meta[TAIL]])
+
+
+@without_counting
+def expire(how: int, side: Side, other_heads: Slots, now: int, waiting: Slots, cursor: Ints) -> None:
+    """Rows that have ended leave, as far as they are the oldest."""
+    code, _, ends, heads, value, meta, tree = side
+    first = cursor[FIRST]
+    while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= now:
+        if how == ORDER:
+            _take_out(tree, meta, code, value)
+        first = _pop(meta, code, heads, other_heads, waiting, first)
+    cursor[FIRST] = first
+
+
+@without_counting
+def wait(codes: Slots, heads: Slots, other_heads: Slots, waiting: Slots, cursor: Ints) -> None:
+    """Codes of rows that were forgotten wait for release if no row has them."""
+    first = cursor[FIRST]
+    for code in codes:
+        if code >= 0 and heads[code] < 0 and other_heads[code] < 0 and waiting[code] == NOT_WAITING:
+            waiting[code] = first
+            first = code
+    cursor[FIRST] = first
 
 
 @numba.njit(nogil=True, cache=True)
-def expire(how: int, left: Side, right: Side, now: int, released: Slots) -> Slots:
-    """Rows that have ended leave, as far as they are the oldest. Gives keys as ``walk`` does."""
-    released, count = _expire(how, left, right, now, released, 0)
-    released, count = _expire(how, right, left, now, released, count)
-    return released[:count]
-
-
-@numba.njit(nogil=True, cache=True)
-def without_rows(candidates: Slots, left_heads: Slots, right_heads: Slots) -> Slots:
-    """Those of the codes, each once, that no row has any more."""
-    n = 0
-    for code in candidates:
-        if left_heads[code] == -1 and right_heads[code] == -1:
-            left_heads[code] = -2
-            candidates[n] = code
-            n += 1
-    for code in candidates[:n]:
-        left_heads[code] = -1
-    return candidates[:n]
+def without_rows(waiting: Slots, cursor: Ints, heads: Slots, other_heads: Slots) -> Ints:
+    """Those of the waiting codes that still no row has; none waits any more."""
+    count, code = 0, cursor[FIRST]
+    while code >= 0:
+        count += 1
+        code = waiting[code]
+    found = np.empty(count, np.int64)
+    count, code = 0, cursor[FIRST]
+    while code >= 0:
+        follower = waiting[code]
+        waiting[code] = NOT_WAITING
+        if heads[code] < 0 and other_heads[code] < 0:
+            found[count] = code
+            count += 1
+        code = follower
+    cursor[FIRST] = NONE
+    return found[:count]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -342,7 +409,7 @@ def moved_slots(side: Side, now: int, everything: bool) -> Slots:
     moved = np.full(side.meta[CAPACITY], -1, np.int32)
     slot, n = side.meta[TAIL], 0
     for _ in range(side.meta[COUNT]):
-        if everything or _end(side, slot) > now:
+        if everything or _end(side.meta, side.ends, slot) > now:
             moved[slot] = n
             n += 1
         slot += 1
@@ -357,7 +424,7 @@ def ended_slots(side: Side, now: int) -> Slots:
     found = np.empty(side.meta[COUNT], np.int32)
     slot, n = side.meta[TAIL], 0
     for _ in range(side.meta[COUNT]):
-        if _end(side, slot) <= now:
+        if _end(side.meta, side.ends, slot) <= now:
             found[n] = slot
             n += 1
         slot += 1
@@ -366,7 +433,7 @@ def ended_slots(side: Side, now: int) -> Slots:
     return found[:n]
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def chain(code: Slots, heads: Slots, count: int, following: Slots) -> None:
     """Link the rows at 0 … count-1, oldest first, into the chains of their keys."""
     heads[:] = -1
@@ -395,7 +462,8 @@ def latest(
 @numba.njit(nogil=True, cache=True)
 def first_end(left: Side, right: Side, left_slots: Slots, right_slots: Slots) -> Ints:
     """When each pair ends: with the first of its rows."""
-    ends = np.empty(len(left_slots), np.int64)
-    for k in range(len(ends)):
-        ends[k] = min(_end(left, left_slots[k]), _end(right, right_slots[k]))
-    return ends
+    meta, ends, meta_, ends_ = left.meta, left.ends, right.meta, right.ends
+    found = np.empty(len(left_slots), np.int64)
+    for k in range(len(found)):
+        found[k] = min(_end(meta, ends, left_slots[k]), _end(meta_, ends_, right_slots[k]))
+    return found

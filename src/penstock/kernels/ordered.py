@@ -16,6 +16,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+without_counting = numba.njit(nogil=True, cache=True, _nrt=False)
+"""For functions that allocate nothing: they need not count references to the arrays they are given, which would cost
+more than what they do."""
+
 BLOCK = 256
 COUNT, FREE = 0, 1
 
@@ -46,6 +50,11 @@ def create(blocks: int) -> Ordered:
     )
 
 
+def nbytes(tree: Ordered) -> int:
+    """Bytes held."""
+    return tree.values.nbytes + tree.slots.nbytes + tree.lengths.nbytes + tree.order.nbytes + tree.free.nbytes
+
+
 def resized(tree: Ordered, blocks: int) -> Ordered:
     """The same content with other room; the blocks in use keep their order and become the first ones."""
     new = create(blocks)
@@ -74,7 +83,7 @@ def load(values: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> Ordered
     return tree
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def find(tree: Ordered, value: int, after: bool) -> tuple[int, int]:
     """(place in the order, index in the block) of the first entry >= value; > value with ``after``."""
     low, high = 0, tree.meta[COUNT]
@@ -100,7 +109,7 @@ def find(tree: Ordered, value: int, after: bool) -> tuple[int, int]:
     return low, a
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def _open(tree: Ordered, place: int) -> int:
     """A new, empty block at this place of the order."""
     tree.meta[FREE] -= 1
@@ -113,7 +122,7 @@ def _open(tree: Ordered, place: int) -> int:
     return block
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def _close(tree: Ordered, place: int) -> None:
     tree.free[tree.meta[FREE]] = tree.order[place]
     tree.meta[FREE] += 1
@@ -122,7 +131,7 @@ def _close(tree: Ordered, place: int) -> None:
         tree.order[k] = tree.order[k + 1]
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def _move(tree: Ordered, source: int, start: int, target: int) -> None:
     """Entries of a block from ``start`` on go to the end of another."""
     n = tree.lengths[target]
@@ -134,7 +143,7 @@ def _move(tree: Ordered, source: int, start: int, target: int) -> None:
     tree.lengths[source] = start
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def insert(tree: Ordered, value: int, slot: int) -> None:
     """Enter after all entries of equal value. At least one block must be free."""
     place, index = find(tree, value, True)
@@ -160,7 +169,7 @@ def insert(tree: Ordered, value: int, slot: int) -> None:
     tree.lengths[block] = n + 1
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def remove_first(tree: Ordered, value: int) -> None:
     """The oldest entry of this value leaves."""
     place, index = find(tree, value, False)
@@ -179,7 +188,7 @@ def remove_first(tree: Ordered, value: int) -> None:
             _close(tree, place + 1)
 
 
-@numba.njit(nogil=True, cache=True)
+@without_counting
 def renumber(tree: Ordered, moved: npt.NDArray[np.int32]) -> None:
     """Slots are called otherwise: ``moved`` says how, by their old number."""
     for place in range(tree.meta[COUNT]):

@@ -10,7 +10,7 @@ from itertools import repeat
 
 import numpy as np
 
-from penstock.kernels.batch import Rows
+from penstock.kernels.batch import Rows, count_failures
 from penstock.kernels.vectors import Bools, Fixed, Partial, Value, from_plain, plain, select
 from penstock.plan.expr import Call, Cast, Column, Literal, UserCall, children, with_children
 from penstock.scalar import Context, evaluate
@@ -52,14 +52,17 @@ class RowWise:
         columns = [plain(args[i], t, length) for i, t in zip(self._inputs, self._types, strict=True)]
         table = zip(*columns, strict=True) if columns else repeat((), length)
         expr, counting = self._expr, self._context(rows, rows.run.strict)
-        if counted is None:
-            values = [evaluate(expr, row, counting) for row in table]
-        else:
-            silent = self._context(rows, False)
-            pairs = zip(table, counted.tolist(), strict=True)
-            values = [evaluate(expr, row, counting if counts else silent) for row, counts in pairs]
-        if counting.failures:
-            rows.run.add(counting.failures, counting.last_failure)
+        try:
+            if counted is None:
+                values = [evaluate(expr, row, counting) for row in table]
+            else:
+                silent = self._context(rows, False)
+                pairs = zip(table, counted.tolist(), strict=True)
+                values = [evaluate(expr, row, counting if counts else silent) for row, counts in pairs]
+        finally:
+            if counting.failures:
+                rows.run.failures += counting.failures
+                rows.run.last_failure = counting.last_failure
         return from_plain(values, self._type)
 
     def _count(self, args: Sequence[Value], failed: Bools, rows: Rows) -> None:
@@ -71,10 +74,10 @@ class RowWise:
         only = np.zeros(rows.length, np.bool_)
         only[where[0 if rows.run.strict else -1]] = True
         row = [plain(select(args[i], only), t, 1)[0] for i, t in zip(self._inputs, self._types, strict=True)]
-        context = self._context(rows, rows.run.strict)
+        context = self._context(rows, False)
         evaluate(self._expr, row, context)
         if context.failures:  # TRY_CAST fails silently
-            rows.run.add(len(where), context.last_failure)
+            count_failures(rows.run, 1 if rows.run.strict else len(where), context.last_failure)
 
     def _context(self, rows: Rows, strict: bool) -> Context:
         return Context(rows.run.window, self._functions, strict)

@@ -56,14 +56,16 @@ class Piece(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of the rows themselves."""
         priority = 0 if self.priority is None else self.priority.nbytes
-        return sum(c.nbytes for c in self.columns) + self.ts.nbytes + self.sub.nbytes + priority
+        return int(sum(c.nbytes for c in self.columns)) + self.ts.nbytes + self.sub.nbytes + priority
 
     @property
     def held(self) -> int:
-        """Bytes that stay in memory because of these rows."""
+        """Bytes that stay in memory because of these rows; a small piece soon becomes part of a larger one."""
+        if len(self.ts) < _FAN:
+            return self.nbytes
         arrays = [self.ts, self.sub] + ([] if self.priority is None else [self.priority])
         around = sum(a.nbytes if a.base is None else getattr(a.base, "nbytes", a.nbytes) for a in arrays)
-        return sum(c.get_total_buffer_size() for c in self.columns) + int(around)
+        return int(sum(c.get_total_buffer_size() for c in self.columns)) + int(around)
 
     def own(self) -> Piece:
         """The same rows, in memory of their own if what they are part of is much larger."""
@@ -85,6 +87,11 @@ def join(pieces: Sequence[Piece]) -> Piece:
         np.concatenate([p.sub for p in pieces]),
         priority,
     )
+
+
+def _can_join(pieces: Sequence[Piece]) -> bool:
+    rows = sum(len(p.ts) for p in pieces)
+    return rows < _WHOLE or sum(p.nbytes for p in pieces) <= _TOO_LONG
 
 
 class RowQueue:
@@ -142,10 +149,10 @@ class RowQueue:
         if whole and self._taken:
             pieces[0] = pieces[0].slice(self._taken, len(pieces[0].ts))
             self._taken = 0
-        if sum(p.nbytes for p in pieces) > _TOO_LONG:
-            self._chunks.extend(pieces)
-        else:
+        if _can_join(pieces):
             self._chunks.append(join(pieces))
+        else:
+            self._chunks.extend(pieces)
 
     def until(self, ts: int) -> list[Piece]:
         """Take the rows up to and including ``ts`` from the front."""
@@ -238,7 +245,7 @@ class RowLog:
 
     def _join_last(self, count: int) -> None:
         pieces = self._chunks[-count:]
-        if count > 1 and sum(p.nbytes for p in pieces) <= _TOO_LONG:
+        if count > 1 and _can_join(pieces):
             self._chunks[-count:] = [join(pieces)]
             del self._starts[-count + 1 :]
 

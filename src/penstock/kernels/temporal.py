@@ -46,7 +46,8 @@ def _week(ticks: Data) -> Data:
     days = _days(ticks)
     thursday = days - (days + 3) % 7 + 3
     years = thursday.view("M8[D]").astype("M8[Y]").astype("M8[D]").view(np.int64)
-    return (thursday - years) // 7 + 1
+    weeks: Data = (thursday - years) // 7 + 1
+    return weeks
 
 
 def _day_of_year(ticks: Data) -> Data:

@@ -75,7 +75,8 @@ class Chains:
         number[keep] = np.arange(len(keep), dtype=np.int32)
         number[-1] = _LAST  # the number of _LAST
         self._following = number[following[keep]]
-        self._ends[:, :2] = number[self._ends[:, :2]]
+        used = self._ends[:, 2] > 0
+        self._ends[used, :2] = number[self._ends[used, :2]]
         self._rows, self.gone = len(keep), 0
         return keep
 

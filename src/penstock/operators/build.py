@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 from penstock.delta import Arrivals, Delta, Step, merge
+from penstock.errors import QueryFailed
 from penstock.operators.base import Operator, StateSize, WindowOperator
 from penstock.operators.stateless import FilterProject
 from penstock.plan.nodes import (
@@ -83,7 +84,14 @@ class Tree:
         """Call every operator once."""
         done: list[Delta] = []
         for stage in self.stages:
-            done.append(stage.operator.process([leaves[~i] if i < 0 else done[i] for i in stage.inputs], step))
+            try:
+                done.append(stage.operator.process([leaves[~i] if i < 0 else done[i] for i in stage.inputs], step))
+            except MemoryError:
+                size = stage.operator.size()
+                raise QueryFailed(
+                    f"out of memory in operator {stage.name}, which holds {size.rows:,} rows, {size.bytes:,} bytes",
+                    hint="use a smaller window, or fewer columns",
+                ) from None
         return leaves[~self.root] if self.root < 0 else done[self.root]
 
     def sizes(self) -> dict[str, StateSize]:
@@ -130,15 +138,14 @@ def _ends_by_time(window: Window) -> bool:
     return isinstance(spec, Now | Unbounded) or (isinstance(spec, Range) and spec.slide is None)
 
 
-def needs_moments(node: Node) -> bool:
-    """Whether some aggregate depends on the order in which rows came."""
-    aggregates = (n for n in walk(node, into_queries=False) if isinstance(n, Aggregate))
-    return any(call.function in _ORDERED for a in aggregates for call in a.aggregates)
+def _goes_by_order(node: Aggregate) -> bool:
+    """Whether the aggregate depends on the order in which rows came."""
+    return any(call.function in _ORDERED for call in node.aggregates)
 
 
 class _Builder:
-    def __init__(self, mode: Mode, functions: Functions, errors: Context, moments: bool) -> None:
-        self.mode, self.functions, self.errors, self.moments = mode, functions, errors, moments
+    def __init__(self, mode: Mode, functions: Functions, errors: Context) -> None:
+        self.mode, self.functions, self.errors = mode, functions, errors
         self.tree = Tree()
 
     def stateless(self, nodes: list[Filter | Project], schema: Schema) -> FilterProject:
@@ -148,10 +155,10 @@ class _Builder:
         self.tree.stages.append(Stage(name, operator, inputs))
         return len(self.tree.stages) - 1
 
-    def node(self, node: Node, leaving: bool) -> tuple[int, bool]:
+    def node(self, node: Node, leaving: bool, moments: bool) -> tuple[int, bool]:
         """(number of the stage or ~leaf, whether rows leave it in the order they entered).
 
-        ``leaving``: whether somebody above needs the rows that leave.
+        ``leaving``: whether somebody above needs the rows that leave; ``moments``: whether somebody goes by moments.
         """
         match node:
             case Window() | RelationScan():
@@ -162,23 +169,23 @@ class _Builder:
                 while isinstance(below, Filter | Project):
                     chain.append(below)
                     below = below.input
-                number, fifo = self.node(below, leaving)
+                number, fifo = self.node(below, leaving, moments)
                 return self.add("FilterProject", self.stateless(chain[::-1], below.schema), number), fifo
             case Join():
-                return self.join(node, leaving), False
+                return self.join(node, leaving, moments), False
             case Aggregate():
-                return self.aggregate(node, leaving), False
+                return self.aggregate(node, leaving, moments), False
             case SetOp(kind="union", all=True):
-                left, _ = self.node(node.left, leaving)
-                right, _ = self.node(node.right, leaving)
+                left, _ = self.node(node.left, leaving, moments)
+                right, _ = self.node(node.right, leaving, moments)
                 return self.add("Union", Union(), left, right), False
             case SemiJoin() | SetOp():
-                left, _ = self.node(node.left, True)
-                right, _ = self.node(node.right, True)
-                return self.add(type(node).__name__, self.general(node), left, right), False
+                left, _ = self.node(node.left, True, moments)
+                right, _ = self.node(node.right, True, moments)
+                return self.add(type(node).__name__, self.general(node, moments), left, right), False
             case Distinct() | TopN():
-                number, _ = self.node(node.input, True)
-                return self.add(type(node).__name__, self.general(node), number), False
+                number, _ = self.node(node.input, True, moments)
+                return self.add(type(node).__name__, self.general(node, moments), number), False
         raise TypeError(f"{type(node).__name__} cannot stand here")
 
     def leaf(self, node: Window | RelationScan) -> tuple[int, bool]:
@@ -201,31 +208,31 @@ class _Builder:
         self.tree.leaves.append(leaf)
         return ~(len(self.tree.leaves) - 1), not isinstance(node.spec, PartitionRows)
 
-    def join(self, node: Join, leaving: bool) -> int:
+    def join(self, node: Join, leaving: bool, moments: bool) -> int:
         from penstock.operators import fast_join
 
         inputs_leave = leaving or self.mode == "changes"
-        left, left_fifo = self.node(node.left, inputs_leave)
-        right, right_fifo = self.node(node.right, inputs_leave)
-        if fast_join.supports(node, left_fifo, right_fifo):
+        left, left_fifo = self.node(node.left, inputs_leave, moments)
+        right, right_fifo = self.node(node.right, inputs_leave, moments)
+        if fast_join.supports(node, left_fifo, right_fifo, ends=self.mode == "ends"):
             fast = fast_join.FastJoin(
                 node, self.functions, self.errors, emit_leaving=leaving, ends=self.mode == "ends"
             )
             return self.add("FastJoin", fast, left, right)
-        return self.add("Join", self.general(node), left, right)
+        return self.add("Join", self.general(node, moments), left, right)
 
-    def aggregate(self, node: Aggregate, leaving: bool) -> int:
+    def aggregate(self, node: Aggregate, leaving: bool, moments: bool) -> int:
         from penstock.operators import fast_aggregate
 
-        number, fifo = self.node(node.input, True)
-        if not self.moments and fast_aggregate.supports(node, fifo=fifo):
+        number, fifo = self.node(node.input, True, moments or _goes_by_order(node))
+        if not moments and fast_aggregate.supports(node, fifo=fifo):
             fast = fast_aggregate.FastAggregate(
                 node, self.functions, self.errors, fifo=fifo, emit_leaving=leaving
             )
             return self.add("FastAggregate", fast, number)
-        return self.add("Aggregate", self.general(node), number)
+        return self.add("Aggregate", self.general(node, moments), number)
 
-    def general(self, node: Node) -> Operator:
+    def general(self, node: Node, moments: bool) -> Operator:
         from penstock.operators.aggregate import GeneralAggregate
         from penstock.operators.distinct import GeneralDistinct, GeneralSetOp
         from penstock.operators.join import GeneralJoin
@@ -234,23 +241,23 @@ class _Builder:
 
         match node:
             case Aggregate():
-                return GeneralAggregate(node, self.functions, self.errors, moments=self.moments)
+                return GeneralAggregate(node, self.functions, self.errors, moments=moments)
             case Join():
                 return GeneralJoin(node, self.functions, self.errors)
             case SemiJoin():
                 return GeneralSemiJoin(node, self.functions, self.errors)
             case Distinct():
-                return GeneralDistinct(node, self.functions, self.errors)
+                return GeneralDistinct(node, self.functions, self.errors, moments=moments)
             case SetOp():
-                return GeneralSetOp(node, self.functions, self.errors)
+                return GeneralSetOp(node, self.functions, self.errors, moments=moments)
             case TopN():
-                return GeneralTopN(node, self.functions, self.errors)
+                return GeneralTopN(node, self.functions, self.errors, moments=moments)
         raise TypeError(f"no operator for {type(node).__name__}")
 
 
 def build(node: Node, functions: Functions, errors: Context, *, insertions_only: bool) -> Tree:
     """The operators for a plan below its ``Query``; ``insertions_only``: rows that leave the result do not count."""
     mode = leaf_mode(node, insertions_only)
-    builder = _Builder(mode, functions, errors, needs_moments(node))
-    builder.tree.root, _ = builder.node(node, not insertions_only)
+    builder = _Builder(mode, functions, errors)
+    builder.tree.root, _ = builder.node(node, not insertions_only, False)
     return builder.tree

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
+from penstock.delta import MIN_TS, Delta, Instant, Ints, Step, concat, empty
 from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.buffers import ordered as sortable
@@ -16,10 +17,11 @@ from penstock.kernels.buffers import validity
 from penstock.kernels.intern import Interner
 from penstock.kernels.ring import storable
 from penstock.operators.base import NOTHING, StateSize
-from penstock.operators.join_ring import JoinRing
+from penstock.operators.join_columns import ColumnsOf, Condition, Errors, Functions
+from penstock.operators.join_ring import JoinRing, longer
 from penstock.plan.expr import Call, Expr, conjunction, conjuncts, is_pure
 from penstock.plan.nodes import Join
-from penstock.plan.rules.scope import shift, side_of
+from penstock.plan.rules.scope import has_window_bound, shift, side_of
 from penstock.types import DataType, Kind
 
 _OPERATORS = {
@@ -28,10 +30,10 @@ _OPERATORS = {
     ">": ordered.GREATER,
     ">=": ordered.GREATER_EQUAL,
 }
+_SEEN_FROM_RIGHT = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PIECE = 16_384
 """Rows of an input that go through the walk at a time: the ring must hold them besides the rows of the window."""
 _MOST_PAIRS = 1 << 17
-_NO_CODES = np.empty(64, np.int32)
 
 
 def supports(node: Join, left_fifo: bool, right_fifo: bool, *, ends: bool = False) -> bool:
@@ -46,3 +48,226 @@ def supports(node: Join, left_fifo: bool, right_fifo: bool, *, ends: bool = Fals
         and all(a.type == b.type for a, b in node.keys)
         and all(storable(f.type) for f in node.schema)
     )
+
+
+class FastJoin:
+    """Pairs of rows of two inputs whose keys are equal and for which the residual is TRUE.
+
+    Needs: clean deltas in order. ``ends``: rows say when they leave, by ``Delta.end``, which is later than they enter,
+    and no rows that leave are part of the inputs. Otherwise rows leave in the order in which they entered, each side
+    for itself.
+
+    Promises: each pair once, at the instant of its later row, with the later moment and the higher priority of the
+    two; with ``ends`` it ends with the first of them. ``emit_leaving``: each pair again when the first of its rows
+    leaves. Failures in the residual count when a pair is made, not when it leaves.
+
+    Partners are found by hashing on the keys; without keys by order, if the residual compares numbers or times of
+    both sides by an inequality; otherwise all rows are. A step costs as much as it has rows (times a logarithm, where
+    partners are found by order) and pairs, counting those that the rest of the residual rejects.
+
+    Bounded by the rows alive on both sides. A row is forgotten when it leaves or the frontier reaches its end; with
+    ends that are not in the order of entering, when the rows before it have ended too, or there are more ended rows
+    than others. A key is forgotten with its last row.
+    """
+
+    def __init__(
+        self, node: Join, functions: Functions, errors: Errors, *, emit_leaving: bool, ends: bool
+    ) -> None:
+        self.node = node
+        self._emit_leaving, self._ends = emit_leaving, ends
+        split = len(node.left.schema)
+        self._how, self._operator = kernel.CROSS, ordered.LESS
+        self._interner: Interner | None = None
+        left: list[Expr] = [a for a, _ in node.keys]
+        right: list[Expr] = [b for _, b in node.keys]
+        residual = node.residual
+        if node.keys:
+            self._how = kernel.HASH
+            self._interner = Interner([a.type for a in left], nulls_match=False)
+        elif (found := _inequality(node.residual, split)) is not None:
+            self._how = kernel.ORDER
+            function, a, b, residual = found
+            self._operator, left, right = _OPERATORS[function], [a], [b]
+        self._rings = (JoinRing(node.left.schema, self._how), JoinRing(node.right.schema, self._how))
+        self._exprs = (
+            ColumnsOf(left, functions, errors),
+            ColumnsOf(right, functions, errors),
+        )
+        self._residual = None if residual is None else Condition(residual, functions, errors)
+        self._waiting = np.full(16, kernel.NOT_WAITING, np.int32)
+        self._room = 256
+        self._now = MIN_TS
+        nothing = empty(node.schema)
+        self._nothing = replace(nothing, end=nothing.ts) if ends else nothing
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        left, right = inputs
+        pairs = [part for piece in _pieces(left, right) for part in self._walk(*piece, step)]
+        self._forget(step.frontier[0])
+        return concat(pairs) if pairs else self._nothing
+
+    def size(self) -> StateSize:
+        keys = NOTHING if self._interner is None else StateSize(0, self._interner.nbytes + self._waiting.nbytes)
+        return self._rings[0].size() + self._rings[1].size() + keys
+
+    def _walk(self, left: Delta, right: Delta, step: Step) -> Iterator[Delta]:
+        """Take changes in, and give the pairs they make and break."""
+        one, other = self._rings
+        lefts, rights = self._append(0, left, step), self._append(1, right, step)
+        if self._interner is not None:
+            for ring in self._rings:
+                ring.cover(self._interner.capacity)
+            self._waiting = longer(self._waiting, self._interner.capacity, kernel.NOT_WAITING)
+        mirrored = ordered.MIRRORED[self._operator]
+        cursor = np.array([0, 0, 0, 0, kernel.NONE])
+        status = kernel.FULL
+        while status != kernel.DONE:
+            out = kernel.room(self._room)
+            cursor[kernel.WRITTEN] = 0
+            while True:
+                kernel.walk(
+                    self._how, self._operator, mirrored, self._emit_leaving, one.side, other.side, self._waiting,
+                    lefts, rights, cursor, out,
+                )  # fmt: skip
+                status = cursor[kernel.STATUS]
+                if status != kernel.SHORT_OF_BLOCKS:
+                    break
+                for ring in self._rings:
+                    ring.grow_tree()
+            written = int(cursor[kernel.WRITTEN])
+            if status == kernel.FULL and (written == 0 or self._room < _MOST_PAIRS):
+                self._room *= 4
+            if written:
+                yield from self._pairs(out, written, step)
+        if max(self._room, 1024) > 8 * written:
+            self._room = max(256, self._room // 2)
+        for side in (lefts, rights):
+            if len(side.ts):
+                self._now = max(self._now, int(side.ts[-1]))
+        self._release(cursor)
+
+    def _append(self, which: int, delta: Delta, step: Step) -> kernel.Changes:
+        """Put the rows that enter into the ring, and say when they and others come and go."""
+        entering = delta
+        if not self._ends and len(delta) and delta.sign.min() < 0:
+            entering = delta.take(np.flatnonzero(delta.sign > 0))
+        found_by: Ints | None = None
+        usable: npt.NDArray[np.bool_] | None = None
+        if self._how != kernel.CROSS and len(entering):
+            columns = self._exprs[which](entering, step)
+            if self._interner is not None:
+                found_by = self._interner.encode(columns, len(entering))
+                usable = None if found_by.min() >= 0 else found_by >= 0
+            else:
+                found_by, usable = sortable(columns[0]), validity(columns[0])
+            if self._ends and usable is not None:
+                # Nobody will say that these rows leave, and they have no partners.
+                delta = entering = entering.take(np.flatnonzero(usable))
+                found_by, usable = found_by[usable], None
+        self._rings[which].append(entering, found_by, usable, self._now)
+        return kernel.Changes(_plain(delta.ts), _plain(delta.sub), _plain(delta.sign))
+
+    def _pairs(self, out: kernel.Pairs, count: int, step: Step) -> Iterator[Delta]:
+        """The rows of the pairs, where the residual is TRUE."""
+        out = kernel.some(out, slice(count))
+        one, other = self._rings
+        if self._residual is not None:
+            reads, split = self._residual.reads, one.width
+            read = [one.read(out.left, i) if i < split else other.read(out.right, i - split) for i in reads]
+            chosen = self._residual(read, count, out.sign > 0 if self._emit_leaving else None, step)
+            if chosen is not None:
+                if not len(chosen):
+                    return
+                out = kernel.some(out, chosen)
+        ts, sub = kernel.latest(
+            out.left, out.right, one.moment_ts, one.moment_sub, other.moment_ts, other.moment_sub
+        )
+        priorities = one.priority(out.left), other.priority(out.right)
+        if priorities[0] is not None and priorities[1] is not None:
+            priority: Ints | None = np.maximum(priorities[0], priorities[1])
+        else:
+            known = priorities[1] if priorities[0] is None else priorities[0]
+            priority = None if known is None else np.maximum(known, 0)
+        columns = [one.read(out.left, i) for i in range(one.width)]
+        columns += [other.read(out.right, i) for i in range(other.width)]
+        end = kernel.first_end(one.side, other.side, out.left, out.right) if self._ends else None
+        yield Delta(self.node.schema, tuple(columns), out.ts, out.sub, out.sign, ts, sub, priority, end)
+
+    def _forget(self, now: int) -> None:
+        one, other = self._rings
+        if self._ends:
+            self._now = max(self._now, now)
+            cursor = np.array([0, 0, 0, 0, kernel.NONE])
+            kernel.expire(self._how, one.side, other.side.heads, now, self._waiting, cursor)
+            kernel.expire(self._how, other.side, one.side.heads, now, self._waiting, cursor)
+            self._release(cursor)
+        for ring in self._rings:
+            ring.trim(self._now)
+
+    def _release(self, cursor: Ints) -> None:
+        """Forget those keys that have no rows left."""
+        if self._interner is None:
+            return
+        one, other = self._rings
+        for ring in self._rings:
+            for codes in ring.dropped:
+                kernel.wait(codes, one.side.heads, other.side.heads, self._waiting, cursor)
+            ring.dropped.clear()
+        if cursor[kernel.FIRST] != kernel.NONE:
+            gone = kernel.without_rows(self._waiting, cursor, one.side.heads, other.side.heads)
+            if len(gone):
+                self._interner.release(gone)
+
+
+def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Of one memory layout, so that the walk is compiled once."""
+    return array if array.flags.carray else array.copy()
+
+
+def _inequality(residual: Expr | None, split: int) -> tuple[str, Expr, Expr, Expr | None] | None:
+    """(comparison, of the left row, of the right row, what else must be TRUE), if a part can be probed by order."""
+    parts = conjuncts(residual)
+    for i, part in enumerate(parts):
+        if not (isinstance(part, Call) and part.function in _OPERATORS):
+            continue
+        a, b = part.args
+        sides = side_of(a, split), side_of(b, split)
+        if not (_has_order(a.type) and a.type == b.type) or has_window_bound(part):
+            continue
+        rest = conjunction(parts[:i] + parts[i + 1 :])
+        if sides == ("left", "right"):
+            return part.function, a, shift(b, -split), rest
+        if sides == ("right", "left"):
+            return _SEEN_FROM_RIGHT[part.function], b, shift(a, -split), rest
+    return None
+
+
+def _has_order(dtype: DataType) -> bool:
+    return dtype.is_integer or dtype.is_float or dtype.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.INTERVAL)
+
+
+def _pieces(left: Delta, right: Delta) -> Iterator[tuple[Delta, Delta]]:
+    """Both inputs cut at the same instants, into parts of at most ``_PIECE`` rows of each, or one instant."""
+    i = j = 0
+    n, m = len(left), len(right)
+    while i < n or j < m:
+        stop_i, stop_j = n, m
+        if n - i > _PIECE or m - j > _PIECE:
+            cuts = [(int(d.ts[k]), int(d.sub[k])) for d, k in ((left, i + _PIECE), (right, j + _PIECE)) if k < len(d)]
+            stop_i, stop_j = _first_from(left, i, min(cuts)), _first_from(right, j, min(cuts))
+            if (stop_i, stop_j) == (i, j):
+                stop_i = _first_from(left, i, (min(cuts)[0], min(cuts)[1] + 1))
+                stop_j = _first_from(right, j, (min(cuts)[0], min(cuts)[1] + 1))
+        yield (
+            left if (i, stop_i) == (0, n) else left.slice(i, stop_i),
+            right if (j, stop_j) == (0, m) else right.slice(j, stop_j),
+        )
+        i, j = stop_i, stop_j
+
+
+def _first_from(delta: Delta, start: int, instant: Instant) -> int:
+    """The first row, from ``start`` on, that is not before the instant."""
+    ts, sub = instant
+    low = start + int(np.searchsorted(delta.ts[start:], ts, "left"))
+    high = start + int(np.searchsorted(delta.ts[start:], ts, "right"))
+    return low + int(np.searchsorted(delta.sub[low:high], sub, "left"))

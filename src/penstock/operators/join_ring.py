@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import MAX_TS, MIN_TS, Ints
+from penstock.delta import MAX_TS, MIN_TS, Delta, Ints
 from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.ring import RingColumn, column, kept, put
@@ -22,9 +19,13 @@ _NO_INTS = np.empty(0, np.int64)
 _NO_TREE = ordered.create(0)
 
 
-def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Of one memory layout, so that a kernel is compiled once."""
-    return array if array.flags.carray else array.copy()
+def longer(array: kernel.Slots, size: int, fill: int) -> kernel.Slots:
+    """The array, with room for ``size`` entries; new ones are ``fill``."""
+    if size <= len(array):
+        return array
+    new = np.full(max(size, len(array) + len(array) // 2), fill, np.int32)
+    new[: len(array)] = array
+    return new
 
 
 class JoinRing:
@@ -36,9 +37,9 @@ class JoinRing:
     quarters are unused.
     """
 
-    def __init__(self, schema: Schema, how: int, *, ends: bool) -> None:
+    def __init__(self, schema: Schema, how: int) -> None:
         self._how = how
-        self._has_ends = ends
+        self.width = len(schema)
         self._columns: list[RingColumn] = [column(f.type, _SMALLEST) for f in schema]
         self.moment_ts = np.empty(_SMALLEST, np.int64)
         self.moment_sub = np.empty(_SMALLEST, np.int64)
@@ -66,50 +67,41 @@ class JoinRing:
         return int(self._meta[kernel.CAPACITY])
 
     def size(self) -> StateSize:
-        arrays = [self.moment_ts, self.moment_sub, self.side.code, self.side.next, self.side.heads, self.side.value]
+        arrays = [self.moment_ts, self.moment_sub, self.side.code, self.side.following, self.side.heads, self.side.value]
         if self._meta[kernel.ENDS] == kernel.STORED:
             arrays.append(self.side.ends)
         if self._priority is not None:
             arrays.append(self._priority)
-        parts = [*arrays, *self.side.tree]
-        return StateSize(len(self), sum(a.nbytes for a in parts) + sum(c.nbytes for c in self._columns))
+        found = sum(a.nbytes for a in arrays) + ordered.nbytes(self.side.tree)
+        return StateSize(len(self), found + sum(c.nbytes for c in self._columns))
 
     # Rows come in.
 
     def cover(self, codes: int) -> None:
         """Be ready for codes below this."""
-        heads = self.side.heads
-        if codes > len(heads):
-            longer = np.full(max(codes, len(heads) + len(heads) // 2), -1, np.int32)
-            longer[: len(heads)] = heads
-            self.side = self.side._replace(heads=longer)
+        if codes > len(self.side.heads):
+            self.side = self.side._replace(heads=longer(self.side.heads, codes, -1))
 
     def append(
-        self,
-        columns: Sequence[pa.Array],
-        found_by: Ints | None,
-        usable: npt.NDArray[np.bool_] | None,
-        moments: tuple[Ints, Ints],
-        priority: Ints | None,
-        end: Ints | None,
-        now: int,
+        self, rows: Delta, found_by: Ints | None, usable: npt.NDArray[np.bool_] | None, now: int
     ) -> None:
         """Put rows behind the newest one; they enter one by one as the walk comes to them.
 
         ``found_by``: codes of keys, or values to order by; None where all rows are partners. ``usable``: which of
         the values are not NULL. ``now``: rows that have ended by then may be forgotten.
         """
-        n = len(moments[0])
+        n = len(rows)
         if n == 0:
             return
+        priority = rows.priority
         self._reserve(n, now)
         at = int(self._meta[kernel.TAIL] + self._meta[kernel.COUNT]) % self.capacity
-        for stored, array in zip(self._columns, columns, strict=True):
+        for stored, array in zip(self._columns, rows.columns, strict=True):
             stored.write(at, array)
-        if end is not None:
-            self._put_ends(at, moments[0], end)
-        put(self.moment_ts, at, moments[0])
-        put(self.moment_sub, at, moments[1])
+        if rows.end is not None:
+            self._put_ends(at, rows.moment_ts, rows.end)
+        put(self.moment_ts, at, rows.moment_ts)
+        put(self.moment_sub, at, rows.moment_sub)
         if priority is not None and self._priority is None:
             self._priority = np.zeros(self.capacity, np.int64)
         if self._priority is not None:
@@ -185,9 +177,9 @@ class JoinRing:
         used = int(self.side.tree.meta[ordered.COUNT])
         self.side = self.side._replace(tree=ordered.resized(self.side.tree, used + used // 4 + 2))
 
-    def read(self, slots: kernel.Slots) -> list[pa.Array]:
-        """The payload of these rows."""
-        return [stored.read(slots) for stored in self._columns]
+    def read(self, slots: kernel.Slots, column: int) -> pa.Array:
+        """A column of the payload of these rows."""
+        return self._columns[column].read(slots)
 
     def priority(self, slots: kernel.Slots) -> Ints | None:
         """The priorities of these rows, if any row has one."""
@@ -221,7 +213,7 @@ class JoinRing:
             else:
                 usable = np.flatnonzero(code[:count] >= 0).astype(np.int32)
                 tree = ordered.load(value[usable], usable)
-        self.side = side._replace(code=code, next=following, ends=ends, value=value, tree=tree)
+        self.side = side._replace(code=code, following=following, ends=ends, value=value, tree=tree)
         if self._how == kernel.HASH:
             if not meta[kernel.IN_ORDER]:
                 ended = side.code[kernel.ended_slots(side, now)]

@@ -25,7 +25,7 @@ class SortedBag(Generic[T]):
     __slots__ = ("_chunks", "_greatest", "_length")
 
     def __init__(self, items: Iterable[T] = ()) -> None:
-        ordered: list[Any] = sorted(items)  # type: ignore[type-var]
+        ordered: list[Any] = sorted(items)
         size = (_LEAST + _MOST) // 2
         self._chunks: list[list[Any]] = [ordered[i : i + size] for i in range(0, len(ordered), size)]
         self._greatest: list[Any] = [chunk[-1] for chunk in self._chunks]
@@ -65,9 +65,9 @@ class SortedBag(Generic[T]):
             self._greatest.append(item)
             return
         # What is not less than the greatest, as time mostly is, goes to the end.
-        at = min(bisect_right(self._greatest, item), len(self._chunks) - 1)  # type: ignore[type-var]
+        at = min(bisect_right(self._greatest, item), len(self._chunks) - 1)
         chunk = self._chunks[at]
-        insort(chunk, item)  # type: ignore[type-var]
+        insort(chunk, item)
         if len(chunk) > _MOST:
             half = len(chunk) // 2
             self._chunks.insert(at + 1, chunk[half:])
@@ -77,11 +77,11 @@ class SortedBag(Generic[T]):
 
     def remove(self, item: T) -> None:
         """Take one item equal to this out; ``KeyError`` where there is none."""
-        at = bisect_left(self._greatest, item)  # type: ignore[type-var]
+        at = bisect_left(self._greatest, item)
         if at == len(self._chunks):
             raise KeyError(item)
         chunk = self._chunks[at]
-        place = bisect_left(chunk, item)  # type: ignore[type-var]
+        place = bisect_left(chunk, item)
         if chunk[place] != item:
             raise KeyError(item)
         self._delete(at, place)
@@ -98,21 +98,21 @@ class SortedBag(Generic[T]):
 
     def from_(self, bound: object) -> Iterator[T]:
         """The items not less than ``bound``, in order."""
-        at = bisect_left(self._greatest, bound)  # type: ignore[type-var]
+        at = bisect_left(self._greatest, bound)
         if at < len(self._chunks):
             chunk = self._chunks[at]
-            yield from islice(chunk, bisect_left(chunk, bound), None)  # type: ignore[type-var]
+            yield from islice(chunk, bisect_left(chunk, bound), None)
             for chunk in islice(self._chunks, at + 1, None):
                 yield from chunk
 
     def before(self, bound: object) -> Iterator[T]:
         """The items less than ``bound``, in order."""
-        at = bisect_left(self._greatest, bound)  # type: ignore[type-var]
+        at = bisect_left(self._greatest, bound)
         for chunk in islice(self._chunks, at):
             yield from chunk
         if at < len(self._chunks):
             chunk = self._chunks[at]
-            yield from islice(chunk, bisect_left(chunk, bound))  # type: ignore[type-var]
+            yield from islice(chunk, bisect_left(chunk, bound))
 
     def _delete(self, at: int, place: int) -> None:
         self._length -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -135,33 +135,6 @@ class Output:
             priority if priority.any() else None,
             np.array([r.end for r in rows], np.int64) if ends else None,
         )
-
-
-class Emitted:
-    """Rows identified by their value, so often as they are in the result now; each leaves as it entered.
-
-    ``show`` is told how many copies there are after an instant and adds what that changes.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[Hashable, list[Row]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
-
-    def count(self, key: Hashable) -> int:
-        return len(self._rows.get(key, ()))
-
-    def show(self, key: Hashable, copies: int, row: Row, leaving: list[Row], entering: list[Row]) -> None:
-        """There are ``copies`` of ``row`` now; the last to come is the first to go."""
-        shown = self._rows.setdefault(key, [])
-        while len(shown) > copies:
-            leaving.append(shown.pop())
-        while len(shown) < copies:
-            shown.append(row)
-            entering.append(row)
-        if not shown:
-            del self._rows[key]
 
 
 def size_of(rows: int, schema: Schema) -> StateSize:

@@ -110,9 +110,11 @@ class PassingWindow:
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         ts, sub = arrivals.ts, arrivals.sub
         end = None
-        if self._stay is not None:
+        if self._stay == MAX_TS:
+            end = np.full(len(ts), MAX_TS, np.int64)
+        elif self._stay is not None:
             # Beyond the last instant is never.
-            end = np.where(ts > MAX_TS - self._stay, MAX_TS, ts + np.minimum(self._stay, MAX_TS - ts.clip(0)))
+            end = np.minimum(ts, MAX_TS - self._stay) + self._stay
         sign = np.ones(len(ts), np.int8)
         return Delta(self._schema, arrivals.columns, ts, sub, sign, ts, sub, arrivals.priority, end)
 

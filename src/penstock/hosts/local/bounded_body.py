@@ -9,6 +9,7 @@ a plan in which nothing stateful depends on the window's bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from penstock.hosts.local.body import Feed
 from penstock.operators.base import StateSize
 from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
 from penstock.operators.build import Leaf, Tree, build
-from penstock.operators.emit import Emit, value_ordered
+from penstock.operators.emit import Emit, delivery_keys
 from penstock.operators.gate import MasterGate
 from penstock.operators.stateless import FilterProject
 from penstock.plan import expr as ex
@@ -56,7 +57,10 @@ class BoundedBody:
         self._gates = {i: MasterGate(leaf.schema) for i, leaf in enumerate(self._tree.leaves) if not leaf.bounded}
         self._contents: dict[int, Delta] = {i: empty(self._tree.leaves[i].schema) for i in self._gates}
         self._reuse = _may_reuse(spec) and not _reads_bounds(below)
-        self._emit = Emit(Query(below, "rstream", (), query.clock), as_stream=False)
+        self._relation = Query(below, "rstream", (), query.clock)
+        self._emit = Emit(self._relation)
+        self._answer = replace(query, input=plan, output="istream")
+        self._keys = () if as_stream else delivery_keys(self._answer)
         self._before: tuple[tuple[int, int], ...] = tuple((0, 0) for _ in bounded)
         self.last_window: float | None = float("-inf")
 
@@ -109,7 +113,7 @@ class BoundedBody:
     def _fresh(self, window: Ended, changes: dict[int, Delta]) -> Delta:
         """The whole result from nothing but the rows of the window and what the others hold."""
         for i, delta in changes.items():
-            self._contents[i] = _at(_net(concat([self._contents[i], delta])), window.instant)
+            self._contents[i] = _at(_present(concat([self._contents[i], delta])), window.instant)
         tree, bounded = self._build(), 0
         leaves: list[Delta] = []
         for i, leaf in enumerate(tree.leaves):
@@ -118,13 +122,12 @@ class BoundedBody:
                 bounded += 1
             else:
                 leaves.append(self._contents[i])
+        return self._whole(tree, Emit(self._relation), leaves, window)
+
+    def _whole(self, tree: Tree, emit: Emit, leaves: list[Delta], window: Ended) -> Delta:
         step = Step((window.instant[0], window.instant[1] + 1), None, (window.start, window.end))
-        self._errors.window = (window.start, window.end)
-        try:
-            # What an operator says at the beginning and takes back in the window is no row of it.
-            return _net(tree.process(leaves, step))
-        finally:
-            self._errors.window = None
+        instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
+        return emit.process([tree.process(leaves, step)], step, instants)
 
     def _rows(self, bounded: int, window: Ended) -> Arrivals:
         if window.rows is not None:
@@ -148,15 +151,21 @@ class BoundedBody:
             leaves.append(concat([gone, came]))
             bounded += 1
         self._before = window.ranges
-        step = Step((window.instant[0], window.instant[1] + 1), None, (window.start, window.end))
-        instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
-        return self._emit.process(self._tree.process(leaves, step), step, instants)
+        return self._whole(self._tree, self._emit, leaves, window)
 
     def _finish(self, delta: Delta, window: Ended) -> Delta:
         delta = _at(delta, window.instant)
         if self._top is not None:
             delta = self._top.process([delta], Step(window.instant, None, (window.start, window.end)))
-        return value_ordered(delta) if self._as_stream else delta
+        return self._order(delta, window)
+
+    def _order(self, delta: Delta, window: Ended) -> Delta:
+        """The answers of one window as they are delivered: in value order as elements, else by ORDER BY."""
+        if not (self._as_stream or self._keys):
+            return delta
+        emit = Emit(self._answer, ordered=self._as_stream, keys=self._keys)
+        instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
+        return emit.process([delta], Step(window.instant), instants)
 
     def sizes(self) -> dict[str, StateSize]:
         return {**self._tree.sizes(), "windows": self._ends.size(), "emit": self._emit.size()}
@@ -227,11 +236,15 @@ def _at(delta: Delta, instant: Instant) -> Delta:
     return moved if (delta.sign > 0).all() else moved.take(np.argsort(moved.sign, kind="stable"))
 
 
-def _net(delta: Delta) -> Delta:
-    """What is left of rows that enter and leave, as rows that enter."""
+def _present(delta: Delta) -> Delta:
+    """The rows of a window or relation that have entered and not left; a row's moment is its identity."""
     if (delta.sign > 0).all():
         return delta
-    from penstock.operators.rows import net
-
-    return net(delta)
+    order = np.lexsort((delta.sign, delta.moment_sub, delta.moment_ts))
+    ts, sub = delta.moment_ts[order], delta.moment_sub[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (ts[1:] != ts[:-1]) | (sub[1:] != sub[:-1])
+    sums = np.add.reduceat(delta.sign[order], np.flatnonzero(new))
+    last = np.append(np.flatnonzero(new)[1:], len(order)) - 1
+    return delta.take(np.sort(order[last[sums > 0]]))
 

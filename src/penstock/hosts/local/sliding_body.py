@@ -10,7 +10,7 @@ from penstock.delta import BEGINNING, Delta, Instant, Ints, Step
 from penstock.hosts.local.body import Feed
 from penstock.operators.base import StateSize
 from penstock.operators.build import Leaf, build
-from penstock.operators.emit import Emit
+from penstock.operators.emit import Emit, delivery_keys
 from penstock.operators.gate import MasterGate
 from penstock.plan.nodes import Query, QueryStream, StreamScan, sources
 from penstock.scalar import Context
@@ -28,7 +28,8 @@ class SlidingBody:
     ) -> None:
         insertions_only = query.output == "istream" and not query.masters
         self._tree = build(query.input, functions, errors, insertions_only=insertions_only)
-        self._emit = Emit(query, as_stream=as_stream)
+        keys = () if as_stream else delivery_keys(query)
+        self._emit = Emit(query, ordered=as_stream, keys=keys)
         self._gates = [MasterGate(leaf.schema) for leaf in self._tree.leaves] if query.masters else None
         self._masters = [s.position for s in sources(query) if _name(s) in query.masters]
         self._has_streams = any(isinstance(s, StreamScan | QueryStream) for s in sources(query))
@@ -55,7 +56,7 @@ class SlidingBody:
         else:
             instants = _NONE
         self._begun = True
-        answers = self._emit.process(self._tree.process(deltas, step), step, instants)
+        answers = self._emit.process([self._tree.process(deltas, step)], step, instants)
         return [answers] if len(answers) else []
 
     def _leaf(self, leaf: Leaf, feed: Feed, step: Step) -> Delta:

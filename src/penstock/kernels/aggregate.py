@@ -1,0 +1,353 @@
+"""The state of groups as rows of flat arrays, and the loop that takes changes in and gives changed groups out.
+
+A group's integers are one row of ``ints``: first what every group has (the names below), then the values of the row
+given out last, then ``WIDTH`` numbers for each argument. Its sums of doubles are three numbers for each argument in
+``sums``. Everything given out is an int64: doubles by their bits, with one NaN and one zero.
+
+Sums of doubles are kept as a sum, the sum of its rounding errors, and the sum of theirs; the result is rounded once.
+It is the exactly rounded sum unless values cancel that are some 2**100 times what is left, or a partial sum exceeds
+the range of doubles. NaN and infinities are counted and not added, so they can leave again. Sums of integers have
+128 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from penstock.delta import MIN_TS, Ints
+
+# What every group has.
+ROWS, ENTERED, LEFT, MOMENT_TS, MOMENT_SUB, GIVEN, GIVEN_TS, GIVEN_SUB, MARK, TOUCHED_BY, NULLS, FIXED = range(12)
+# What every argument of a group has: a count, then a sum of integers (low, high) or counts of NaN, inf and -inf, then
+# the ends of a queue.
+COUNT, LOW, HIGH, NEGATIVE, HEAD, TAIL, WIDTH = range(7)
+NAN, POSITIVE = LOW, HIGH
+# Kinds of arguments.
+COUNTED, INTEGER, DOUBLE, QUEUED, BEST = range(5)
+# What is given out.
+GIVE_ROWS, GIVE_COUNT, GIVE_SUM, GIVE_AVERAGE, GIVE_DOUBLE_SUM, GIVE_DOUBLE_AVERAGE, GIVE_FIRST = range(7)
+# Places in ``state``.
+OUT, MARKS, FAILURES, EMPTIED, FREE, FRESH, PLACES = range(7)
+
+_NO_NODE = -1
+
+
+@nb.njit(nogil=True, cache=True, inline="always")
+def _two_sum(a: float, b: float) -> tuple[float, float]:
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+@nb.njit(nogil=True, cache=True)
+def _rounded(s0: float, s1: float, s2: float) -> float:
+    """The sum of the three, rounded once."""
+    a, b = _two_sum(s1, s2)
+    h, c = _two_sum(s0, a)
+    m, d = _two_sum(c, b)
+    h, m = _two_sum(h, m)
+    # m may be exactly half of h's last place; then what is beyond it decides.
+    if (m > 0.0 and d > 0.0) or (m < 0.0 and d < 0.0):
+        y = m * 2.0
+        x = h + y
+        if x - h == y:
+            return x
+    return h
+
+
+@nb.njit(nogil=True, cache=True)
+def _quotient(high: int, low: int, n: int) -> float:
+    """A 128-bit integer by a count, rounded once."""
+    if high == low >> 63 and -(1 << 53) <= low <= (1 << 53):
+        return low / n
+    negative = high < 0
+    h, l = np.uint64(high), np.uint64(low)  # noqa: E741
+    if negative:
+        l = ~l + np.uint64(1)  # noqa: E741
+        h = ~h + (np.uint64(1) if l == np.uint64(0) else np.uint64(0))
+    # Enough bits for a double and one more, by shifting the dividend: it stays below 2**127.
+    bits, counted = 0, n
+    while counted > 0:
+        bits, counted = bits + 1, counted >> 1
+    length = 0
+    a, b = h, l
+    while a > np.uint64(0) or b > np.uint64(0):
+        b = (b >> np.uint64(1)) | (a << np.uint64(63))
+        a = a >> np.uint64(1)
+        length += 1
+    shift = max(0, bits + 56 - length)
+    for _ in range(shift):
+        h = (h << np.uint64(1)) | (l >> np.uint64(63))
+        l = l << np.uint64(1)  # noqa: E741
+    divisor, rest, qh, ql = np.uint64(n), np.uint64(0), np.uint64(0), np.uint64(0)
+    for i in range(128):
+        word = h if i < 64 else l
+        bit = (word >> np.uint64(63 - i % 64)) & np.uint64(1)
+        rest = (rest << np.uint64(1)) | bit
+        qh = (qh << np.uint64(1)) | (ql >> np.uint64(63))
+        ql = ql << np.uint64(1)
+        if rest >= divisor:
+            rest -= divisor
+            ql |= np.uint64(1)
+    sticky = rest > np.uint64(0)
+    exponent = -shift
+    while qh > np.uint64(0) or ql >= np.uint64(1 << 54):
+        sticky = sticky or (ql & np.uint64(1)) > np.uint64(0)
+        ql = (ql >> np.uint64(1)) | (qh << np.uint64(63))
+        qh = qh >> np.uint64(1)
+        exponent += 1
+    # 54 bits are left: the last is the half.
+    half = (ql & np.uint64(1)) > np.uint64(0)
+    whole = np.int64(ql >> np.uint64(1))
+    if half and (sticky or whole & 1):
+        whole += 1
+    result = math.ldexp(float(whole), exponent + 1)
+    return -result if negative else result
+
+
+@nb.njit(nogil=True, cache=True)
+def _bits(value: float) -> int:
+    if value != value:
+        return np.int64(0x7FF8_0000_0000_0000)  # type: ignore[return-value]
+    return np.float64(value + 0.0).view(np.int64)  # type: ignore[return-value]
+
+
+@nb.njit(nogil=True, cache=True)
+def _value(op: int, at: int, sums_at: int, g: Any, ints: Any, sums: Any, keys: Ints) -> Any:
+    """What is given out, and 0, 1 where it is NULL, or 2 where that is a failure."""
+    if op == GIVE_ROWS:
+        return ints[g, ROWS], 0
+    count = ints[g, at + COUNT]
+    if op == GIVE_COUNT:
+        return count, 0
+    if count == 0:
+        return 0, 1
+    if op == GIVE_FIRST:
+        return keys[ints[g, at + HEAD]], 0
+    low, high = ints[g, at + LOW], ints[g, at + HIGH]
+    if op == GIVE_SUM:
+        return (low, 0) if high == low >> 63 else (np.int64(0), 2)
+    if op == GIVE_AVERAGE:
+        return _bits(_quotient(high, low, count)), 0
+    if ints[g, at + NAN] > 0 or (ints[g, at + POSITIVE] > 0 and ints[g, at + NEGATIVE] > 0):
+        total = np.nan
+    elif ints[g, at + POSITIVE] > 0:
+        total = np.inf
+    elif ints[g, at + NEGATIVE] > 0:
+        total = -np.inf
+    else:
+        total = _rounded(sums[g, sums_at], sums[g, sums_at + 1], sums[g, sums_at + 2])
+    return _bits(total if op == GIVE_DOUBLE_SUM else total / count), 0
+
+
+@nb.njit(nogil=True, cache=True)
+def _add_double(x: float, sign: int, at: int, sums_at: int, g: Any, ints: Any, sums: Any) -> None:
+    if x != x:
+        ints[g, at + NAN] += sign
+    elif x == np.inf:
+        ints[g, at + POSITIVE] += sign
+    elif x == -np.inf:
+        ints[g, at + NEGATIVE] += sign
+    else:
+        s, e = _two_sum(sums[g, sums_at], x if sign > 0 else -x)
+        sums[g, sums_at] = s
+        s, e = _two_sum(sums[g, sums_at + 1], e)
+        sums[g, sums_at + 1] = s
+        sums[g, sums_at + 2] += e
+    if ints[g, at + COUNT] == ints[g, at + NAN] + ints[g, at + POSITIVE] + ints[g, at + NEGATIVE]:
+        sums[g, sums_at] = sums[g, sums_at + 1] = sums[g, sums_at + 2] = 0.0
+
+
+@nb.njit(nogil=True, cache=True)
+def _add_integer(x: int, sign: int, at: int, g: Any, ints: Any) -> None:
+    low = ints[g, at + LOW]
+    above = -1 if x < 0 else 0
+    if sign > 0:
+        ints[g, at + LOW] = low + x
+        ints[g, at + HIGH] += above + (1 if np.uint64(low + x) < np.uint64(low) else 0)
+    else:
+        ints[g, at + LOW] = low - x
+        ints[g, at + HIGH] -= above + (1 if np.uint64(low) < np.uint64(x) else 0)
+
+
+@nb.njit(nogil=True, cache=True)
+def _free_first(at: int, g: Any, ints: Any, links: Any, state: Ints) -> None:
+    node = ints[g, at + HEAD]
+    following = links[node, 0]
+    links[node, 0] = state[FREE]
+    state[FREE] = node
+    ints[g, at + HEAD] = following
+    if following >= 0:
+        links[following, 1] = _NO_NODE
+    else:
+        ints[g, at + TAIL] = _NO_NODE
+
+
+@nb.njit(nogil=True, cache=True)
+def _queue(key: int, kind: int, at: int, g: Any, ints: Any, keys: Ints, numbers: Ints, links: Any, state: Ints) -> None:
+    """A value enters: those before it that are not less can never be first again."""
+    empty = ints[g, at + COUNT] == 1
+    if kind == BEST and not empty:
+        node = ints[g, at + HEAD]
+        keys[node] = min(keys[node], key)
+        return
+    tail = np.int64(_NO_NODE) if empty else ints[g, at + TAIL]
+    while tail >= 0 and keys[tail] >= key:
+        before = np.int64(links[tail, 1])
+        links[tail, 0] = state[FREE]
+        state[FREE] = tail
+        tail = before
+    node = state[FREE]
+    if node >= 0:
+        state[FREE] = links[node, 0]
+    else:
+        node = state[FRESH]
+        state[FRESH] += 1
+    keys[node] = key
+    numbers[node] = ints[g, ENTERED]
+    links[node, 0] = _NO_NODE
+    links[node, 1] = tail
+    if tail >= 0:
+        links[tail, 0] = node
+    else:
+        ints[g, at + HEAD] = node
+    ints[g, at + TAIL] = node
+
+
+@nb.njit(nogil=True, cache=True)
+def _take(i: int, sign: int, kinds: Ints, data: Any, doubles: Any, valid: Any, first: int, g: Any, ints: Any, sums: Any,
+          keys: Ints, numbers: Ints, links: Any, state: Ints) -> None:  # fmt: skip
+    """One row enters or leaves a group."""
+    for a in range(len(kinds)):
+        if not valid[a, i]:
+            continue
+        kind, at = kinds[a], first + a * WIDTH
+        ints[g, at + COUNT] += sign
+        if kind == DOUBLE:
+            _add_double(doubles[a, i], sign, at, 3 * a, g, ints, sums)
+        elif kind == INTEGER:
+            _add_integer(data[a, i], sign, at, g, ints)
+        elif kind >= QUEUED:
+            if sign > 0:
+                _queue(data[a, i], kind, at, g, ints, keys, numbers, links, state)
+            elif ints[g, at + COUNT] == 0 or (kind == QUEUED and numbers[ints[g, at + HEAD]] == ints[g, LEFT]):
+                _free_first(at, g, ints, links, state)
+    if sign > 0:
+        ints[g, ENTERED] += 1
+    else:
+        ints[g, LEFT] += 1
+    ints[g, ROWS] += sign
+
+
+@nb.njit(nogil=True, cache=True)
+def _give(row: Any, ts: Any, sub: Any, sign: int, outs: int, g: Any, ints: Any, head: Any, signs: Any, values: Any,
+          nulls: Any, state: Ints) -> None:  # fmt: skip
+    """Write the group's row as it was given out last."""
+    at = state[OUT]
+    state[OUT] += 1
+    head[0, at], head[1, at], head[2, at] = row, ts, sub
+    head[3, at], head[4, at] = ints[g, GIVEN_TS], ints[g, GIVEN_SUB]
+    signs[at] = sign
+    for o in range(outs):
+        values[o, at] = ints[g, FIXED + o]
+        nulls[o, at] = (ints[g, NULLS] >> o) & 1
+
+
+_READ = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_READ_SIGNS = nb.types.Array(nb.int8, 1, "C", readonly=True)
+_LINE, _TABLE = nb.int64[::1], nb.int64[:, ::1]
+_RUN = nb.void(
+    nb.int64, nb.int64, nb.boolean, nb.boolean, nb.int64, _READ, _READ, _READ_SIGNS, _READ, _READ, _READ, _TABLE,
+    nb.float64[:, ::1], nb.boolean[:, ::1], _READ, _READ, _READ, _TABLE, nb.float64[:, ::1], _LINE, _LINE,
+    nb.int32[:, ::1], _LINE, _LINE, _TABLE, nb.int8[::1], _TABLE, nb.uint8[:, ::1], _LINE,
+)  # fmt: skip
+
+
+@nb.njit(_RUN, nogil=True, cache=True)
+def run(
+    start: int, stop: int, keyed: bool, leaving: bool, compared: int, ts: Ints, sub: Ints, sign: Any, codes: Ints,
+    moment_ts: Ints, moment_sub: Ints, data: Any, doubles: Any, valid: Any, kinds: Ints, ops: Ints, args: Ints,
+    ints: Any, sums: Any, keys: Ints, numbers: Ints, links: Any, touched: Ints, emptied: Ints, head: Any, signs: Any,
+    values: Any, nulls: Any, state: Ints,
+) -> None:  # fmt: skip
+    """Take the changes from ``start`` to before ``stop`` in, which are whole instants; write what changed.
+
+    Of the values given out the first ``compared`` decide whether a row has changed. Without keys, the row over nothing
+    is given at the beginning.
+    """
+    outs = len(ops)
+    first = FIXED + outs
+    computed = np.empty(outs, np.int64)
+    i = start
+    begin = not keyed and state[MARKS] == 0
+    while i < stop or begin:
+        state[MARKS] += 1
+        mark, count = state[MARKS], 0
+        if begin:
+            now, now_sub = np.int64(MIN_TS), np.int64(0)
+            touched[0], count, begin = 0, 1, False
+            ints[0, MARK], ints[0, TOUCHED_BY] = mark, -1
+        else:
+            now, now_sub = ts[i], sub[i]
+        while i < stop and ts[i] == now and sub[i] == now_sub:
+            g = codes[i]
+            if ints[g, MARK] != mark:
+                ints[g, MARK] = mark
+                ints[g, TOUCHED_BY] = i
+                touched[count] = g
+                count += 1
+            _take(i, sign[i], kinds, data, doubles, valid, first, g, ints, sums, keys, numbers, links, state)
+            if sign[i] > 0:
+                ints[g, MOMENT_TS], ints[g, MOMENT_SUB] = moment_ts[i], moment_sub[i]
+            i += 1
+        entering = 0
+        for t in range(count):
+            g = touched[t]
+            exists = ints[g, ROWS] > 0 or not keyed
+            was = ints[g, GIVEN] > 0
+            differs = exists != was
+            null_bits = 0
+            if exists:
+                for o in range(outs):
+                    at = first + args[o] * WIDTH
+                    value, null = _value(ops[o], at, 3 * args[o], g, ints, sums, keys)
+                    computed[o] = value
+                    if null == 2:
+                        state[FAILURES] += 1
+                    if null:
+                        null_bits |= 1 << o
+                    if o < compared and (value != ints[g, FIXED + o] or (null > 0) != ((ints[g, NULLS] >> o) & 1 > 0)):
+                        differs = True
+            if ints[g, ROWS] == 0:
+                ints[g, ENTERED] = ints[g, LEFT] = 0
+                ints[g, MOMENT_TS], ints[g, MOMENT_SUB] = MIN_TS, 0
+                if keyed:
+                    emptied[state[EMPTIED]] = g
+                    state[EMPTIED] += 1
+            if not differs:
+                continue
+            if was and leaving:
+                _give(ints[g, TOUCHED_BY], now, now_sub, -1, outs, g, ints, head, signs, values, nulls, state)
+            ints[g, GIVEN] = 1 if exists else 0
+            if exists:
+                for o in range(outs):
+                    ints[g, FIXED + o] = computed[o]
+                ints[g, NULLS] = null_bits
+                ints[g, GIVEN_TS], ints[g, GIVEN_SUB] = ints[g, MOMENT_TS], ints[g, MOMENT_SUB]
+                touched[entering] = g
+                entering += 1
+        for t in range(entering):
+            g = touched[t]
+            _give(ints[g, TOUCHED_BY], now, now_sub, 1, outs, g, ints, head, signs, values, nulls, state)
+
+
+def new_state() -> npt.NDArray[np.int64]:
+    """``state`` before the first change."""
+    state = np.zeros(PLACES, np.int64)
+    state[FREE] = _NO_NODE
+    return state

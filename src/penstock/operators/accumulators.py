@@ -1,0 +1,328 @@
+"""Aggregates of one group that rows enter and leave: always exactly what ``aggregates.compute`` gives.
+
+An accumulator is told the arguments and moments of rows; NULL arguments and FILTER are dealt with before. Sums are
+kept exactly, as integers: a finite double is a whole multiple of 2**-1074. Adding and removing therefore leave no
+trace, and each value is rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from decimal import Decimal
+from typing import Protocol
+
+from penstock.delta import Instant
+from penstock.operators.evaluation import Values, order_keys
+from penstock.operators.ordered import SortedBag, value_of
+from penstock.plan.nodes import AggregateCall
+from penstock.scalar import hashable, order_key
+from penstock.scalar.order import OrderKey
+from penstock.types import DataType, Kind
+
+_BITS = 1074
+_ONE = 1 << _BITS
+
+
+class Accumulator(Protocol):
+    """The rows of a group that an aggregate is over."""
+
+    def add(self, args: Values, moment: Instant) -> None: ...
+
+    def remove(self, args: Values, moment: Instant) -> None: ...
+
+    def value(self) -> object:
+        """The aggregate, before it is fitted into its type."""
+
+
+class Count:
+    """How many rows."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def add(self, args: Values, moment: Instant) -> None:
+        self.rows += 1
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        self.rows -= 1
+
+    def value(self) -> object:
+        return self.rows
+
+
+class ExactSum:
+    """Sum or average of integers, intervals or decimals, as an integer of the smallest unit."""
+
+    def __init__(self, call: AggregateCall, average: bool) -> None:
+        self._unit: int = 10 ** (call.args[0].type.scale or 0)
+        self._type = call.type
+        self._average = average
+        self._total = 0
+        self._rows = 0
+
+    def _units(self, value: object) -> int:
+        if isinstance(value, int):
+            return value * self._unit
+        assert isinstance(value, Decimal)
+        numerator, denominator = value.as_integer_ratio()
+        return numerator * self._unit // denominator
+
+    def add(self, args: Values, moment: Instant) -> None:
+        self._total += self._units(args[0])
+        self._rows += 1
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        self._total -= self._units(args[0])
+        self._rows -= 1
+
+    def value(self) -> object:
+        if not self._rows:
+            return None
+        return _rounded(self._total, self._unit * (self._rows if self._average else 1), self._type)
+
+
+class FloatSum:
+    """Sum or average of REAL or DOUBLE; infinities and NaN are counted apart."""
+
+    def __init__(self, average: bool = False) -> None:
+        self._average = average
+        self.rows = 0
+        self.total = 0
+        self.special: dict[str, int] = {}
+
+    def add(self, args: Values, moment: Instant) -> None:
+        self._change(args[0], 1)
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        self._change(args[0], -1)
+
+    def _change(self, value: object, by: int) -> None:
+        assert isinstance(value, float)
+        self.rows += by
+        if math.isfinite(value):
+            self.total += by * _scaled(value)
+            return
+        name = repr(value)
+        self.special[name] = self.special.get(name, 0) + by
+        if not self.special[name]:
+            del self.special[name]
+
+    def value(self) -> object:
+        if not self.rows:
+            return None
+        total = sum(float(name) for name in self.special) if self.special else _divided(self.total, _ONE)
+        return total / self.rows if self._average else total
+
+
+class Spread(FloatSum):
+    """Variance or standard deviation, from the exact sum and the exact sum of squares."""
+
+    def __init__(self, sample: bool, root: bool) -> None:
+        super().__init__()
+        self._sample = sample
+        self._root = root
+        self._squares = 0
+
+    def _change(self, value: object, by: int) -> None:
+        super()._change(value, by)
+        assert isinstance(value, float)
+        if math.isfinite(value):
+            self._squares += by * _scaled(value) ** 2
+
+    def value(self) -> object:
+        n = self.rows
+        if n < (2 if self._sample else 1):
+            return None
+        if self.special:
+            return math.nan
+        divisor = n * (n - 1 if self._sample else n)
+        variance = _divided(n * self._squares - self.total**2, divisor << 2 * _BITS)
+        return math.sqrt(variance) if self._root else variance
+
+
+class Extreme:
+    """Least or greatest in value order."""
+
+    def __init__(self, greatest: bool) -> None:
+        self._greatest = greatest
+        self._counts: dict[OrderKey, int] = {}
+        self._keys: SortedBag[OrderKey] = SortedBag()
+
+    def add(self, args: Values, moment: Instant) -> None:
+        key = order_key(args[0])
+        count = self._counts.get(key, 0)
+        if not count:
+            self._keys.add(key)
+        self._counts[key] = count + 1
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        key = order_key(args[0])
+        if self._counts[key] > 1:
+            self._counts[key] -= 1
+        else:
+            del self._counts[key]
+            self._keys.remove(key)
+
+    def value(self) -> object:
+        if not self._keys:
+            return None
+        return value_of(self._keys.greatest if self._greatest else self._keys.least)
+
+
+class Quantile:
+    """The value at a fraction of the way through the values in order."""
+
+    def __init__(self) -> None:
+        self._keys: SortedBag[OrderKey] = SortedBag()
+        self._fraction = 0.0
+
+    def add(self, args: Values, moment: Instant) -> None:
+        assert isinstance(args[1], float)
+        self._fraction = args[1]
+        self._keys.add(order_key(args[0]))
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        self._keys.remove(order_key(args[0]))
+
+    def value(self) -> object:
+        if not self._keys:
+            return None
+        place = (len(self._keys) - 1) * self._fraction
+        below = math.floor(place)
+        low, high = value_of(self._keys[below]), value_of(self._keys[math.ceil(place)])
+        assert isinstance(low, float)
+        assert isinstance(high, float)
+        return low if low == high else low + (high - low) * (place - below)
+
+
+class InOrder:
+    """First, last or all of the values by (moment, value)."""
+
+    def __init__(self, which: str) -> None:
+        self._which = which
+        self._rows: SortedBag[tuple[Instant, tuple[OrderKey, ...]]] = SortedBag()
+
+    def add(self, args: Values, moment: Instant) -> None:
+        self._rows.add((moment, order_keys(args)))
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        self._rows.remove((moment, order_keys(args)))
+
+    def value(self) -> object:
+        if self._which == "collect":
+            return tuple([value_of(keys[0]) for _, keys in self._rows])
+        if not self._rows:
+            return None
+        return value_of((self._rows.least if self._which == "first" else self._rows.greatest)[1][0])
+
+
+class DistinctValues:
+    """Tells another accumulator of each different value once."""
+
+    def __init__(self, inner: Accumulator) -> None:
+        self._inner = inner
+        self._counts: dict[Hashable, int] = {}
+
+    def add(self, args: Values, moment: Instant) -> None:
+        key = hashable(args)
+        count = self._counts.get(key, 0)
+        if not count:
+            self._inner.add(args, moment)
+        self._counts[key] = count + 1
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        key = hashable(args)
+        if self._counts[key] > 1:
+            self._counts[key] -= 1
+        else:
+            del self._counts[key]
+            self._inner.remove(args, moment)
+
+    def value(self) -> object:
+        return self._inner.value()
+
+
+class EarliestOfEach:
+    """Tells an accumulator that goes by moments of each different value once, at its earliest moment."""
+
+    def __init__(self, inner: Accumulator) -> None:
+        self._inner = inner
+        self._moments: dict[Hashable, SortedBag[Instant]] = {}
+
+    def add(self, args: Values, moment: Instant) -> None:
+        moments = self._moments.setdefault(hashable(args), SortedBag())
+        if not moments or moment < moments.least:
+            if moments:
+                self._inner.remove(args, moments.least)
+            self._inner.add(args, moment)
+        moments.add(moment)
+
+    def remove(self, args: Values, moment: Instant) -> None:
+        key = hashable(args)
+        moments = self._moments[key]
+        moments.remove(moment)
+        if not moments:
+            del self._moments[key]
+            self._inner.remove(args, moment)
+        elif moment < moments.least:
+            self._inner.remove(args, moment)
+            self._inner.add(args, moments.least)
+
+    def value(self) -> object:
+        return self._inner.value()
+
+
+GOES_BY_MOMENT = frozenset({"first", "last", "collect"})
+"""The aggregates that depend on the order in which rows came."""
+
+_MAKE: dict[str, Callable[[AggregateCall], Accumulator]] = {
+    "count": lambda call: Count(),
+    "sum": lambda call: FloatSum() if call.args[0].type.is_float else ExactSum(call, average=False),
+    "avg": lambda call: FloatSum(average=True) if call.args[0].type.is_float else ExactSum(call, average=True),
+    "min": lambda call: Extreme(greatest=False),
+    "max": lambda call: Extreme(greatest=True),
+    "variance": lambda call: Spread(sample=True, root=False),
+    "var_pop": lambda call: Spread(sample=False, root=False),
+    "stddev": lambda call: Spread(sample=True, root=True),
+    "stddev_pop": lambda call: Spread(sample=False, root=True),
+    "quantile": lambda call: Quantile(),
+    "first": lambda call: InOrder("first"),
+    "last": lambda call: InOrder("last"),
+    "collect": lambda call: InOrder("collect"),
+}
+
+
+def accumulator(call: AggregateCall) -> Accumulator:
+    """An empty accumulator for a call."""
+    inner = _MAKE[call.function](call)
+    if not call.distinct:
+        return inner
+    return EarliestOfEach(inner) if call.function in GOES_BY_MOMENT else DistinctValues(inner)
+
+
+def _scaled(value: float) -> int:
+    numerator, denominator = value.as_integer_ratio()
+    return numerator << (_BITS + 1 - denominator.bit_length())
+
+
+def _divided(numerator: int, denominator: int) -> float:
+    """Rounded once; beyond the range of a double, infinite."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf if numerator > 0 else -math.inf
+
+
+def _rounded(numerator: int, denominator: int, dtype: DataType) -> object:
+    """DECIMAL rounds half away from zero, whole numbers to the nearest with ties to even."""
+    if dtype.kind is Kind.DOUBLE:
+        return _divided(numerator, denominator)
+    unit = 10 ** (dtype.scale or 0)
+    whole, rest = divmod(abs(numerator) * unit, denominator)
+    if dtype.kind is not Kind.DECIMAL:
+        whole += 2 * rest > denominator or (2 * rest == denominator and whole % 2 == 1)
+        return -whole if numerator < 0 else whole
+    whole += 2 * rest >= denominator
+    digits = tuple(int(d) for d in str(whole))
+    return Decimal((1 if numerator < 0 else 0, digits, -(dtype.scale or 0)))

@@ -1,0 +1,172 @@
+"""Relation to stream: from the changes of the query's relation to its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from penstock.delta import MIN_TS, Delta, Instant, Ints, Step, concat, empty
+from penstock.errors import PlanError
+from penstock.operators.base import StateSize
+from penstock.operators.evaluation import Functions, row_key_of
+from penstock.operators.rows import Changes, Output, Row, changes_of, rows_of, size_of
+from penstock.operators.topn import in_order, place_of
+from penstock.plan.expr import Column
+from penstock.plan.nodes import Filter, Node, Project, Query, SortKey, TopN
+from penstock.scalar import Context
+
+
+class Emit:
+    """The answers of ISTREAM, DSTREAM, RSTREAM, or of none of them (``changes``).
+
+    Needs clean deltas, already at master instants where there are masters, and the sorted instants of evaluation of
+    each step. Promises a delta whose sign is the answer's ``+`` or ``-``; elements of a stream are all ``+``.
+
+    What is there from the beginning waits for the first instant of evaluation and is, with what changes then, the
+    first answer: before it there was nothing, so nothing leaves.
+
+    Within an instant ``-`` stands before ``+``. ``ordered``: each in value order, as the elements of a stream come.
+    ``keys``: the ``+`` in this order, ties by value. With neither, rows that change come as the operators below
+    leave them, and those of a whole relation in any order.
+
+    Bounded by the rows of the beginning until the first instant, then by nothing; RSTREAM by the relation.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        *,
+        ordered: bool = False,
+        keys: Sequence[SortKey] = (),
+        functions: Functions | None = None,
+    ) -> None:
+        if query.output == "windows":
+            raise PlanError("a query over bounded windows is answered window by window, not by its changes")
+        self.output = query.output
+        self.schema = query.schema
+        self._ordered = ordered or bool(keys)
+        self._place = place_of(keys, Context(functions=functions or {})) if keys else None
+        self._key = row_key_of(query.schema)
+        self._rows: dict[Hashable, list[Row]] = {}
+        self._begun = False
+
+    @property
+    def needs_instants(self) -> bool:
+        """Whether the instants of the next step matter."""
+        return not self._begun or self.output == "rstream"
+
+    def process(self, inputs: Sequence[Delta], step: Step, instants: tuple[Ints, Ints]) -> Delta:
+        (delta,) = inputs
+        if not self.needs_instants:
+            return self._differences(delta)
+        at = list(zip(instants[0].tolist(), instants[1].tolist(), strict=True))
+        if self.output == "rstream":
+            return self._whole(delta, at)
+        if not at:
+            self._take(delta)
+            return empty(self.schema)
+        self._begun = True
+        first = at[0]
+        if not self._rows and (not len(delta) or delta.ts[0] != MIN_TS):
+            return self._differences(delta)
+        cut = _count_until(delta, first)
+        self._take(delta.slice(0, cut))
+        output = Output(self.schema)
+        if self.output != "dstream":
+            output.add(first, (), self._all())
+        self._rows = {}
+        rest = self._differences(delta.slice(cut, len(delta)))
+        return concat([output.delta(), rest])
+
+    def size(self) -> StateSize:
+        return size_of(sum(map(len, self._rows.values())), self.schema)
+
+    def _differences(self, delta: Delta) -> Delta:
+        if delta.end is not None:
+            delta = replace(delta, end=None)
+        if self.output == "istream" and len(delta) and delta.sign.min() < 0:
+            delta = delta.take(np.flatnonzero(delta.sign > 0))
+        if self.output == "dstream":
+            delta = delta.take(np.flatnonzero(delta.sign < 0))
+            delta = replace(delta, sign=np.ones(len(delta), np.int8))
+        return self._in_order(delta) if self._ordered else delta
+
+    def _in_order(self, delta: Delta) -> Delta:
+        """The rows of each instant and sign in order."""
+        rows = None
+        places = np.arange(len(delta))
+        same = (delta.ts[1:] == delta.ts[:-1]) & (delta.sub[1:] == delta.sub[:-1]) & (delta.sign[1:] == delta.sign[:-1])
+        cuts = [0, *(np.flatnonzero(~same) + 1).tolist(), len(delta)]
+        for start, stop in pairwise(cuts):
+            if stop - start < 2:
+                continue
+            rows = rows_of(delta) if rows is None else rows
+            place = self._place if delta.sign[start] > 0 else None
+            # Each row carries its place in the delta where its end was.
+            marked = [r._replace(end=i) for i, r in enumerate(rows[start:stop], start)]
+            places[start:stop] = [r.end for r in in_order(marked, place)]
+        return delta if rows is None else delta.take(places)
+
+    def _whole(self, delta: Delta, instants: list[Instant]) -> Delta:
+        output = Output(self.schema)
+        changes = changes_of(delta)
+        ahead = next(changes, None)
+        for instant in instants:
+            while ahead is not None and ahead[0] <= instant:
+                self._apply(ahead[1])
+                ahead = next(changes, None)
+            output.add(instant, (), self._all())
+        while ahead is not None:
+            self._apply(ahead[1])
+            ahead = next(changes, None)
+        return output.delta()
+
+    def _all(self) -> list[Row]:
+        rows = [row for same in self._rows.values() for row in same]
+        return in_order(rows, self._place) if self._ordered else rows
+
+    def _take(self, delta: Delta) -> None:
+        for _, changes in changes_of(delta):
+            self._apply(changes)
+
+    def _apply(self, changes: Changes) -> None:
+        for row in changes.leaving:
+            key = self._key(row.values)
+            same = self._rows[key]
+            same.pop()
+            if not same:
+                del self._rows[key]
+        for row in changes.entering:
+            self._rows.setdefault(self._key(row.values), []).append(row)
+
+
+def delivery_keys(query: Query) -> tuple[SortKey, ...]:
+    """The keys of the query's ORDER BY, as far as its answers show them."""
+    projections: list[Project] = []
+    node: Node = query.input
+    while isinstance(node, Filter | Project):
+        if isinstance(node, Project):
+            projections.append(node)
+        node = node.input
+    if not isinstance(node, TopN):
+        return ()
+    return tuple(_visible(node.keys, projections[::-1]))
+
+
+def _visible(keys: Sequence[SortKey], projections: Sequence[Project]) -> Iterator[SortKey]:
+    for key in keys:
+        expr = key.expr
+        for project in projections:
+            if expr not in project.exprs:
+                return
+            expr = Column(project.exprs.index(expr), expr.type)
+        yield replace(key, expr=expr)
+
+
+def _count_until(delta: Delta, instant: Instant) -> int:
+    """How many changes lie not after the instant."""
+    ts, sub = instant
+    return int(np.count_nonzero((delta.ts < ts) | ((delta.ts == ts) & (delta.sub <= sub))))

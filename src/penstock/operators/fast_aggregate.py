@@ -1,0 +1,313 @@
+"""Group-by aggregates over numbers, for millions of rows a second.
+
+Supported: count, sum, avg, min and max with FILTER, over the types of ``supports``; everything else is the general
+operator's. Values are those of ``aggregates.compute``; what ``kernels.aggregate`` says of sums of doubles holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.delta import Delta, Ints, Step
+from penstock.kernels import aggregate as kernel
+from penstock.kernels.batch import Rows, count_failures
+from penstock.kernels.buffers import column, floats, integers, ordered, restore, validity
+from penstock.kernels.expressions import can_fail, compile_project
+from penstock.kernels.intern import Interner
+from penstock.operators.base import StateSize
+from penstock.plan.expr import Column, Expr
+from penstock.plan.nodes import Aggregate, AggregateCall, Filter, Node, Project, Window
+from penstock.plan.window import Unbounded
+from penstock.scalar import Context
+from penstock.types import Kind
+
+_ORDERED = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
+_MOST = 60
+"""Aggregates of one node; which of them are NULL are the bits of one number."""
+_AT_ONCE = 1 << 16
+"""Changes after which room for queued values is looked at again."""
+
+
+def supports(node: Aggregate, *, fifo: bool) -> bool:
+    """Whether ``FastAggregate`` can compute the node; ``fifo``: rows of a group leave in the order they entered."""
+    if len(node.aggregates) > _MOST:
+        return False
+    return all(_supported(call, fifo or _only_grows(node.input)) for call in node.aggregates)
+
+
+def _supported(call: AggregateCall, fifo: bool) -> bool:
+    if call.function in ("min", "max"):
+        # DISTINCT makes no difference to them.
+        return fifo and call.args[0].type.kind in _ORDERED
+    if call.distinct:
+        return False
+    if call.function == "count":
+        return len(call.args) <= 1
+    if call.function not in ("sum", "avg"):
+        return False
+    dtype = call.args[0].type
+    return dtype.is_integer or dtype.is_float or (call.function == "sum" and dtype.kind is Kind.INTERVAL)
+
+
+def _only_grows(node: Node) -> bool:
+    while isinstance(node, Filter | Project):
+        node = node.input
+    return isinstance(node, Window) and isinstance(node.spec, Unbounded)
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """What is accumulated: places of the value and of the FILTER among the computed columns, or None."""
+
+    kind: int
+    value: int | None
+    where: int | None
+    greatest: bool = False
+
+
+class FastAggregate:
+    """One row for each group of rows.
+
+    Needs: whole instants; with ``fifo``, rows that leave each group in the order in which they entered it (min and max
+    need that, or rows that never leave). Promises: at each instant, for every group whose row has changed, the old row
+    leaving (unless ``emit_leaving`` is off) and the new one entering; without keys there is a row from the beginning.
+    A group's moment and priority are the greatest of its rows' where rows leave in order, or never; otherwise the
+    moment is that of the row that entered last and the priority the highest since the group began. When only these
+    change, nothing is said.
+    Bounded by the groups there are, and for min and max by the rows that can still be the first of their group; forgets
+    a group when its last row leaves.
+    """
+
+    def __init__(
+        self,
+        node: Aggregate,
+        functions: Mapping[str, Callable[..., object]],
+        errors: Context,
+        *,
+        fifo: bool,
+        emit_leaving: bool = True,
+    ) -> None:
+        self.schema = node.schema
+        self._errors = errors
+        self._emit_leaving = emit_leaving
+        self._queued = kernel.QUEUED if fifo and not _only_grows(node.input) else kernel.BEST
+        self._calls = node.aggregates
+        self._keys = len(node.keys)
+        self._exprs: list[Expr] = list(node.keys)
+        self._arguments: list[_Argument] = []
+        outs = [self._out(call) for call in node.aggregates]
+        self._ops = np.array([op for op, _ in outs], np.int64)
+        self._args = np.array([arg for _, arg in outs], np.int64)
+        self._sources = [e.index if isinstance(e, Column) else None for e in self._exprs]
+        self._compute = None
+        if None in self._sources:
+            self._compute = compile_project([e for e in self._exprs if not isinstance(e, Column)], functions)
+        self._can_fail = any(can_fail(e) for e in self._exprs)
+        self._interner = Interner([k.type for k in node.keys])
+        self._priorities: bool | None = None
+        self._kinds: Ints = np.empty(0, np.int64)
+        self._ints: npt.NDArray[np.int64] = np.empty((0, 0), np.int64)
+        self._sums: npt.NDArray[np.float64] = np.empty((0, 0), np.float64)
+        self._queue_keys: Ints = np.empty(0, np.int64)
+        self._queue_numbers: Ints = np.empty(0, np.int64)
+        self._queue_links = np.empty((0, 2), np.int32)
+        self._state = kernel.new_state()
+
+    def _out(self, call: AggregateCall) -> tuple[int, int]:
+        """What the kernel gives out for a call, and of which argument."""
+        where = None if call.where is None else self._place(call.where)
+        if call.function == "count":
+            if not call.args and where is None:
+                return kernel.GIVE_ROWS, 0
+            value = self._place(call.args[0]) if call.args else None
+            return kernel.GIVE_COUNT, self._argument(_Argument(kernel.COUNTED, value, where))
+        value = self._place(call.args[0])
+        if call.function in ("min", "max"):
+            chosen = _Argument(self._queued, value, where, call.function == "max")
+            return kernel.GIVE_FIRST, self._argument(chosen)
+        if call.args[0].type.is_float:
+            op = kernel.GIVE_DOUBLE_SUM if call.function == "sum" else kernel.GIVE_DOUBLE_AVERAGE
+            return op, self._argument(_Argument(kernel.DOUBLE, value, where))
+        op = kernel.GIVE_SUM if call.function == "sum" else kernel.GIVE_AVERAGE
+        return op, self._argument(_Argument(kernel.INTEGER, value, where))
+
+    def _place(self, expr: Expr) -> int:
+        if expr not in self._exprs[self._keys :]:
+            self._exprs.append(expr)
+        return self._exprs.index(expr, self._keys)
+
+    def _argument(self, argument: _Argument) -> int:
+        if argument not in self._arguments:
+            self._arguments.append(argument)
+        return self._arguments.index(argument)
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        (delta,) = inputs
+        n = len(delta)
+        if self._priorities is None and (n or not self._keys):
+            self._prepare(delta.priority is not None)
+        if n == 0 and (self._keys or self._state[kernel.MARKS]):
+            return _nothing(self, delta)
+        columns = self._columns(delta, step)
+        keys = columns[: self._keys]
+        codes = self._interner.encode(keys, n)
+        self._reserve(self._interner.capacity)
+        data, valid = self._data(delta, columns)
+        most = n * (2 if self._emit_leaving else 1) + 1
+        outs = len(self._ops)
+        head, signs = np.empty((5, most), np.int64), np.empty(most, np.int8)
+        values, nulls = np.empty((outs, most), np.int64), np.empty((outs, most), np.uint8)
+        touched, emptied = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
+        state = self._state
+        state[kernel.OUT] = state[kernel.EMPTIED] = state[kernel.FAILURES] = 0
+        for start, stop in self._parts(delta):
+            self._reserve_queues(stop - start)
+            kernel.run(
+                start, stop, self._keys > 0, self._emit_leaving, len(self._calls), delta.ts, delta.sub, delta.sign,
+                codes, delta.moment_ts, delta.moment_sub, data, data.view(np.float64), valid, self._kinds, self._ops,
+                self._args, self._ints, self._sums, self._queue_keys, self._queue_numbers, self._queue_links, touched,
+                emptied, head, signs, values, nulls, state,
+            )  # fmt: skip
+        if state[kernel.EMPTIED]:
+            gone = np.unique(emptied[: state[kernel.EMPTIED]])
+            self._interner.release(gone[self._ints[gone, kernel.ROWS] == 0])
+        if state[kernel.FAILURES]:
+            count_failures(self._errors, int(state[kernel.FAILURES]), "sum: out of range of its type")
+        return self._delta(keys, head, signs, values, nulls)
+
+    def _prepare(self, priorities: bool) -> None:
+        """Shape the state, once it is known whether rows have priorities."""
+        self._priorities = priorities
+        if priorities:
+            self._ops = np.append(self._ops, kernel.GIVE_FIRST)
+            self._args = np.append(self._args, len(self._arguments))
+            self._arguments.append(_Argument(self._queued, None, None, greatest=True))
+        self._kinds = np.array([a.kind for a in self._arguments], np.int64)
+        self._has_queues = any(a.kind >= kernel.QUEUED for a in self._arguments)
+        width = kernel.FIXED + len(self._ops) + kernel.WIDTH * len(self._arguments)
+        self._ints = np.zeros((0, width), np.int64)
+        self._sums = np.zeros((0, 3 * len(self._arguments)), np.float64)
+
+    def _reserve(self, groups: int) -> None:
+        have = len(self._ints)
+        if groups > have:
+            more = max(groups, 2 * have, 16) - have
+            fresh = np.zeros((more, self._ints.shape[1]), np.int64)
+            fresh[:, kernel.MOMENT_TS] = np.iinfo(np.int64).min
+            self._ints = np.concatenate([self._ints, fresh])
+            self._sums = np.concatenate([self._sums, np.zeros((more, self._sums.shape[1]))])
+
+    def _reserve_queues(self, rows: int) -> None:
+        """Room for every value of the next ``rows`` changes."""
+        if not self._has_queues:
+            return
+        queues = int(np.count_nonzero(self._kinds >= kernel.QUEUED))
+        have, needed = len(self._queue_keys), int(self._state[kernel.FRESH]) + rows * queues
+        if needed > have:
+            more = max(needed, have + have // 2, 64) - have
+            self._queue_keys = np.concatenate([self._queue_keys, np.zeros(more, np.int64)])
+            self._queue_numbers = np.concatenate([self._queue_numbers, np.zeros(more, np.int64)])
+            self._queue_links = np.concatenate([self._queue_links, np.zeros((more, 2), np.int32)])
+
+    def _parts(self, delta: Delta) -> list[tuple[int, int]]:
+        """Ranges of whole instants, short where queues need room."""
+        n = len(delta)
+        if n <= _AT_ONCE or not self._has_queues:
+            return [(0, n)]
+        starts = np.concatenate([[True], (np.diff(delta.ts) != 0) | (np.diff(delta.sub) != 0)])
+        (begins,) = np.nonzero(starts)
+        cuts = begins[np.searchsorted(begins, np.arange(_AT_ONCE, n, _AT_ONCE), "right") - 1]
+        bounds = np.unique(np.concatenate([[0], cuts, [n]])).tolist()
+        return list(pairwise(bounds))
+
+    def _columns(self, delta: Delta, step: Step) -> list[pa.Array]:
+        """The keys, arguments and filters."""
+        if self._compute is None:
+            return [delta.columns[i] for i in self._sources if i is not None]
+        if step.window is not None:
+            self._errors.window = step.window
+        counted = delta.sign > 0 if self._can_fail else None
+        n = len(delta)
+        if n == 0:
+            return [pa.array([], e.type.arrow) for e in self._exprs]
+        with np.errstate(all="ignore"):
+            computed = iter(self._compute.arrays(Rows(delta.columns, n, self._errors, counted)))
+        return [next(computed) if i is None else delta.columns[i] for i in self._sources]
+
+    def _data(self, delta: Delta, columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """A row of numbers for each argument, and where they count."""
+        n = len(delta)
+        data = np.empty((len(self._arguments), n), np.int64)
+        valid = np.ones((len(self._arguments), n), np.bool_)
+        for i, argument in enumerate(self._arguments):
+            if argument.where is not None:
+                valid[i] = columns[argument.where].fill_null(False).to_numpy(zero_copy_only=False)
+            if argument.value is None:
+                if argument.kind >= kernel.QUEUED:
+                    data[i] = 0 if delta.priority is None else delta.priority
+                    np.invert(data[i], out=data[i])
+                continue
+            array = columns[argument.value]
+            known = validity(array)
+            if known is not None:
+                valid[i] &= known
+            if argument.kind == kernel.INTEGER:
+                data[i] = integers(array)
+            elif argument.kind == kernel.DOUBLE:
+                data[i] = floats(array).view(np.int64)
+            elif argument.kind >= kernel.QUEUED:
+                data[i] = ordered(array)
+                if argument.greatest:
+                    np.invert(data[i], out=data[i])
+        return data, valid
+
+    def _delta(
+        self, keys: Sequence[pa.Array], head: npt.NDArray[np.int64], signs: npt.NDArray[np.int8],
+        values: npt.NDArray[np.int64], nulls: npt.NDArray[np.uint8],
+    ) -> Delta:  # fmt: skip
+        n = int(self._state[kernel.OUT])
+        if 2 * n + 1024 < len(signs):
+            # What was reserved for more is not kept alive.
+            head, signs, values, nulls = head[:, :n].copy(), signs[:n].copy(), values[:, :n].copy(), nulls[:, :n].copy()
+        columns: list[pa.Array] = []
+        if keys:
+            rows = pa.array(head[0, :n])
+            columns = [k.take(rows) for k in keys]
+        for o, call in enumerate(self._calls):
+            columns.append(_given(call, int(self._ops[o]), values[o, :n], nulls[o, :n]))
+        priority = None
+        if self._priorities:
+            # Over nothing it is 0.
+            priority = np.where(nulls[-1, :n] > 0, 0, ~values[-1, :n])
+        ts, sub, moment_ts, moment_sub = head[1, :n], head[2, :n], head[3, :n], head[4, :n]
+        return Delta(self.schema, tuple(columns), ts, sub, signs[:n], moment_ts, moment_sub, priority)
+
+    def size(self) -> StateSize:
+        groups = self._ints.nbytes + self._sums.nbytes + self._interner.nbytes
+        queues = self._queue_keys.nbytes + self._queue_numbers.nbytes + self._queue_links.nbytes
+        return StateSize(self._interner.live, groups + queues)
+
+
+def _nothing(operator: FastAggregate, delta: Delta) -> Delta:
+    columns = tuple(pa.array([], f.type.arrow) for f in operator.schema)
+    none = delta.ts[:0]
+    return Delta(operator.schema, columns, none, none, delta.sign[:0], none, none)
+
+
+def _given(call: AggregateCall, op: int, values: Ints, nulls: npt.NDArray[np.uint8]) -> pa.Array:
+    """What the kernel gave out as a column of the call's type."""
+    arrow = call.type.arrow
+    if op in (kernel.GIVE_AVERAGE, kernel.GIVE_DOUBLE_SUM, kernel.GIVE_DOUBLE_AVERAGE):
+        return column(values.view(np.float64), nulls, arrow)
+    if op == kernel.GIVE_FIRST:
+        chosen = ~values if call.function == "max" else values
+        if call.type.is_float:
+            return column(restore(chosen).astype(arrow.to_pandas_dtype()), nulls, arrow)
+        return column(chosen.astype(np.int32) if call.type.kind in (Kind.INT, Kind.DATE) else chosen, nulls, arrow)
+    return column(values, nulls, arrow)

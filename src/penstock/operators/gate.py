@@ -1,0 +1,115 @@
+"""MASTER: changes wait for the next arrival on a master stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
+from penstock.operators.base import StateSize
+from penstock.operators.evaluation import row_key_of
+from penstock.operators.rows import rows_of
+from penstock.plan.nodes import Schema
+
+_SLOTH = 1024
+"""So many waiting changes are not worth looking through."""
+
+
+class MasterGate:
+    """Stands behind a window or relation of a query with masters.
+
+    Needs a clean delta straight from a window or relation, where a row's moment is its identity, and ``step.masters``.
+    Promises the net changes between one master instant and the next, at that instant and with their own moments: a row
+    that came and went in between is never seen. A change at a master's own instant is in time for it. What is there
+    from the beginning passes as it is.
+
+    Bounded by the net changes since the last master instant, up to a factor; they are forgotten when the next one
+    comes.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._key = row_key_of(schema)
+        self._waiting: list[Delta] = []
+        self._length = 0
+        self._limit = _SLOTH
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        assert step.masters is not None
+        (delta,) = inputs
+        master_ts, master_sub = step.masters
+        beginning = int(np.searchsorted(delta.ts, MIN_TS, side="right"))
+        passed = delta.slice(0, beginning)
+        if len(delta) > beginning:
+            self._wait([*self._waiting, delta.slice(beginning, len(delta))])
+        if not len(master_ts):
+            if self._length > self._limit:
+                self._wait([self._net(concat(self._waiting))])
+                self._limit = max(_SLOTH, 2 * self._length)
+            return passed
+        waiting = concat([empty(self._schema), *self._waiting])
+        target = _masters_before(waiting, master_ts, master_sub)
+        late = int(np.searchsorted(target, len(master_ts)))
+        self._wait([waiting.slice(late, len(waiting))] if late < len(waiting) else [])
+        self._limit = max(_SLOTH, 2 * self._length)
+        due, target = waiting.slice(0, late), target[:late]
+        kept = np.flatnonzero(~self._cancelled(due, target))
+        kept = kept[np.lexsort((due.sign[kept], target[kept]))]
+        target = target[kept]
+        return concat([passed, replace(due.take(kept), ts=master_ts[target], sub=master_sub[target])])
+
+    def size(self) -> StateSize:
+        return StateSize(self._length, sum(d.nbytes for d in self._waiting))
+
+    def _wait(self, waiting: list[Delta]) -> None:
+        self._waiting = waiting
+        self._length = sum(map(len, waiting))
+
+    def _net(self, delta: Delta) -> Delta:
+        return delta.take(np.flatnonzero(~self._cancelled(delta, np.zeros(len(delta), np.int64))))
+
+    def _cancelled(self, delta: Delta, target: Ints) -> npt.NDArray[np.bool_]:
+        """Which rows came and went on the way to the same master instant."""
+        cancelled = np.zeros(len(delta), np.bool_)
+        if not len(delta) or delta.sign.min() > 0:
+            return cancelled
+        order = np.lexsort((delta.moment_sub, delta.moment_ts, target))
+        differs = np.zeros(len(delta), np.bool_)
+        differs[0] = True
+        for column in (target, delta.moment_ts, delta.moment_sub):
+            differs[1:] |= column[order][1:] != column[order][:-1]
+        first = np.flatnonzero(differs)
+        sizes = np.diff(np.append(first, len(delta)))
+        pairs = first[sizes == 2]
+        pairs = pairs[(delta.sign[order[pairs]] > 0) & (delta.sign[order[pairs + 1]] < 0)]
+        cancelled[order[pairs]] = True
+        cancelled[order[pairs + 1]] = True
+        # Rows that one statement put into a relation may have a moment in common; then values decide.
+        for start, size in zip(first[sizes > 2].tolist(), sizes[sizes > 2].tolist(), strict=True):
+            places = order[start : start + size]
+            cancelled[places] = self._same_values(delta.take(places))
+        return cancelled
+
+    def _same_values(self, delta: Delta) -> list[bool]:
+        keys = [self._key(row.values) for row in rows_of(delta)]
+        came: Counter[Hashable] = Counter(k for k, s in zip(keys, delta.sign, strict=True) if s > 0)
+        left: Counter[Hashable] = Counter(k for k, s in zip(keys, delta.sign, strict=True) if s < 0)
+        gone = {1: came & left, -1: came & left}
+        result = []
+        for key, sign in zip(keys, delta.sign.tolist(), strict=True):
+            result.append(gone[sign][key] > 0)
+            gone[sign][key] -= 1
+        return result
+
+
+def _masters_before(delta: Delta, master_ts: Ints, master_sub: Ints) -> Ints:
+    """For each change, how many master instants lie before it."""
+    _, ts = np.unique(np.concatenate((master_ts, delta.ts)), return_inverse=True)
+    different, sub = np.unique(np.concatenate((master_sub, delta.sub)), return_inverse=True)
+    place = ts.astype(np.int64) * len(different) + sub
+    masters = len(master_ts)
+    return np.searchsorted(place[:masters], place[masters:]).astype(np.int64)

@@ -1,0 +1,140 @@
+"""Filters and projections above each other, as one operator without state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.delta import Arrivals, Delta, Ints, Step
+from penstock.kernels.batch import RowErrors, Rows
+from penstock.kernels.expressions import CompiledFilter, CompiledProject, can_fail
+from penstock.kernels.vectors import DTYPES, Bools, as_arrow
+from penstock.operators.base import NOTHING, StateSize
+from penstock.plan.expr import Expr, conjunction, conjuncts
+from penstock.plan.nodes import Filter, Project, Schema
+
+_Stage = CompiledFilter | CompiledProject
+
+
+class FilterProject:
+    """A chain of filters and projections, bottom to top, over changes or over arrivals.
+
+    Needs: expressions that give the same value on the same row each time, user functions too, so that a row that leaves
+    is computed to be the row that entered. ``schema`` is that of the input, ``errors`` counts failures.
+    Promises: the rows for which every filter is TRUE, in order, with their instants, signs, moments, priorities and
+    ends; a filter or projection sees only the rows that passed the filters below it. A failure counts when its row
+    enters, not again when it leaves.
+    Remembers nothing.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Filter | Project],
+        schema: Schema,
+        functions: Mapping[str, Callable[..., object]],
+        errors: RowErrors,
+    ) -> None:
+        self.schema: Schema = steps[-1].schema if steps else schema
+        self._errors = errors
+        self._stages: list[_Stage] = []
+        self._outputs = [(f.type.arrow, DTYPES.get(f.type.kind)) for f in self.schema]
+        self._fails = any(can_fail(e) for s in steps for e in (s.exprs if isinstance(s, Project) else (s.predicate,)))
+        filters: list[Expr] = []
+        for step in steps:
+            if isinstance(step, Project):
+                self._flush(filters, functions)
+                self._stages.append(CompiledProject(step.exprs, functions))
+                continue
+            # What can fail may count only the rows that the filters below it let pass.
+            if can_fail(step.predicate):
+                self._flush(filters, functions)
+            filters += conjuncts(step.predicate)
+        self._flush(filters, functions)
+
+    def _flush(self, filters: list[Expr], functions: Mapping[str, Callable[..., object]]) -> None:
+        predicate = conjunction(filters)
+        filters.clear()
+        if predicate is not None:
+            self._stages.append(CompiledFilter(predicate, functions))
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        """The changes that pass, projected."""
+        (delta,) = inputs
+        if step.window is not None:
+            self._errors.window = step.window
+        sign, counted = delta.sign, None
+        enter_only = not len(sign) or sign.min() > 0
+        if self._fails and not enter_only:
+            counted = sign > 0
+        columns, kept = self._run(delta.columns, len(delta), counted)
+        if kept is None:
+            return Delta(self.schema, columns, delta.ts, delta.sub, sign, delta.moment_ts, delta.moment_sub,
+                         delta.priority, delta.end)  # fmt: skip
+        ts, sub = delta.ts[kept], delta.sub[kept]
+        return Delta(
+            self.schema,
+            columns,
+            ts,
+            sub,
+            sign[: len(ts)] if enter_only else sign[kept],
+            ts if delta.moment_ts is delta.ts else delta.moment_ts[kept],
+            sub if delta.moment_sub is delta.sub else delta.moment_sub[kept],
+            _some(delta.priority, kept),
+            _some(delta.end, kept),
+        )
+
+    def process_arrivals(self, arrivals: Arrivals) -> Arrivals:
+        """The elements that pass, projected."""
+        columns, kept = self._run(arrivals.columns, len(arrivals), None)
+        if kept is None:
+            return Arrivals(self.schema, columns, arrivals.ts, arrivals.sub, arrivals.priority)
+        return Arrivals(
+            self.schema, columns, arrivals.ts[kept], arrivals.sub[kept], _some(arrivals.priority, kept)
+        )
+
+    def size(self) -> StateSize:
+        return NOTHING
+
+    def _run(
+        self, columns: Sequence[pa.Array], length: int, counted: Bools | None
+    ) -> tuple[tuple[pa.Array, ...], Bools | None]:
+        """The projected columns, and which rows passed; None where all did."""
+        rows, kept = Rows(columns, length, self._errors, counted), None
+        with np.errstate(all="ignore"):
+            for stage in self._stages:
+                if not rows.length:
+                    break
+                if isinstance(stage, CompiledProject):
+                    rows = Rows(stage.values(rows), rows.length, self._errors, rows.counted)
+                    continue
+                passed = stage.mask(rows)
+                if passed is not None:
+                    kept = passed if kept is None else _narrowed(kept, passed)
+                    rows = rows.where(passed)
+            if not rows.length:
+                return tuple([pa.array([], arrow) for arrow, _ in self._outputs]), kept
+            return self._arrays(rows), kept
+
+    def _arrays(self, rows: Rows) -> tuple[pa.Array, ...]:
+        values, length = rows.values, rows.length
+        return tuple(
+            [
+                as_arrow(rows.fetch(i, dtype) if values[i] is None else values[i], arrow, length)
+                for i, (arrow, dtype) in enumerate(self._outputs)
+            ]
+        )
+
+
+def _narrowed(kept: Bools, passed: Bools) -> Bools:
+    """The rows kept of those kept before."""
+    result = kept.copy()
+    result[kept] = passed
+    return result
+
+
+def _some(values: Ints | None, kept: npt.NDArray[Any]) -> Ints | None:
+    return None if values is None else values[kept]

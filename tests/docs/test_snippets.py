@@ -1,0 +1,163 @@
+"""README and docs: what they show is what happens.
+
+    python      run, all blocks of a file one after the other; an `output` block behind it is what it prints
+    console     `$ cat > FILE <<'END'` writes a file, `$ penstock …` runs; the lines behind a command are what it
+                prints, where `...` stands for any text within a line
+    cql         run in one database for each file; an `error` block behind it is the error it gives
+    sh          commands for a clone, of which the targets of make must exist
+    text        a picture
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.cli.main import main
+from tests.docs.fences import DOCS, ROOT, Fence, fences
+
+FILES = [ROOT / "README.md", *sorted(p for p in DOCS.glob("*.md") if p.name != "semantics.md")]
+LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text"}
+MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
+
+
+def blocks(path: Path) -> list[Fence]:
+    return list(fences(path.read_text(encoding="utf-8")))
+
+
+def behind(found: list[Fence], i: int, language: str) -> str | None:
+    """The text of the next block, if it has this language."""
+    return found[i + 1].text if i + 1 < len(found) and found[i + 1].language == language else None
+
+
+def matches(got: str, shown: str) -> bool:
+    """Line by line the same; ``...`` stands for any text."""
+    pattern = re.escape(shown.rstrip("\n")).replace(re.escape("..."), ".*")
+    return re.fullmatch(pattern, "\n".join(line.rstrip() for line in got.rstrip("\n").split("\n"))) is not None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_every_block_is_of_a_kind_that_is_checked(path: Path) -> None:
+    found = blocks(path)
+    assert {block.language for block in found} <= LANGUAGES
+    for i, block in enumerate(found):
+        wanted = {"output": "python", "error": "cql"}.get(block.language)
+        assert wanted is None or found[i - 1].language == wanted, f"{path.name}, line {block.line}"
+    if path.name in MADE_TO_RUN:
+        assert any(block.language in ("python", "console", "cql") for block in found)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_python(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = blocks(path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for i, block in enumerate(found):
+        if block.language != "python":
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * block.line + block.text, str(path), "exec"), names)
+        shown = behind(found, i, "output")
+        assert matches(printed.getvalue(), shown or ""), f"line {block.line} prints\n{printed.getvalue()}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_cql(path: Path) -> None:
+    found = blocks(path)
+    with penstock.connect(engine="reference") as db:
+        for i, block in enumerate(found):
+            if block.language != "cql":
+                continue
+            shown = behind(found, i, "error")
+            if shown is None:
+                db.run_script(block.text)
+                continue
+            with pytest.raises(penstock.PenstockError) as caught:
+                db.run_script(block.text)
+            assert str(caught.value) == shown.rstrip("\n")
+
+
+# -- console ----------------------------------------------------------------------------------------------
+
+
+class Command:
+    """A command of a console block, what is typed into it, and what it is shown to print."""
+
+    def __init__(self, line: str, typed: str, shown: str) -> None:
+        self.line, self.typed, self.shown = line, typed, shown
+
+
+def commands(text: str) -> list[Command]:
+    found: list[Command] = []
+    lines = text.splitlines()
+    while lines:
+        line = lines.pop(0)
+        assert line.startswith("$ "), f"a console block goes on with a command, not with {line!r}"
+        command, typed = line[2:], []
+        while command.endswith("\\"):
+            command = command[:-1] + lines.pop(0).strip()
+        if here := re.search(r" ?<<'(\w+)'$", command):
+            command = command[: here.start()]
+            while (line := lines.pop(0)) != here[1]:
+                typed.append(line + "\n")
+        shown = []
+        while lines and not lines[0].startswith("$ "):
+            shown.append(lines.pop(0) + "\n")
+        found.append(Command(command, "".join(typed), "".join(shown)))
+    return found
+
+
+def carry_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the command prints, to stdout and stderr together."""
+    program, *arguments = shlex.split(command.line)
+    if program == "cat" and arguments[0] == ">":
+        Path(arguments[1]).write_text(command.typed)
+        return ""
+    if program == "cat":
+        return Path(arguments[0]).read_text()
+    assert program == "penstock", command.line
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(command.typed))
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        main(arguments)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_console(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(path):
+        if block.language == "console":
+            for command in commands(block.text):
+                printed = carry_out(command, monkeypatch)
+                assert matches(printed, command.shown), f"{command.line} prints\n{printed}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_targets_of_make_exist(path: Path) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for block in blocks(path):
+        if block.language == "sh":
+            assert set(re.findall(r"\bmake ([a-z]+)", block.text)) <= set(targets)
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda p: p.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", [DOCS / "architecture.md", DOCS / "papers.md"], ids=lambda p: p.name)
+def test_modules_that_are_named_exist(path: Path) -> None:
+    for name in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`", path.read_text(encoding="utf-8"))):
+        assert any((base / name).exists() for base in (ROOT / "src/penstock", ROOT)), name
