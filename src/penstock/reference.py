@@ -297,7 +297,8 @@ class Evaluator:
         return changed
 
     def _change(self, source: _Input) -> bool:
-        """The changes of one instant at the head of a relation's queue."""
+        """The changes of one instant at the head of a relation's queue. True if they leave a trace."""
+        before = list(self._relations[source.position])
         first = source.queue[0]
         assert isinstance(first, Change)
         while source.queue:
@@ -307,7 +308,7 @@ class Evaluator:
                 break
             self._apply(source, change)
             source.queue.popleft()
-        return True
+        return before != self._relations[source.position]
 
     def _apply(self, source: _Input, change: Change) -> None:
         rows = self._relations[source.position]

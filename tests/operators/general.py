@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -169,7 +170,7 @@ def pieces(count: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
     The first, which is the beginning, is always in the first piece.
     """
     places = [0, *sorted(max(1, min(c, count)) for c in cuts), count]
-    return list(zip(places[:-1], places[1:], strict=True))
+    return list(pairwise(places))
 
 
 def frontier(history: History, stop: int) -> Instant:

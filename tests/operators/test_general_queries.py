@@ -8,8 +8,6 @@ from collections.abc import Hashable
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tests.operators.general import Contents, History, Tree, frontier, pieces
-from tests.strategies import Inputs, inputs, queries
 
 from penstock.delta import BEGINNING, Delta, Instant, Ints, Step
 from penstock.operators.emit import Emit, delivery_keys
@@ -19,6 +17,8 @@ from penstock.plan.optimize import optimize
 from penstock.reference import INFINITY, Answer, Evaluator, _Input
 from penstock.reference_windows import value_key
 from penstock.scalar import Context, order_key
+from tests.operators.general import Contents, History, Tree, frontier, pieces
+from tests.strategies import Inputs, inputs, queries
 
 Line = tuple[int, str, Hashable]
 

@@ -321,7 +321,7 @@ def run(
                         state[FAILURES] += 1
                     if null:
                         null_bits |= 1 << o
-                    if o < compared and (value != ints[g, FIXED + o] or (null > 0) != ((ints[g, NULLS] >> o) & 1 > 0)):
+                    if o < compared and (value != ints[g, FIXED + o] or (null > 0) != (((ints[g, NULLS] >> o) & 1) > 0)):
                         differs = True
             if ints[g, ROWS] == 0:
                 ints[g, ENTERED] = ints[g, LEFT] = 0

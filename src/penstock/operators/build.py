@@ -259,5 +259,9 @@ def build(node: Node, functions: Functions, errors: Context, *, insertions_only:
     """The operators for a plan below its ``Query``; ``insertions_only``: rows that leave the result do not count."""
     mode = leaf_mode(node, insertions_only)
     builder = _Builder(mode, functions, errors)
-    builder.tree.root, _ = builder.node(node, not insertions_only, False)
+    # What is there before the first instant may leave at it, and then is no answer.
+    begins_empty = not any(
+        isinstance(n, RelationScan) or (isinstance(n, Aggregate) and not n.keys) for n in walk(node, into_queries=False)
+    )
+    builder.tree.root, _ = builder.node(node, not (insertions_only and begins_empty), False)
     return builder.tree

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
+from penstock.kernels.gate import leaving_first, masters_before
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import row_key_of
 from penstock.operators.rows import rows_of
@@ -52,13 +53,12 @@ class MasterGate:
                 self._limit = max(_SLOTH, 2 * self._length)
             return passed
         waiting = concat([empty(self._schema), *self._waiting])
-        target = _masters_before(waiting, master_ts, master_sub)
+        target = masters_before(waiting.ts, waiting.sub, master_ts, master_sub)
         late = int(np.searchsorted(target, len(master_ts)))
         self._wait([waiting.slice(late, len(waiting))] if late < len(waiting) else [])
         self._limit = max(_SLOTH, 2 * self._length)
         due, target = waiting.slice(0, late), target[:late]
-        kept = np.flatnonzero(~self._cancelled(due, target))
-        kept = kept[np.lexsort((due.sign[kept], target[kept]))]
+        kept = leaving_first(target, due.sign, np.flatnonzero(~self._cancelled(due, target)))
         target = target[kept]
         return concat([passed, replace(due.take(kept), ts=master_ts[target], sub=master_sub[target])])
 
@@ -75,7 +75,7 @@ class MasterGate:
     def _cancelled(self, delta: Delta, target: Ints) -> npt.NDArray[np.bool_]:
         """Which rows came and went on the way to the same master instant."""
         cancelled = np.zeros(len(delta), np.bool_)
-        if not len(delta) or delta.sign.min() > 0:
+        if not len(delta) or delta.sign.min() > 0 or _leave_from_before(delta):
             return cancelled
         order = np.lexsort((delta.moment_sub, delta.moment_ts, target))
         differs = np.zeros(len(delta), np.bool_)
@@ -106,10 +106,10 @@ class MasterGate:
         return result
 
 
-def _masters_before(delta: Delta, master_ts: Ints, master_sub: Ints) -> Ints:
-    """For each change, how many master instants lie before it."""
-    _, ts = np.unique(np.concatenate((master_ts, delta.ts)), return_inverse=True)
-    different, sub = np.unique(np.concatenate((master_sub, delta.sub)), return_inverse=True)
-    place = ts.astype(np.int64) * len(different) + sub
-    masters = len(master_ts)
-    return np.searchsorted(place[:masters], place[masters:]).astype(np.int64)
+def _leave_from_before(delta: Delta) -> bool:
+    """Whether all rows that leave came before the first that enters: then none of them came in this delta."""
+    leaves = delta.sign < 0
+    if leaves.all():
+        return True
+    last, first = delta.moment_ts[leaves].max(), delta.moment_ts[~leaves].min()
+    return bool(last < first)
