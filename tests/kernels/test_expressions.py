@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -146,7 +146,7 @@ def _texts_for(name: str) -> tuple[str, ...]:
     return TRUNC_UNITS if name in ("date_trunc", "date_diff") else ()
 
 
-@lru_cache(maxsize=None)
+@cache
 def signatures(name: str) -> tuple[tuple[DataType | str, ...], ...]:
     """The lists of argument types that the function takes; a text stands for a constant."""
     units: tuple[DataType | str, ...] = _texts_for(name)
@@ -233,7 +233,7 @@ BY_RESULT: dict[DataType, list[str]] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def giving(name: str, dtype: DataType) -> tuple[tuple[DataType | str, ...], ...]:
     found = []
     for types in signatures(name):
@@ -300,13 +300,13 @@ def test_filters_and_split_batches(data: st.DataObject) -> None:
     arrays = [arrow_of(v, t) for v, t in zip(columns, SCHEMA, strict=True)]
     compiled, run = compile_filter(predicate, FUNCTIONS), RowErrors(window=(3, 4))
     found = compiled(arrays, length, run)
-    assert ([True] * length if found is None else found.tolist()) == expected
+    assert ([True] * length if found is None else found.mask.tolist()) == expected
     assert run.failures == context.failures
     cut = data.draw(st.integers(0, length))
     parts: list[bool] = []
     for start, stop in ((0, cut), (cut, length)):
-        mask = compiled([a.slice(start, stop - start) for a in arrays], stop - start, run)
-        parts += [True] * (stop - start) if mask is None else mask.tolist()
+        some = compiled([a.slice(start, stop - start) for a in arrays], stop - start, run)
+        parts += [True] * (stop - start) if some is None else some.mask.tolist()
     assert parts == expected
     assert run.failures == 2 * context.failures
 

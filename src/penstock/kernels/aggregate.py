@@ -111,68 +111,10 @@ def _quotient(high: int, low: int, n: int) -> float:
 
 
 @nb.njit(nogil=True, cache=True)
-def _bits(value: float) -> int:
+def _bits(value: float) -> Any:
     if value != value:
-        return np.int64(0x7FF8_0000_0000_0000)  # type: ignore[return-value]
-    return np.float64(value + 0.0).view(np.int64)  # type: ignore[return-value]
-
-
-@nb.njit(nogil=True, cache=True)
-def _value(op: int, at: int, sums_at: int, g: Any, ints: Any, sums: Any, keys: Ints) -> Any:
-    """What is given out, and 0, 1 where it is NULL, or 2 where that is a failure."""
-    if op == GIVE_ROWS:
-        return ints[g, ROWS], 0
-    count = ints[g, at + COUNT]
-    if op == GIVE_COUNT:
-        return count, 0
-    if count == 0:
-        return 0, 1
-    if op == GIVE_FIRST:
-        return keys[ints[g, at + HEAD]], 0
-    low, high = ints[g, at + LOW], ints[g, at + HIGH]
-    if op == GIVE_SUM:
-        return (low, 0) if high == low >> 63 else (np.int64(0), 2)
-    if op == GIVE_AVERAGE:
-        return _bits(_quotient(high, low, count)), 0
-    if ints[g, at + NAN] > 0 or (ints[g, at + POSITIVE] > 0 and ints[g, at + NEGATIVE] > 0):
-        total = np.nan
-    elif ints[g, at + POSITIVE] > 0:
-        total = np.inf
-    elif ints[g, at + NEGATIVE] > 0:
-        total = -np.inf
-    else:
-        total = _rounded(sums[g, sums_at], sums[g, sums_at + 1], sums[g, sums_at + 2])
-    return _bits(total if op == GIVE_DOUBLE_SUM else total / count), 0
-
-
-@nb.njit(nogil=True, cache=True)
-def _add_double(x: float, sign: int, at: int, sums_at: int, g: Any, ints: Any, sums: Any) -> None:
-    if x != x:
-        ints[g, at + NAN] += sign
-    elif x == np.inf:
-        ints[g, at + POSITIVE] += sign
-    elif x == -np.inf:
-        ints[g, at + NEGATIVE] += sign
-    else:
-        s, e = _two_sum(sums[g, sums_at], x if sign > 0 else -x)
-        sums[g, sums_at] = s
-        s, e = _two_sum(sums[g, sums_at + 1], e)
-        sums[g, sums_at + 1] = s
-        sums[g, sums_at + 2] += e
-    if ints[g, at + COUNT] == ints[g, at + NAN] + ints[g, at + POSITIVE] + ints[g, at + NEGATIVE]:
-        sums[g, sums_at] = sums[g, sums_at + 1] = sums[g, sums_at + 2] = 0.0
-
-
-@nb.njit(nogil=True, cache=True)
-def _add_integer(x: int, sign: int, at: int, g: Any, ints: Any) -> None:
-    low = ints[g, at + LOW]
-    above = -1 if x < 0 else 0
-    if sign > 0:
-        ints[g, at + LOW] = low + x
-        ints[g, at + HIGH] += above + (1 if np.uint64(low + x) < np.uint64(low) else 0)
-    else:
-        ints[g, at + LOW] = low - x
-        ints[g, at + HIGH] -= above + (1 if np.uint64(low) < np.uint64(x) else 0)
+        return np.int64(0x7FF8_0000_0000_0000)
+    return np.float64(value + 0.0).view(np.int64)
 
 
 @nb.njit(nogil=True, cache=True)
@@ -219,45 +161,6 @@ def _queue(key: int, kind: int, at: int, g: Any, ints: Any, keys: Ints, numbers:
     ints[g, at + TAIL] = node
 
 
-@nb.njit(nogil=True, cache=True)
-def _take(i: int, sign: int, kinds: Ints, data: Any, doubles: Any, valid: Any, first: int, g: Any, ints: Any, sums: Any,
-          keys: Ints, numbers: Ints, links: Any, state: Ints) -> None:  # fmt: skip
-    """One row enters or leaves a group."""
-    for a in range(len(kinds)):
-        if not valid[a, i]:
-            continue
-        kind, at = kinds[a], first + a * WIDTH
-        ints[g, at + COUNT] += sign
-        if kind == DOUBLE:
-            _add_double(doubles[a, i], sign, at, 3 * a, g, ints, sums)
-        elif kind == INTEGER:
-            _add_integer(data[a, i], sign, at, g, ints)
-        elif kind >= QUEUED:
-            if sign > 0:
-                _queue(data[a, i], kind, at, g, ints, keys, numbers, links, state)
-            elif ints[g, at + COUNT] == 0 or (kind == QUEUED and numbers[ints[g, at + HEAD]] == ints[g, LEFT]):
-                _free_first(at, g, ints, links, state)
-    if sign > 0:
-        ints[g, ENTERED] += 1
-    else:
-        ints[g, LEFT] += 1
-    ints[g, ROWS] += sign
-
-
-@nb.njit(nogil=True, cache=True)
-def _give(row: Any, ts: Any, sub: Any, sign: int, outs: int, g: Any, ints: Any, head: Any, signs: Any, values: Any,
-          nulls: Any, state: Ints) -> None:  # fmt: skip
-    """Write the group's row as it was given out last."""
-    at = state[OUT]
-    state[OUT] += 1
-    head[0, at], head[1, at], head[2, at] = row, ts, sub
-    head[3, at], head[4, at] = ints[g, GIVEN_TS], ints[g, GIVEN_SUB]
-    signs[at] = sign
-    for o in range(outs):
-        values[o, at] = ints[g, FIXED + o]
-        nulls[o, at] = (ints[g, NULLS] >> o) & 1
-
-
 _READ = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _READ_SIGNS = nb.types.Array(nb.int8, 1, "C", readonly=True)
 _LINE, _TABLE = nb.int64[::1], nb.int64[:, ::1]
@@ -278,62 +181,133 @@ def run(
     """Take the changes from ``start`` to before ``stop`` in, which are whole instants; write what changed.
 
     Of the values given out the first ``compared`` decide whether a row has changed. Without keys, the row over nothing
-    is given at the beginning.
+    is given at the beginning. Handing arrays to another function costs more than most of this work, so the common
+    path is one function.
     """
-    outs = len(ops)
+    outs, arguments = len(ops), len(kinds)
     first = FIXED + outs
     computed = np.empty(outs, np.int64)
-    i = start
-    begin = not keyed and state[MARKS] == 0
+    i, out, mark, failures, empty = start, state[OUT], state[MARKS], 0, state[EMPTIED]
+    begin = not keyed and mark == 0
     while i < stop or begin:
-        state[MARKS] += 1
-        mark, count = state[MARKS], 0
+        mark += 1
+        count = 0
         if begin:
             now, now_sub = np.int64(MIN_TS), np.int64(0)
             touched[0], count, begin = 0, 1, False
             ints[0, MARK], ints[0, TOUCHED_BY] = mark, -1
         else:
             now, now_sub = ts[i], sub[i]
+
+        # Every row of the instant enters or leaves its group.
         while i < stop and ts[i] == now and sub[i] == now_sub:
             g = codes[i]
+            change = np.int64(sign[i])
             if ints[g, MARK] != mark:
                 ints[g, MARK] = mark
                 ints[g, TOUCHED_BY] = i
                 touched[count] = g
                 count += 1
-            _take(i, sign[i], kinds, data, doubles, valid, first, g, ints, sums, keys, numbers, links, state)
-            if sign[i] > 0:
+            for a in range(arguments):
+                if not valid[a, i]:
+                    continue
+                kind, at = kinds[a], first + a * WIDTH
+                number = ints[g, at + COUNT] + change
+                ints[g, at + COUNT] = number
+                if kind == DOUBLE:
+                    x = doubles[a, i]
+                    if x - x == 0.0:
+                        s, e = _two_sum(sums[g, 3 * a], x * change)
+                        sums[g, 3 * a] = s
+                        s, e = _two_sum(sums[g, 3 * a + 1], e)
+                        sums[g, 3 * a + 1] = s
+                        sums[g, 3 * a + 2] += e
+                    elif x != x:
+                        ints[g, at + NAN] += change
+                    elif x > 0.0:
+                        ints[g, at + POSITIVE] += change
+                    else:
+                        ints[g, at + NEGATIVE] += change
+                    if number == ints[g, at + NAN] + ints[g, at + POSITIVE] + ints[g, at + NEGATIVE]:
+                        sums[g, 3 * a] = sums[g, 3 * a + 1] = sums[g, 3 * a + 2] = 0.0
+                elif kind == INTEGER:
+                    low, n = ints[g, at + LOW], data[a, i]
+                    above = -1 if n < 0 else 0
+                    if change > 0:
+                        ints[g, at + LOW] = low + n
+                        ints[g, at + HIGH] += above + (1 if np.uint64(low + n) < np.uint64(low) else 0)
+                    else:
+                        ints[g, at + LOW] = low - n
+                        ints[g, at + HIGH] -= above + (1 if np.uint64(low) < np.uint64(n) else 0)
+                elif kind >= QUEUED:
+                    if change > 0:
+                        _queue(data[a, i], kind, at, g, ints, keys, numbers, links, state)
+                    elif number == 0 or (kind == QUEUED and numbers[ints[g, at + HEAD]] == ints[g, LEFT]):
+                        _free_first(at, g, ints, links, state)
+            if change > 0:
+                ints[g, ENTERED] += 1
                 ints[g, MOMENT_TS], ints[g, MOMENT_SUB] = moment_ts[i], moment_sub[i]
+            else:
+                ints[g, LEFT] += 1
+            ints[g, ROWS] += change
             i += 1
+
+        # Groups whose row is another now; old rows are written first.
         entering = 0
         for t in range(count):
             g = touched[t]
-            exists = ints[g, ROWS] > 0 or not keyed
-            was = ints[g, GIVEN] > 0
+            exists, was = ints[g, ROWS] > 0 or not keyed, ints[g, GIVEN] > 0
             differs = exists != was
-            null_bits = 0
+            null_bits, old_bits = np.int64(0), ints[g, NULLS]
             if exists:
                 for o in range(outs):
-                    at = first + args[o] * WIDTH
-                    value, null = _value(ops[o], at, 3 * args[o], g, ints, sums, keys)
+                    op, at, three = ops[o], first + args[o] * WIDTH, 3 * args[o]
+                    value, null = np.int64(0), False
+                    if op == GIVE_ROWS:
+                        value = ints[g, ROWS]
+                    elif op == GIVE_COUNT:
+                        value = ints[g, at + COUNT]
+                    elif ints[g, at + COUNT] == 0:
+                        null = True
+                    elif op >= GIVE_DOUBLE_SUM and op <= GIVE_DOUBLE_AVERAGE:
+                        if ints[g, at + NAN] > 0 or (ints[g, at + POSITIVE] > 0 and ints[g, at + NEGATIVE] > 0):
+                            total = np.nan
+                        elif ints[g, at + POSITIVE] > 0:
+                            total = np.inf
+                        elif ints[g, at + NEGATIVE] > 0:
+                            total = -np.inf
+                        else:
+                            total = _rounded(sums[g, three], sums[g, three + 1], sums[g, three + 2])
+                        value = _bits(total if op == GIVE_DOUBLE_SUM else total / ints[g, at + COUNT])
+                    elif op == GIVE_FIRST:
+                        value = keys[ints[g, at + HEAD]]
+                    elif op == GIVE_AVERAGE:
+                        value = _bits(_quotient(ints[g, at + HIGH], ints[g, at + LOW], ints[g, at + COUNT]))
+                    elif ints[g, at + HIGH] == ints[g, at + LOW] >> 63:
+                        value = ints[g, at + LOW]
+                    else:
+                        null = True
+                        failures += 1
                     computed[o] = value
-                    if null == 2:
-                        state[FAILURES] += 1
                     if null:
-                        null_bits |= 1 << o
-                    if o < compared and (value != ints[g, FIXED + o] or (null > 0) != (((ints[g, NULLS] >> o) & 1) > 0)):
+                        null_bits |= np.int64(1) << o
+                    if o < compared and (value != ints[g, FIXED + o] or null != (((old_bits >> o) & 1) > 0)):
                         differs = True
             if ints[g, ROWS] == 0:
                 ints[g, ENTERED] = ints[g, LEFT] = 0
                 ints[g, MOMENT_TS], ints[g, MOMENT_SUB] = MIN_TS, 0
                 if keyed:
-                    emptied[state[EMPTIED]] = g
-                    state[EMPTIED] += 1
+                    emptied[empty] = g
+                    empty += 1
             if not differs:
                 continue
             if was and leaving:
-                _give(ints[g, TOUCHED_BY], now, now_sub, -1, outs, g, ints, head, signs, values, nulls, state)
-            ints[g, GIVEN] = 1 if exists else 0
+                head[0, out], head[1, out], head[2, out] = ints[g, TOUCHED_BY], now, now_sub
+                head[3, out], head[4, out], signs[out] = ints[g, GIVEN_TS], ints[g, GIVEN_SUB], -1
+                for o in range(outs):
+                    values[o, out], nulls[o, out] = ints[g, FIXED + o], (old_bits >> o) & 1
+                out += 1
+            ints[g, GIVEN] = exists
             if exists:
                 for o in range(outs):
                     ints[g, FIXED + o] = computed[o]
@@ -343,7 +317,13 @@ def run(
                 entering += 1
         for t in range(entering):
             g = touched[t]
-            _give(ints[g, TOUCHED_BY], now, now_sub, 1, outs, g, ints, head, signs, values, nulls, state)
+            head[0, out], head[1, out], head[2, out] = ints[g, TOUCHED_BY], now, now_sub
+            head[3, out], head[4, out], signs[out] = ints[g, GIVEN_TS], ints[g, GIVEN_SUB], 1
+            for o in range(outs):
+                values[o, out], nulls[o, out] = ints[g, FIXED + o], (ints[g, NULLS] >> o) & 1
+            out += 1
+    state[OUT], state[MARKS], state[EMPTIED] = out, mark, empty
+    state[FAILURES] += failures
 
 
 def new_state() -> npt.NDArray[np.int64]:

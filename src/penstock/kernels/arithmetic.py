@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.vectors import DTYPES, Bools, Data, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
+from penstock.kernels.selection import Bools, Data
+from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
 from penstock.plan.expr import Call, Literal
 from penstock.types import Kind
 
@@ -31,6 +32,8 @@ _INT64 = np.dtype(np.int64)
 _DOUBLE = np.dtype(np.float64)
 # Products are approximated by floats first; below this none of them has overflowed.
 _SAFE_PRODUCT = 9.2e18
+_most = np.maximum.reduce
+_least = np.minimum.reduce
 
 
 def _wide(data: Data) -> Data:
@@ -60,6 +63,9 @@ def _linear(call: Call) -> Kernel | None:
     if any(k not in _INTEGERS for k in kinds):
         return None
     narrow, narrow_args = call.type.kind in _NARROW, all(k in _NARROW for k in kinds)
+    step = call.args[1].value if isinstance(call.args[1], Literal) else None
+    if not narrow and not narrow_args and isinstance(step, int):
+        return _shift(step if adds else -step, operate, wraps)
 
     def kernel(a: Fixed, b: Fixed) -> Outcome:
         x, y, valid = _wide(a.data), _wide(b.data), both(a.valid, b.valid)
@@ -71,6 +77,18 @@ def _linear(call: Call) -> Kernel | None:
         if not narrow_args:
             bad |= wraps(x, y, result)
         return checked(fitting, valid, bad)
+
+    return kernel
+
+
+def _shift(step: int, operate: np.ufunc, wraps: Callable[[Data, Data, Data], Bools]) -> Kernel:
+    """A constant added: only numbers close to the end of the range can overflow."""
+
+    def kernel(a: Fixed, b: Fixed) -> Outcome:
+        x, valid = _wide(a.data), both(a.valid, b.valid)
+        result = operate(x, b.data)
+        good = _most(x) <= 2**63 - 1 - step if step >= 0 else _least(x) >= -(2**63) - step
+        return Fixed(result, valid) if good else checked(result, valid, wraps(x, b.data, result))
 
     return kernel
 
@@ -110,7 +128,8 @@ def _multiply_narrow(a: Fixed, b: Fixed) -> Outcome:
 
 
 def _largest(data: Data) -> int:
-    return max(int(data.max()), -int(data.min()))
+    """The greatest absolute value."""
+    return max(int(_most(data)), -int(_least(data))) if data.ndim else abs(int(data))
 
 
 def _multiply_wide(a: Fixed, b: Fixed) -> Outcome:
@@ -202,6 +221,7 @@ def _signed(operate: Callable[[Data], Data], on_decimals: Callable[[pa.Array], p
 def _sign(call: Call) -> Kernel | None:
     (arg,) = call.args
     if arg.type.is_float and arg.type == call.type:
+
         def of_floats(a: Fixed) -> Fixed:
             x = a.data
             return Fixed(np.where((x != x) | (x == 0), x, np.copysign(x.dtype.type(1), x)), a.valid)

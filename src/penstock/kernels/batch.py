@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.vectors import Bools, Fixed, Value, from_arrow, select
+from penstock.kernels.selection import Bools, Selection
+from penstock.kernels.vectors import Fixed, Value, from_arrow, select
 from penstock.scalar import Context
 
 RowErrors = Context
@@ -27,24 +28,22 @@ class Rows:
     when they entered. ``shared`` remembers sub-expressions that occur more than once, with their failures.
     """
 
-    __slots__ = ("_mask", "_parent", "counted", "length", "run", "shared", "values")
+    __slots__ = ("_parent", "_some", "counted", "length", "run", "shared", "values")
 
-    def __init__(
-        self, values: Sequence[Value], length: int, run: RowErrors, counted: Bools | None = None
-    ) -> None:
+    def __init__(self, values: Sequence[Value], length: int, run: RowErrors, counted: Bools | None = None) -> None:
         self.values: list[Value] = list(values)
         self.length = length
         self.run = run
         self.counted = counted
         self.shared: dict[int, tuple[Value, int]] = {}
         self._parent: Rows | None = None
-        self._mask: Bools | None = None
+        self._some: Selection | None = None
 
-    def where(self, mask: Bools) -> Rows:
+    def where(self, some: Selection) -> Rows:
         """Some of the rows; a column is copied when it is asked for."""
-        counted = None if self.counted is None else self.counted[mask]
-        part = Rows([None] * len(self.values), int(np.count_nonzero(mask)), self.run, counted)
-        part._parent, part._mask = self, mask
+        counted = None if self.counted is None else self.counted[some.mask]
+        part = Rows([None] * len(self.values), some.count, self.run, counted)
+        part._parent, part._some = self, some
         return part
 
     def fetch(self, index: int, dtype: np.dtype[Any] | None) -> Value:
@@ -52,8 +51,8 @@ class Rows:
         value = self.values[index]
         if value is None:
             assert self._parent is not None
-            assert self._mask is not None
-            value = self.values[index] = select(self._parent.fetch(index, dtype), self._mask)
+            assert self._some is not None
+            value = self.values[index] = select(self._parent.fetch(index, dtype), self._some)
         elif dtype is not None and type(value) is not Fixed:
             value = self.values[index] = from_arrow(value, dtype)
         return value

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.vectors import DTYPES, Data, Fixed, Partial, as_arrow, checked, from_arrow
+from penstock.kernels.selection import Data
+from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, checked, from_arrow
 from penstock.scalar.calendar import DAY
 from penstock.types import DataType, Kind
 

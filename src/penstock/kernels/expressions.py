@@ -23,9 +23,10 @@ from penstock.kernels.batch import RowErrors, Rows
 from penstock.kernels.casts import cast_kernel
 from penstock.kernels.logic import LOGIC
 from penstock.kernels.rowwise import RowWise
+from penstock.kernels.selection import Bools, Selection
 from penstock.kernels.strings import STRINGS
 from penstock.kernels.temporal import TEMPORAL
-from penstock.kernels.vectors import DTYPES, Bools, Fixed, Partial, Value, as_arrow, constant, full, truth, validity
+from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, as_arrow, constant, full, truth, validity
 from penstock.plan.expr import (
     Call,
     Case,
@@ -156,6 +157,9 @@ class Compiler:
         if len(args) == 1:
             return _unary(kernel, args[0], row_wise)
         if len(args) == 2:
+            second = children(expr)[1]
+            if isinstance(second, Literal):
+                return _with_constant(kernel, args[0], constant(second.value, second.type), row_wise)
             return _binary(kernel, args[0], args[1], row_wise)
 
         def apply(rows: Rows) -> Value:
@@ -196,7 +200,7 @@ class Compiler:
                 if valid is None or valid.all():
                     break
                 if lazy:
-                    rest = rows.where(~valid)
+                    rest = rows.where(Selection(~valid))
                     result = _spread(dtype, rows.length, [(valid, None, result), (~valid, rest, arg(rest))])
                 else:
                     result = _first(result, valid, arg(rows))
@@ -265,6 +269,15 @@ def _binary(kernel: Kernel, left: Node, right: Node, row_wise: RowWise) -> Node:
     return apply
 
 
+def _with_constant(kernel: Kernel, left: Node, right: Value, row_wise: RowWise) -> Node:
+    def apply(rows: Rows) -> Value:
+        value = left(rows)
+        result = kernel(value, right)
+        return result if type(result) is Fixed else _finish(result, (value, right), rows, row_wise)
+
+    return apply
+
+
 def _eager_case(branches: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
     """All branches on all rows: nothing can fail."""
 
@@ -294,7 +307,7 @@ class _Chosen:
         """The rows that have not taken a branch."""
         if not self._parts:
             return self._rows
-        return self._rows.where(self._open) if self._open.any() else None
+        return self._rows.where(Selection(self._open)) if self._open.any() else None
 
     def add(self, condition: Fixed | None, rest: Rows, result: Node) -> None:
         """A branch: of the rest, the rows where the condition is TRUE take it; all where there is none."""
@@ -305,7 +318,7 @@ class _Chosen:
         if taken.all():
             taking = rest
         elif taken.any():
-            taking = rest.where(taken)
+            taking = rest.where(Selection(taken))
         else:
             # Remember that a branch was looked at, so that the rest is asked for by mask.
             self._parts.append((np.zeros(self._rows.length, np.bool_), None, None))
@@ -327,9 +340,7 @@ def _spread(dtype: DataType, length: int, parts: Sequence[tuple[Bools, Rows | No
     if len(taken) == 1 and (taken[0][1] is None or taken[0][1].length == length):
         return full(taken[0][2], length)
     if fixed is None:
-        pieces = [
-            as_arrow(v, dtype.arrow, r.length) if r is not None else v.filter(pa.array(m)) for m, r, v in taken
-        ]
+        pieces = [as_arrow(v, dtype.arrow, r.length) if r is not None else v.filter(pa.array(m)) for m, r, v in taken]
         order = np.empty(length, np.int64)
         order[np.concatenate([np.flatnonzero(m) for m, _, _ in taken])] = np.arange(length)
         return pa.concat_arrays(pieces).take(pa.array(order))
@@ -390,15 +401,15 @@ class CompiledFilter:
         compiler = Compiler((predicate,), functions)
         self._parts = [compiler.node(part) for part in conjuncts(predicate)]
 
-    def __call__(self, columns: Sequence[pa.Array], length: int, run: RowErrors) -> Bools | None:
-        """Which rows are TRUE; None where all are."""
+    def __call__(self, columns: Sequence[pa.Array], length: int, run: RowErrors) -> Selection | None:
+        """The rows that are TRUE; None where all are."""
         if not length:
             return None
         with np.errstate(all="ignore"):
-            return self.mask(Rows(columns, length, run))
+            return self.passing(Rows(columns, length, run))
 
-    def mask(self, rows: Rows) -> Bools | None:
-        """Which rows are TRUE; None where all are. The caller has told numpy to be silent."""
+    def passing(self, rows: Rows) -> Selection | None:
+        """The rows that are TRUE; None where all are. The caller has told numpy to be silent."""
         found: Bools | None = None
         for part in self._parts:
             passed = truth(part(rows))
@@ -406,8 +417,9 @@ class CompiledFilter:
         if found is None:
             return None
         if not found.ndim:
-            return None if found else np.zeros(rows.length, np.bool_)
-        return None if np.count_nonzero(found) == rows.length else found
+            return None if found else Selection(np.zeros(rows.length, np.bool_), 0)
+        some = Selection(found)
+        return None if some.count == rows.length else some
 
 
 def compile_expr(expr: Expr, functions: Functions) -> CompiledExpr:
@@ -416,7 +428,7 @@ def compile_expr(expr: Expr, functions: Functions) -> CompiledExpr:
 
 
 def compile_filter(predicate: Expr, functions: Functions) -> CompiledFilter:
-    """``(columns, length, run)`` to a mask of the rows that are TRUE, or None where all are."""
+    """``(columns, length, run)`` to a ``Selection`` of the rows that are TRUE, or None where all are."""
     return CompiledFilter(predicate, functions)
 
 

@@ -1,9 +1,9 @@
 """The walk of a window join: both inputs in the order of their instants, pairs of stored rows out.
 
 Each side keeps its rows in a ring, in the order in which they entered; they leave in that order too. Rows with the
-same key form a chain from the newest to the oldest: ``heads[code]`` is the newest slot, ``following[slot]`` the one before
-it. Rows that leave are not unlinked: a link is followed only to a row that is older than the one that has it, and a
-slot that was used again always holds a newer one.
+same key form a chain from the newest to the oldest: ``heads[code]`` is the newest slot, ``following[slot]`` the one
+that was the newest before it. Rows that leave are not unlinked: a link is followed only to a row that is older than
+the one that has it, and a slot that was used again always holds a newer one.
 
 With ends (rows say when they leave), rows whose ends are not in the order of their entering stay in the ring beyond
 their end until they are the oldest; they are skipped, and when a probe meets them they lose their code and their place
@@ -217,8 +217,8 @@ def _probe_order(
 
 @without_counting
 def _probe(
-    how: int, code: Slots, slot: int, now: int, meta: Ints, their_code: Slots, following: Slots, ends: Ints, heads: Slots,
-    mine: Slots, theirs: Slots, k: int,
+    how: int, code: Slots, slot: int, now: int, meta: Ints, their_code: Slots, following: Slots, ends: Ints,
+    heads: Slots, mine: Slots, theirs: Slots, k: int,
 ) -> int:  # fmt: skip
     """Partners of the row at ``slot`` of one side on the other side, whose state follows ``now``."""
     if code[slot] < 0:
@@ -273,7 +273,9 @@ def walk(
         while i < n and ts[i] == now and sub[i] == then and sign[i] < 0:
             if emit_leaving:
                 if by_order:
-                    k_ = _probe_order(operator, code, value, meta[TAIL], now, meta_, ends_, tree_, out_left, out_right, k)
+                    k_ = _probe_order(
+                        operator, code, value, meta[TAIL], now, meta_, ends_, tree_, out_left, out_right, k
+                    )
                 else:
                     k_ = _probe(
                         how, code, meta[TAIL], now, meta_, code_, following_, ends_, heads_, out_left, out_right, k
@@ -292,7 +294,9 @@ def walk(
         while j < m and ts_[j] == now and sub_[j] == then and sign_[j] < 0:
             if emit_leaving:
                 if by_order:
-                    k_ = _probe_order(mirrored, code_, value_, meta_[TAIL], now, meta, ends, tree, out_right, out_left, k)
+                    k_ = _probe_order(
+                        mirrored, code_, value_, meta_[TAIL], now, meta, ends, tree, out_right, out_left, k
+                    )
                 else:
                     k_ = _probe(
                         how, code_, meta_[TAIL], now, meta, code, following, ends, heads, out_right, out_left, k
@@ -316,9 +320,7 @@ def walk(
             if by_order:
                 k_ = _probe_order(operator, code, value, slot, now, meta_, ends_, tree_, out_left, out_right, k)
             else:
-                k_ = _probe(
-                    how, code, slot, now, meta_, code_, following_, ends_, heads_, out_left, out_right, k
-                )
+                k_ = _probe(how, code, slot, now, meta_, code_, following_, ends_, heads_, out_left, out_right, k)
             if k_ < 0:
                 status = FULL
                 break
@@ -338,9 +340,7 @@ def walk(
             if by_order:
                 k_ = _probe_order(mirrored, code_, value_, slot, now, meta, ends, tree, out_right, out_left, k)
             else:
-                k_ = _probe(
-                    how, code_, slot, now, meta, code, following, ends, heads, out_right, out_left, k
-                )
+                k_ = _probe(how, code_, slot, now, meta, code, following, ends, heads, out_right, out_left, k)
             if k_ < 0:
                 status = FULL
                 break

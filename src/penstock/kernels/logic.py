@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.vectors import DTYPES, Bools, Fixed, Value, booleans, both, truth, validity
+from penstock.kernels.selection import Bools
+from penstock.kernels.vectors import DTYPES, Fixed, Value, booleans, both, truth, validity
 from penstock.plan.expr import Call, Expr, Literal
 from penstock.types import DataType, Kind
 from penstock.values import to_arrow

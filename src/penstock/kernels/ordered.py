@@ -10,17 +10,23 @@ Values are int64; ``buffers.ordered`` maps every type that has an order of numbe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-without_counting = numba.njit(nogil=True, cache=True, _nrt=False)
-"""For functions that allocate nothing: they need not count references to the arrays they are given, which would cost
-more than what they do."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-BLOCK = 256
+
+def without_counting(function: _Function) -> _Function:
+    """Compile a function that allocates nothing: it need not count references to the arrays it is given, which would
+    cost more than what it does."""
+    return numba.njit(nogil=True, cache=True, _nrt=False)(function)  # type: ignore[call-overload, no-any-return]
+
+
+BLOCK = 128
 COUNT, FREE = 0, 1
 
 LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = 0, 1, 2, 3

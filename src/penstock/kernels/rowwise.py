@@ -11,7 +11,8 @@ from itertools import repeat
 import numpy as np
 
 from penstock.kernels.batch import Rows, count_failures
-from penstock.kernels.vectors import Bools, Fixed, Partial, Value, from_plain, plain, select
+from penstock.kernels.selection import Bools, Selection
+from penstock.kernels.vectors import Fixed, Partial, Value, from_plain, plain, select
 from penstock.plan.expr import Call, Cast, Column, Literal, UserCall, children, with_children
 from penstock.scalar import Context, evaluate
 
@@ -41,8 +42,8 @@ class RowWise:
         if result.suspect is not None:
             where = result.suspect
             counted = None if rows.counted is None else rows.counted[where]
-            length = int(np.count_nonzero(where))
-            exact = self._on([select(a, where) for a in args], length, rows, counted)
+            some = Selection(where)
+            exact = self._on([select(a, some) for a in args], some.count, rows, counted)
             data, valid = data.copy(), np.ones(len(data), np.bool_) if valid is None else valid.copy()
             data[where] = exact.data
             valid[where] = True if exact.valid is None else exact.valid
@@ -73,7 +74,8 @@ class RowWise:
             return
         only = np.zeros(rows.length, np.bool_)
         only[where[0 if rows.run.strict else -1]] = True
-        row = [plain(select(args[i], only), t, 1)[0] for i, t in zip(self._inputs, self._types, strict=True)]
+        one = Selection(only)
+        row = [plain(select(args[i], one), t, 1)[0] for i, t in zip(self._inputs, self._types, strict=True)]
         context = self._context(rows, False)
         evaluate(self._expr, row, context)
         if context.failures:  # TRY_CAST fails silently

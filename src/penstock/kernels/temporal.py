@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.vectors import Data, Fixed, Partial, both, checked, repaired
+from penstock.kernels.selection import Data
+from penstock.kernels.vectors import Fixed, Partial, both, checked, repaired
 from penstock.plan.expr import Call, Literal
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
 from penstock.scalar.dates import INTERVAL_PARTS

@@ -10,14 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.kernels.selection import Bools, Data, Selection
 from penstock.types import DataType, Kind
 from penstock.values import to_arrow, to_python
-
-Bools = npt.NDArray[np.bool_]
-Data = npt.NDArray[Any]
 
 DTYPES: dict[Kind, np.dtype[Any]] = {
     Kind.BOOLEAN: np.dtype(np.bool_),
@@ -112,12 +109,15 @@ def validity(value: Value) -> Bools | None:
 
 def from_arrow(array: pa.Array, dtype: np.dtype[Any]) -> Fixed:
     """An Arrow array of a type of fixed width, without copying anything but bits."""
+    if array.null_count == 0 and dtype != np.bool_:
+        data: Data = array.to_numpy()
+        return Fixed(data if data.dtype == dtype else data.view(dtype), None, array)
     length, offset = len(array), array.offset
     valid_bits, content = array.buffers()
     if not length or content is None:
         return Fixed(np.zeros(length, dtype), np.zeros(length, np.bool_) if length else None, array)
     if dtype == np.bool_:
-        data: Data = _bits(content, offset, length)
+        data = _bits(content, offset, length)
     else:
         data = np.frombuffer(content, dtype, length, offset * dtype.itemsize)
     valid = None if array.null_count == 0 else _bits(valid_bits, offset, length)
@@ -158,15 +158,15 @@ def as_arrow(value: Value, arrow: pa.DataType, length: int) -> pa.Array:
     return pa.Array.from_buffers(arrow, length, [bits, pa.py_buffer(data)], nulls)
 
 
-def select(value: Value, mask: Bools) -> Value:
+def select(value: Value, some: Selection) -> Value:
     """The value on some rows."""
     if type(value) is Fixed:
         data, valid = value.data, value.valid
         return Fixed(
-            data[mask] if data.ndim else data,
-            valid[mask] if valid is not None and valid.ndim else valid,
+            some.of(data) if data.ndim else data,
+            some.of(valid) if valid is not None and valid.ndim else valid,
         )
-    return value if isinstance(value, pa.Scalar) else value.filter(pa.array(mask))
+    return value if isinstance(value, pa.Scalar) else some.of_arrow(value)
 
 
 def plain(value: Value, dtype: DataType, length: int) -> list[object]:

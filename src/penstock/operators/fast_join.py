@@ -70,9 +70,7 @@ class FastJoin:
     than others. A key is forgotten with its last row.
     """
 
-    def __init__(
-        self, node: Join, functions: Functions, errors: Errors, *, emit_leaving: bool, ends: bool
-    ) -> None:
+    def __init__(self, node: Join, functions: Functions, errors: Errors, *, emit_leaving: bool, ends: bool) -> None:
         self.node = node
         self._emit_leaving, self._ends = emit_leaving, ends
         split = len(node.left.schema)
@@ -174,14 +172,12 @@ class FastJoin:
         if self._residual is not None:
             reads, split = self._residual.reads, one.width
             read = [one.read(out.left, i) if i < split else other.read(out.right, i - split) for i in reads]
-            chosen = self._residual(read, count, out.sign > 0 if self._emit_leaving else None, step)
+            chosen = self._residual(read, out.sign, step)
             if chosen is not None:
                 if not len(chosen):
                     return
                 out = kernel.some(out, chosen)
-        ts, sub = kernel.latest(
-            out.left, out.right, one.moment_ts, one.moment_sub, other.moment_ts, other.moment_sub
-        )
+        ts, sub = kernel.latest(out.left, out.right, one.moment_ts, one.moment_sub, other.moment_ts, other.moment_sub)
         priorities = one.priority(out.left), other.priority(out.right)
         if priorities[0] is not None and priorities[1] is not None:
             priority: Ints | None = np.maximum(priorities[0], priorities[1])

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Delta, Step
-from penstock.kernels.batch import RowErrors, Rows
-from penstock.kernels.expressions import compile_filter, compile_project
+from penstock.delta import Delta, Ints, Signs, Step
+from penstock.kernels.batch import RowErrors
+from penstock.kernels.expressions import can_fail, compile_expr, compile_project
 from penstock.plan.expr import Column, Expr, columns, remap
+from penstock.scalar import Context
 
 Functions = Mapping[str, Callable[..., object]]
 
@@ -60,13 +61,26 @@ class Condition:
     def __init__(self, predicate: Expr, functions: Functions, errors: Errors) -> None:
         self.reads = sorted(columns(predicate))
         places = {column: place for place, column in enumerate(self.reads)}
-        self._filter = compile_filter(remap(predicate, places), functions)
+        self._value = compile_expr(remap(predicate, places), functions)
+        self._can_fail = can_fail(predicate)
         self._errors = errors
 
-    def __call__(
-        self, read: Sequence[pa.Array], length: int, counted: npt.NDArray[np.bool_] | None, step: Step
-    ) -> npt.NDArray[np.int64] | None:
-        """The pairs for which it is TRUE, None for all; failures count on the ``counted`` ones."""
-        with np.errstate(all="ignore"), _counting(self._errors, step) as run:
-            passed = self._filter.mask(Rows(read, length, run, counted))
-        return None if passed is None else np.flatnonzero(passed)
+    def __call__(self, read: Sequence[pa.Array], sign: Signs, step: Step) -> Ints | None:
+        """The pairs for which it is TRUE, None for all; failures count on those that are made only."""
+        if not self._can_fail or sign.min() > 0:
+            with _counting(self._errors, step) as run:
+                passed = _is_true(self._value(read, len(sign), run))
+        else:
+            passed = np.zeros(len(sign), np.bool_)
+            for change in (-1, 1):
+                rows = np.flatnonzero(sign == change)
+                some = [c.take(pa.array(rows)) for c in read]
+                with _counting(self._errors if change > 0 else Context(), step) as run:
+                    passed[rows] = _is_true(self._value(some, len(rows), run))
+        found = np.flatnonzero(passed)
+        return None if len(found) == len(sign) else found
+
+
+def _is_true(values: pa.Array) -> npt.NDArray[np.bool_]:
+    known = values.fill_null(False) if values.null_count else values
+    return known.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

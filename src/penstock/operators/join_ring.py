@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -33,7 +35,7 @@ class JoinRing:
 
     A row keeps its payload, its moment, the code of its key or the value it is ordered by, and its end where it has
     one: not at all while no row ever ends or all stay equally long, as in one window. Bounded by the rows alive, and
-    with ends that are not in the order of entering by twice those. The ring grows by a sixth, and shrinks when three
+    with ends that are not in the order of entering by twice those. The ring grows by an eighth, and shrinks when three
     quarters are unused.
     """
 
@@ -67,7 +69,14 @@ class JoinRing:
         return int(self._meta[kernel.CAPACITY])
 
     def size(self) -> StateSize:
-        arrays = [self.moment_ts, self.moment_sub, self.side.code, self.side.following, self.side.heads, self.side.value]
+        arrays = [
+            self.moment_ts,
+            self.moment_sub,
+            self.side.code,
+            self.side.following,
+            self.side.heads,
+            self.side.value,
+        ]
         if self._meta[kernel.ENDS] == kernel.STORED:
             arrays.append(self.side.ends)
         if self._priority is not None:
@@ -82,9 +91,7 @@ class JoinRing:
         if codes > len(self.side.heads):
             self.side = self.side._replace(heads=longer(self.side.heads, codes, -1))
 
-    def append(
-        self, rows: Delta, found_by: Ints | None, usable: npt.NDArray[np.bool_] | None, now: int
-    ) -> None:
+    def append(self, rows: Delta, found_by: Ints | None, usable: npt.NDArray[np.bool_] | None, now: int) -> None:
         """Put rows behind the newest one; they enter one by one as the walk comes to them.
 
         ``found_by``: codes of keys, or values to order by; None where all rows are partners. ``usable``: which of
@@ -159,7 +166,7 @@ class JoinRing:
             return
         alive = len(self) if self._meta[kernel.IN_ORDER] else self._keep(now, None)
         if alive + n >= self.capacity or 3 * alive > 2 * self.capacity:
-            self._keep(now, max(alive + n + 1 + alive // 6, _SMALLEST))
+            self._keep(now, max(alive + n + 1 + alive // 8, _SMALLEST))
 
     def trim(self, now: int) -> None:
         """Give back what the rows that left do not need any more."""
@@ -167,15 +174,15 @@ class JoinRing:
         for stored in self._columns:
             stored.forget(int(self._meta[kernel.TAIL]))
         if self.capacity > _SMALLEST and 4 * count < self.capacity:
-            self._keep(now, max(count + 1 + count // 6, _SMALLEST))
+            self._keep(now, max(count + 1 + count // 8, _SMALLEST))
         tree = self.side.tree
         if tree.meta[ordered.FREE] > 8 + 2 * tree.meta[ordered.COUNT]:
             self.grow_tree()
 
     def grow_tree(self) -> None:
-        """Room for a fourth more blocks than are in use."""
+        """Room for a sixteenth more blocks than are in use."""
         used = int(self.side.tree.meta[ordered.COUNT])
-        self.side = self.side._replace(tree=ordered.resized(self.side.tree, used + used // 4 + 2))
+        self.side = self.side._replace(tree=ordered.resized(self.side.tree, used + used // 16 + 2))
 
     def read(self, slots: kernel.Slots, column: int) -> pa.Array:
         """A column of the payload of these rows."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import Arrivals, Delta, Ints, Step
 from penstock.kernels.batch import RowErrors, Rows
 from penstock.kernels.expressions import CompiledFilter, CompiledProject, can_fail
-from penstock.kernels.vectors import DTYPES, Bools, as_arrow
+from penstock.kernels.selection import Bools, Selection
+from penstock.kernels.vectors import DTYPES, as_arrow
 from penstock.operators.base import NOTHING, StateSize
 from penstock.plan.expr import Expr, conjunction, conjuncts
 from penstock.plan.nodes import Filter, Project, Schema
@@ -67,22 +66,22 @@ class FilterProject:
         if step.window is not None:
             self._errors.window = step.window
         sign, counted = delta.sign, None
-        enter_only = not len(sign) or sign.min() > 0
+        enter_only = not len(sign) or bool(np.minimum.reduce(sign) > 0)
         if self._fails and not enter_only:
             counted = sign > 0
         columns, kept = self._run(delta.columns, len(delta), counted)
         if kept is None:
             return Delta(self.schema, columns, delta.ts, delta.sub, sign, delta.moment_ts, delta.moment_sub,
                          delta.priority, delta.end)  # fmt: skip
-        ts, sub = delta.ts[kept], delta.sub[kept]
+        ts, sub = kept.of(delta.ts), kept.of(delta.sub)
         return Delta(
             self.schema,
             columns,
             ts,
             sub,
-            sign[: len(ts)] if enter_only else sign[kept],
-            ts if delta.moment_ts is delta.ts else delta.moment_ts[kept],
-            sub if delta.moment_sub is delta.sub else delta.moment_sub[kept],
+            sign[: kept.count] if enter_only else kept.of(sign),
+            ts if delta.moment_ts is delta.ts else kept.of(delta.moment_ts),
+            sub if delta.moment_sub is delta.sub else kept.of(delta.moment_sub),
             _some(delta.priority, kept),
             _some(delta.end, kept),
         )
@@ -92,16 +91,15 @@ class FilterProject:
         columns, kept = self._run(arrivals.columns, len(arrivals), None)
         if kept is None:
             return Arrivals(self.schema, columns, arrivals.ts, arrivals.sub, arrivals.priority)
-        return Arrivals(
-            self.schema, columns, arrivals.ts[kept], arrivals.sub[kept], _some(arrivals.priority, kept)
-        )
+        priority = _some(arrivals.priority, kept)
+        return Arrivals(self.schema, columns, kept.of(arrivals.ts), kept.of(arrivals.sub), priority)
 
     def size(self) -> StateSize:
         return NOTHING
 
     def _run(
         self, columns: Sequence[pa.Array], length: int, counted: Bools | None
-    ) -> tuple[tuple[pa.Array, ...], Bools | None]:
+    ) -> tuple[tuple[pa.Array, ...], Selection | None]:
         """The projected columns, and which rows passed; None where all did."""
         rows, kept = Rows(columns, length, self._errors, counted), None
         with np.errstate(all="ignore"):
@@ -111,9 +109,9 @@ class FilterProject:
                 if isinstance(stage, CompiledProject):
                     rows = Rows(stage.values(rows), rows.length, self._errors, rows.counted)
                     continue
-                passed = stage.mask(rows)
+                passed = stage.passing(rows)
                 if passed is not None:
-                    kept = passed if kept is None else _narrowed(kept, passed)
+                    kept = passed if kept is None else kept.narrowed(passed)
                     rows = rows.where(passed)
             if not rows.length:
                 return tuple([pa.array([], arrow) for arrow, _ in self._outputs]), kept
@@ -129,12 +127,5 @@ class FilterProject:
         )
 
 
-def _narrowed(kept: Bools, passed: Bools) -> Bools:
-    """The rows kept of those kept before."""
-    result = kept.copy()
-    result[kept] = passed
-    return result
-
-
-def _some(values: Ints | None, kept: npt.NDArray[Any]) -> Ints | None:
-    return None if values is None else values[kept]
+def _some(values: Ints | None, kept: Selection) -> Ints | None:
+    return None if values is None else kept.of(values)

@@ -97,6 +97,13 @@ class Program:
         frontier = min((s.bound for s in self._streams.values()), default=NEVER)
         if frontier <= self._frontier and self._begun and self._streams:
             return []
+        first: list[Delta] = []
+        if not self._begun and not self._streams:
+            # A query over stored relations alone is answered at once for what they have, then for what changes.
+            first = self._step(_AFTER_BEGINNING)
+        return first + self._step(frontier)
+
+    def _step(self, frontier: Instant) -> list[Delta]:
         feed = Feed(
             frontier,
             {p: s.release(frontier) for p, s in self._streams.items()},
@@ -104,9 +111,8 @@ class Program:
             self._closed_at(),
         )
         self._frontier = frontier
-        answers = self._body.step(feed)
         self._begun = True
-        return answers
+        return self._body.step(feed)
 
     def _pull(self, position: int, nested: Program) -> None:
         """Take over the answers of a query behind a ``QueryStream``."""
@@ -170,6 +176,9 @@ class Program:
             for name, size in nested.size().items():
                 sizes[name] = sizes.get(name, StateSize(0, 0)) + size
         return sizes
+
+
+_AFTER_BEGINNING: Instant = (BEGINNING[0], BEGINNING[1] + 1)
 
 
 def _contiguous(column: pa.ChunkedArray) -> pa.Array:

@@ -50,8 +50,7 @@ class SlidingBody:
             instants = masters
         elif self._emit.needs_instants:
             instants = _sorted_instants([(d.ts, d.sub) for d in deltas])
-            if not self._begun and not self._has_streams and not len(instants[0]):
-                # A query over stored relations alone is answered at once for what they have.
+            if not self._begun and not self._has_streams:
                 instants = (np.zeros(1, np.int64), np.zeros(1, np.int64))
         else:
             instants = _NONE
