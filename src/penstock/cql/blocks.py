@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.catalog import Catalog
-from penstock.cql.expressions import AGGREGATE, INNER, SUBQUERY, ExpressionBinder, identifier
+from penstock.cql.expressions import AGGREGATE, INNER, SUBQUERY, ExpressionBinder, identifier, inner_columns
 from penstock.cql.scope import OUTER, Scope
 from penstock.cql.text import format_statement, position_of
 from penstock.errors import BindError, PenstockError
@@ -33,7 +33,7 @@ from penstock.plan.nodes import (
     walk,
 )
 from penstock.plan.window import Generic, is_bounded
-from penstock.types import BIGINT, TIMESTAMP, DataType, common_type
+from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, common_type
 
 if TYPE_CHECKING:
     from penstock.cql.queries import Source
@@ -51,6 +51,7 @@ class SubQuery:
     outputs: tuple[Expr, ...]
     residual: Expr | None = None
     single_row: bool = False
+    always_row: bool = False
     kind: str = "exists"
     operand: Expr | None = None
     compare: Expr | None = None
@@ -124,11 +125,10 @@ class SelectBinder:
         below: Node = node
         while isinstance(below, Project):
             below = below.input
-        single = (isinstance(below, Aggregate) and not below.keys) or (
-            isinstance(below, TopN) and below.limit is not None and below.limit <= 1
-        )
+        always = isinstance(below, Aggregate) and not below.keys
+        single = always or (isinstance(below, TopN) and below.limit is not None and below.limit <= 1)
         outputs = tuple(Column(i, f.type, f.name) for i, f in enumerate(node.schema))
-        return SubQuery(node, outputs, single_row=single)
+        return SubQuery(node, outputs, single_row=single, always_row=always)
 
     # -- FROM and WHERE ---------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class SelectBinder:
 
     def _condition(self, plan: Node, tree: exp.Expr) -> tuple[Node, Expr]:
         binder = self._binder("WHERE")
-        condition = binder.condition(tree, "WHERE")
+        condition = _as_marks(binder.condition(tree, "WHERE"), binder.subqueries, [])
         plan, finish = attach(plan, binder.subqueries, lambda e: e)
         return plan, finish(condition)
 
@@ -223,6 +223,8 @@ class SelectBinder:
         having = binder.condition(having_tree.this, "HAVING") if having_tree is not None else None
         order = tree.args.get("order")
         sort = [(o, self._sort_expr(o, outputs, binder)) for o in (order.expressions if order else [])]
+        if having is not None:
+            having = _as_marks(having, binder.subqueries, [*(o.expr for o in outputs), *(e for _, e in sort)])
         rewrite: Callable[[Expr], Expr] = lambda e: e  # noqa: E731
         self._refuse_outer([*(o.expr for o in outputs), *([having] if having is not None else [])], tree)
         if keys or binder.aggregates or having is not None:
@@ -397,6 +399,40 @@ def attach(
         plan = SemiJoin("mark", plan, sub.node, (), residual, compare)
         columns.append(Column(width, plan.schema[-1].type, "mark"))
     return plan, finish
+
+
+def _as_marks(condition: Expr, subqueries: list[SubQuery], elsewhere: Sequence[Expr]) -> Expr:
+    """Let a condition on the value of a sub-query be a property of the row, as IN and EXISTS are.
+
+    Joined like any value, a row would become another one whenever the value changes, although it meets the condition
+    as before. So a part of the condition that reads one such value, which is read nowhere else, is computed by a
+    mark join; it needs a sub-query that always has its one row.
+    """
+    parts = conjuncts(condition)
+    reads = [_placeholders(part) for part in parts]
+    others = [k for e in elsewhere for k in _placeholders(e)]
+    for i, part in enumerate(parts):
+        if len(reads[i]) != 1:
+            continue
+        (k,) = reads[i]
+        sub = subqueries[k]
+        shared = k in others or any(k in r for j, r in enumerate(reads) if j != i)
+        if sub.kind != "scalar" or not sub.always_row or shared:
+            continue
+        value = inner_columns(sub.outputs[0])
+        compare = ex.transform(part, lambda e, k=k, v=value: v if _is_placeholder(e, k) else e)  # type: ignore[misc]
+        subqueries[k] = replace(sub, kind="in", compare=compare)
+        parts[i] = Column(SUBQUERY + k, BOOLEAN, "sub-query")
+    result = conjunction(parts)
+    return condition if result is None else result
+
+
+def _is_placeholder(expr: Expr, k: int) -> bool:
+    return isinstance(expr, Column) and expr.index == SUBQUERY + k
+
+
+def _placeholders(expr: Expr) -> set[int]:
+    return {e.index - SUBQUERY for e in ex.walk(expr) if isinstance(e, Column) and SUBQUERY <= e.index < INNER}
 
 
 def _over_groups(keys: list[Expr], binder: ExpressionBinder) -> Callable[[Expr], Expr]:

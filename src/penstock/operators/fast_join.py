@@ -31,7 +31,7 @@ _OPERATORS = {
     ">=": ordered.GREATER_EQUAL,
 }
 _SEEN_FROM_RIGHT = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_PIECE = 16_384
+_PIECE = 8_192
 """Rows of an input that go through the walk at a time: the ring must hold them besides the rows of the window."""
 _MOST_PAIRS = 1 << 17
 

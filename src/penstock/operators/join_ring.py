@@ -69,7 +69,7 @@ class JoinRing:
         return int(self._meta[kernel.CAPACITY])
 
     def size(self) -> StateSize:
-        arrays = [
+        arrays: list[npt.NDArray[Any]] = [
             self.moment_ts,
             self.moment_sub,
             self.side.code,
