@@ -37,7 +37,7 @@ from penstock.relations import RelationStore
 from penstock.types import DataType
 
 if TYPE_CHECKING:
-    from penstock.statements import Result
+    from penstock.results import Result
 
 
 def _wall_clock() -> int:

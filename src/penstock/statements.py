@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -23,8 +23,10 @@ from penstock.ingest import counted
 from penstock.plan.expr import Cast, Expr
 from penstock.plan.nodes import Clock, Field, Schema
 from penstock.plan.nodes import Query as Plan
-from penstock.query import Query, QueryOptions
+from penstock.query import QueryOptions
 from penstock.relations import RelationStore
+from penstock.results import Result
+from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
 from penstock.values import to_arrow
 
@@ -32,16 +34,6 @@ if TYPE_CHECKING:
     from penstock.database import Database
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a statement gave: a line for people, and a table or a query where there is one."""
-
-    kind: Literal["done", "table", "query"]
-    message: str
-    table: pa.Table | None = None
-    query: Query | None = None
 
 
 def run_script(db: Database, text: str) -> list[Result]:
@@ -488,75 +480,6 @@ def _where(binder: ExpressionBinder, tree: exp.Expr) -> Expr | None:
     return bound
 
 
-# -- looking around -----------------------------------------------------------------------------------------
-
-
-def _show(db: Database, tree: exp.Expr) -> Result:
-    catalog = db.catalog
-    match tree.args["kind"]:
-        case "STREAMS":
-            rows = [
-                {
-                    "stream": s.name,
-                    "columns": _shown(s.schema),
-                    "timestamp by": s.timestamp_by or ("" if s.derived else "arrival"),
-                    "kind": "derived" if s.derived else "declared",
-                }
-                for s in catalog.streams.values()
-            ]
-        case "RELATIONS":
-            rows = [
-                {"relation": r.name, "columns": _shown(r.schema), "rows": str(len(db.relation_rows(r.name)))}
-                for r in catalog.relations.values()
-            ]
-        case "VIEWS":
-            rows = [{"view": v.name, "text": v.text} for v in catalog.views.values()]
-        case "QUERIES":
-            rows = [
-                {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
-                for q in db.queries.values()
-            ]
-        case _:
-            known = {**functions.SCALARS, **functions.AGGREGATES}
-            rows = [{"function": n, "signature": f.signature, "meaning": f.doc} for n, f in sorted(known.items())]
-            rows += [
-                {
-                    "function": f.name,
-                    "signature": f"{f.name}({', '.join(map(str, f.args))}) → {f.returns}",
-                    "meaning": "yours",
-                }
-                for f in catalog.functions.values()
-            ]
-    kind = tree.args["kind"].lower()
-    return Result("table", f"{len(rows)} {kind}", pa.Table.from_pylist(rows) if rows else None)
-
-
-def _shown(schema: Schema) -> str:
-    return ", ".join(f"{f.name} {f.type}" for f in schema)
-
-
-def _describe(db: Database, tree: exp.Expr) -> Result:
-    name = identifier(tree.this)
-    catalog = db.catalog
-    schema: Schema
-    match catalog.kind_of(name):
-        case "stream":
-            schema, note = catalog.streams[name].schema, catalog.streams[name].text
-        case "relation":
-            schema, note = catalog.relations[name].schema, catalog.relations[name].text
-        case "view":
-            schema, note = catalog.views[name].schema, catalog.views[name].text
-        case _:
-            if name not in db.queries:
-                raise CatalogError(
-                    f"no stream, relation, view or query `{name}`",
-                    hint=suggest(name, [*catalog.names(), *db.queries]),
-                )
-            schema, note = db.queries[name].plan.schema, db.queries[name].text
-    table = pa.table({"column": [f.name for f in schema], "type": [str(f.type) for f in schema]})
-    return Result("table", note, table)
-
-
 _STATEMENTS: Mapping[type[exp.Expr], Callable[[Database, exp.Expr], Result]] = {
     ast.CreateStream: _create_stream,
     ast.CreateRelation: _create_relation,
@@ -564,8 +487,8 @@ _STATEMENTS: Mapping[type[exp.Expr], Callable[[Database, exp.Expr], Result]] = {
     ast.CreateQuery: _create_query,
     ast.StopQuery: _stop,
     ast.DropObject: _drop,
-    ast.ShowObjects: _show,
-    ast.DescribeObject: _describe,
+    ast.ShowObjects: show,
+    ast.DescribeObject: describe,
     ast.Explain: _explain,
     ast.InsertInto: _insert,
     ast.UpdateRelation: _update,

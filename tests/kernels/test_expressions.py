@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import cache
 from itertools import product
@@ -130,7 +130,10 @@ def check(expr: Expr, columns: list[list[object]], types: Sequence[DataType]) ->
             compile_expr(expr, FUNCTIONS)(arrays, length, RowErrors(window=(3, 4), strict=True))
 
 
-FUNCTIONS = {"shout": lambda text, n: text.upper() + "!" * (10 // n), "twice": lambda x: None if x is None else x * 2}
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    "shout": lambda text, n: text.upper() + "!" * (10 // n),
+    "twice": lambda x: None if x is None else x * 2,
+}
 
 
 def _texts_for(name: str) -> tuple[str, ...]:
@@ -344,8 +347,13 @@ def test_zeros_of_different_sign_are_not_shared() -> None:
 
 def test_user_functions_are_called_for_each_use() -> None:
     calls: list[object] = []
+
+    def seen(x: object) -> object:
+        calls.append(x)
+        return x
+
     call = UserCall("seen", (X,), DOUBLE)
-    compile_project((call, call), {"seen": lambda x: calls.append(x) or x})([pa.array([1.0, None])], 2, RowErrors())
+    compile_project((call, call), {"seen": seen})([pa.array([1.0, None])], 2, RowErrors())
     assert calls == [1.0, None, 1.0, None]
 
 

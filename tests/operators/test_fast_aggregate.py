@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ SCHEMA = tuple(
         ("c", DATE), ("i", INTERVAL),
     )
 )  # fmt: skip
-K, X, D, R, B, F, T, C, I = (Column(i, f.type) for i, f in enumerate(SCHEMA))
+K, X, D, R, B, F, T, C, V = (Column(i, f.type) for i, f in enumerate(SCHEMA))
 _SMALL = st.sampled_from([1, 2, 3, -1, None])
 _DOUBLES = st.sampled_from([1.5, 0.1, 0.2, 0.0, -0.0, 1e16, -1e16, math.nan, math.inf, -math.inf, None])
 _VALUES: dict[DataType, st.SearchStrategy[Any]] = {
@@ -56,11 +57,12 @@ KEYS: list[tuple[Expr, ...]] = [(), (K,), (X,), (D,), (K, X), (F, D, X), (Call("
 def _calls(*, ordered: bool) -> list[AggregateCall]:
     calls = [AggregateCall("count", (), BIGINT), AggregateCall("count", (), BIGINT, where=F)]
     calls += [AggregateCall("count", (e,), BIGINT) for e in (X, D)]
-    calls += [AggregateCall("sum", (e,), t) for e, t in ((D, DOUBLE), (R, DOUBLE), (B, BIGINT), (K, BIGINT), (I, INTERVAL))]
+    sums = ((D, DOUBLE), (R, DOUBLE), (B, BIGINT), (K, BIGINT), (V, INTERVAL))
+    calls += [AggregateCall("sum", (e,), t) for e, t in sums]
     calls += [AggregateCall("avg", (e,), DOUBLE) for e in (D, R, B, K)]
     calls += [AggregateCall("sum", (D,), DOUBLE, where=F), AggregateCall("sum", (Call("+", (B, B), BIGINT),), BIGINT)]
     if ordered:
-        calls += [AggregateCall(f, (e,), e.type, where=w) for f in ("min", "max") for e in (K, D, R, B, F, T, C, I)
+        calls += [AggregateCall(f, (e,), e.type, where=w) for f in ("min", "max") for e in (K, D, R, B, F, T, C, V)
                   for w in (None, F)]  # fmt: skip
         calls += [AggregateCall("max", (D,), DOUBLE, distinct=True)]
     return calls
@@ -174,7 +176,7 @@ def run(operator: FastAggregate, some: Sequence[Event], cuts: Sequence[int], pri
     inside = {c for c in cuts if 0 < c < len(some) and some[c][0] != some[c - 1][0]}
     bounds = [0, *sorted(inside), len(some)]
     outs = []
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in pairwise(bounds):
         frontier = some[b][0] if b < len(some) else (1000, 0)
         outs.append(operator.process([delta(some[a:b], priority)], Step(frontier)))
     return outs
@@ -236,8 +238,9 @@ def test_overflow_is_null_and_counted_and_comes_back() -> None:
     values = [c[2][0] for c in flat(run(operator, some, [])) if c[1] > 0]
     assert values == [None, 2**63 - 1, None, 5]
     assert context.failures == 1
+    strict = FastAggregate(node((), [AggregateCall("sum", (B,), BIGINT)]), {}, Context(strict=True), fifo=True)
     with pytest.raises(QueryFailed):
-        run(FastAggregate(node((), [AggregateCall("sum", (B,), BIGINT)]), {}, Context(strict=True), fifo=True), some, [])
+        run(strict, some, [])
 
 
 @pytest.mark.parametrize(
@@ -247,7 +250,7 @@ def test_overflow_is_null_and_counted_and_comes_back() -> None:
         (AggregateCall("min", (X,), STRING), True),
         (AggregateCall("sum", (D,), DOUBLE, distinct=True), True),
         (AggregateCall("stddev", (D,), DOUBLE), True),
-        (AggregateCall("avg", (I,), INTERVAL), True),
+        (AggregateCall("avg", (V,), INTERVAL), True),
         (AggregateCall("last", (D,), DOUBLE), True),
     ],
 )
@@ -325,10 +328,8 @@ def test_queues_over_many_rows_at_once() -> None:
     number = np.concatenate([np.arange(n), np.arange(n - size)])[order]
     sign = np.concatenate([np.ones(n, np.int8), np.full(n - size, -1, np.int8)])[order]
     schema = (Field("k", BIGINT), Field("v", DOUBLE))
-    aggregate = Aggregate(
-        Window(StreamScan("s", schema, 0, "ticks"), Range(5)), (),
-        (AggregateCall("min", (Column(1, DOUBLE),), DOUBLE), AggregateCall("max", (Column(1, DOUBLE),), DOUBLE)), ("a", "b"),
-    )  # fmt: skip
+    calls = tuple(AggregateCall(f, (Column(1, DOUBLE),), DOUBLE) for f in ("min", "max"))
+    aggregate = Aggregate(Window(StreamScan("s", schema, 0, "ticks"), Range(5)), (), calls, ("a", "b"))
     operator = FastAggregate(aggregate, {}, Context(), fifo=True, emit_leaving=False)
     zeros = np.zeros(len(at), np.int64)
     columns = (pa.array(number), pa.array(values[number]))

@@ -80,8 +80,9 @@ def histories(draw: Draw, *, most: int = 9) -> History:
             ts = max(ts, 0)
         for scan in (LEFT, RIGHT):
             held = now[id(scan)]
-            left = draw(st.sets(st.sampled_from([r.id for r in held]), max_size=2)) if held and step else set()
-            held = [r for r in held if r.id not in left]
+            # By place, so that a row from anywhere may leave as easily as the oldest.
+            places = draw(st.lists(st.integers(0, len(held) - 1), max_size=2)) if held and step else []
+            held = [r for i, r in enumerate(held) if i not in places]
             for _ in range(draw(st.sampled_from([0, 1, 1, 2]))):
                 arrival += 1
                 values = draw(st.sampled_from(pool)) if draw(st.booleans()) else draw(rows)
@@ -126,7 +127,7 @@ def _check(node: Node, history: History, cuts: list[int]) -> None:
 
 
 def _checked(nodes: st.SearchStrategy[Node]) -> Callable[[], None]:
-    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(nodes, histories(), st.lists(st.integers(0, 9), max_size=9))
     def check(node: Node, history: History, cuts: list[int]) -> None:
         _check(node, history, cuts)
@@ -205,6 +206,14 @@ def _semi_joins(draw: Draw) -> Node:
 
 
 test_semi_join = _checked(_semi_joins())
+test_in_by_counting = _checked(
+    st.builds(
+        lambda kind, keys, name: SemiJoin(kind, LEFT, RIGHT, keys, None, _compare("=", col(name), col(name, WIDTH))),
+        st.sampled_from(["anti", "mark"]),
+        st.sampled_from([(), ((col("x"), col("x")),)]),
+        st.sampled_from(["k", "i"]),
+    )
+)
 
 _SPREADS = ("variance", "var_pop", "stddev", "stddev_pop")
 
@@ -273,5 +282,15 @@ def _tops(draw: Draw) -> Node:
 
 
 test_top = _checked(_tops())
+test_top_after_an_offset = _checked(
+    st.builds(
+        lambda descending, limit, offset: TopN(
+            _narrow(LEFT, "nk"), (SortKey(Column(0, BIGINT), descending),), limit, offset
+        ),
+        st.booleans(),
+        st.sampled_from([1, 2, None]),
+        st.sampled_from([1, 2]),
+    )
+)
 
 

@@ -64,7 +64,7 @@ def pairs_of(windows: list[WindowPairs]) -> list[Counter[tuple[int, int]]]:
 def test_reuse_changes_nothing_and_the_reference_agrees(spec: Generic, r: Rows, s: Rows, step: int) -> None:
     left, right = stamped(r), stamped(s)
     plain, _ = run(spec, left, right, reuse=False)
-    reused, join = run(spec, left, right, reuse=True, step=step)
+    reused, _ = run(spec, left, right, reuse=True, step=step)
     assert pairs_of(plain) == pairs_of(reused)
     assert [(w.start, w.end) for w in plain] == [(w.start, w.end) for w in reused]
 
@@ -76,8 +76,6 @@ def test_reuse_changes_nothing_and_the_reference_agrees(spec: Generic, r: Rows, 
     }
     answers = evaluate(Query(node, "windows", clock="ticks"), streams)
     assert Counter((a.row[1], a.row[3]) for a in answers) == sum(pairs_of(plain), Counter())
-    if join.ended:
-        assert join.work.peak_rows >= 0
 
 
 @pytest.mark.parametrize("overlap", [10, 50, 75])

@@ -75,15 +75,13 @@ def truth(steps: list[Filter | Project], values: list[Row], signs: list[int]) ->
     counting, silent = Context(), Context()
     passed: list[tuple[int, Row]] = []
     for place, (value, sign) in enumerate(zip(values, signs, strict=True)):
-        row: Row | None = value
-        context = counting if sign > 0 else silent
+        row, context = value, counting if sign > 0 else silent
         for step in steps:
             if isinstance(step, Project):
-                row = tuple(evaluate(e, row, context) for e in step.exprs)
+                row = tuple([evaluate(e, row, context) for e in step.exprs])
             elif evaluate(step.predicate, row, context) is not True:
-                row = None
                 break
-        if row is not None:
+        else:
             passed.append((place, row))
     return passed, counting.failures
 
@@ -158,7 +156,7 @@ def test_a_filter_that_can_fail_sees_only_what_passed_before_it() -> None:
 
 def test_a_projection_sees_only_survivors() -> None:
     kept = Filter(SCAN, Call("<>", (D, Literal(0.0, DOUBLE)), BOOLEAN))
-    steps = [kept, Project(kept, (QUOTIENT,), ("q",))]
+    steps: list[Filter | Project] = [kept, Project(kept, (QUOTIENT,), ("q",))]
     errors = Context()
     result = FilterProject(steps, SCAN.schema, {}, errors).process([delta_of([0.0, 2.0])], STEP)
     assert result.columns[0].to_pylist() == [0.5]

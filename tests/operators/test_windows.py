@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def run(
     window = build_window(spec, SCHEMA, mode)
     changes: list[Change] = []
     bounds = [0, *sorted(cuts), len(ts)]
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in pairwise(bounds):
         frontier = (ts[b], int(arrival_sub(0, b))) if b < len(ts) else NEVER
         out = listed(window.process(arrivals(ts[a:b], rows[a:b], a, priority), Step(frontier)))
         assert all(change[0] < frontier for change in out), "nothing beyond the frontier"

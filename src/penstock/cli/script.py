@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.database import Database
-    from penstock.statements import Result
+    from penstock.results import Result
 
 
 class Engine(StrEnum):

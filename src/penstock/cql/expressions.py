@@ -43,7 +43,7 @@ from penstock.types import (
 
 if TYPE_CHECKING:
     from penstock.catalog import Catalog
-    from penstock.cql.blocks import SubQuery
+    from penstock.cql.subqueries import SubQuery
 
 # Where placeholders live above the indices of real columns (and above ``scope.OUTER``).
 AGGREGATE = 10_000_000

@@ -13,9 +13,10 @@ from sqlglot import exp
 
 from penstock.catalog import Catalog
 from penstock.cql.ast import Emit, StreamWindow
-from penstock.cql.blocks import SelectBinder, SubQuery, unify
+from penstock.cql.blocks import SelectBinder, unify
 from penstock.cql.expressions import ExpressionBinder, identifier
 from penstock.cql.scope import Scope
+from penstock.cql.subqueries import SubQuery
 from penstock.cql.text import position_of
 from penstock.cql.windows import bind_window
 from penstock.errors import BindError, CatalogError, PenstockError, suggest

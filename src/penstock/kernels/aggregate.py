@@ -31,8 +31,9 @@ NAN, POSITIVE = LOW, HIGH
 COUNTED, INTEGER, DOUBLE, QUEUED, BEST = range(5)
 # What is given out.
 GIVE_ROWS, GIVE_COUNT, GIVE_SUM, GIVE_AVERAGE, GIVE_DOUBLE_SUM, GIVE_DOUBLE_AVERAGE, GIVE_FIRST = range(7)
-# Places in ``state``.
-OUT, MARKS, FAILURES, EMPTIED, FREE, FRESH, PLACES = range(7)
+# Places in ``state``: rows written, instants so far, failures, groups emptied, which values are NULL in some row written,
+# and of the nodes of queues the first free one and how many were ever used.
+OUT, MARKS, FAILURES, EMPTIED, NULLED, FREE, FRESH, PLACES = range(8)
 
 _NO_NODE = -1
 
@@ -188,6 +189,7 @@ def run(
     first = FIXED + outs
     computed = np.empty(outs, np.int64)
     i, out, mark, failures, empty = start, state[OUT], state[MARKS], 0, state[EMPTIED]
+    nulled = state[NULLED]
     begin = not keyed and mark == 0
     while i < stop or begin:
         mark += 1
@@ -302,6 +304,7 @@ def run(
             if not differs:
                 continue
             if was and leaving:
+                nulled |= old_bits
                 head[0, out], head[1, out], head[2, out] = ints[g, TOUCHED_BY], now, now_sub
                 head[3, out], head[4, out], signs[out] = ints[g, GIVEN_TS], ints[g, GIVEN_SUB], -1
                 for o in range(outs):
@@ -312,6 +315,7 @@ def run(
                 for o in range(outs):
                     ints[g, FIXED + o] = computed[o]
                 ints[g, NULLS] = null_bits
+                nulled |= null_bits
                 ints[g, GIVEN_TS], ints[g, GIVEN_SUB] = ints[g, MOMENT_TS], ints[g, MOMENT_SUB]
                 touched[entering] = g
                 entering += 1
@@ -322,7 +326,7 @@ def run(
             for o in range(outs):
                 values[o, out], nulls[o, out] = ints[g, FIXED + o], (ints[g, NULLS] >> o) & 1
             out += 1
-    state[OUT], state[MARKS], state[EMPTIED] = out, mark, empty
+    state[OUT], state[MARKS], state[EMPTIED], state[NULLED] = out, mark, empty, nulled
     state[FAILURES] += failures
 
 

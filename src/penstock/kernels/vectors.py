@@ -109,15 +109,12 @@ def validity(value: Value) -> Bools | None:
 
 def from_arrow(array: pa.Array, dtype: np.dtype[Any]) -> Fixed:
     """An Arrow array of a type of fixed width, without copying anything but bits."""
-    if array.null_count == 0 and dtype != np.bool_:
-        data: Data = array.to_numpy()
-        return Fixed(data if data.dtype == dtype else data.view(dtype), None, array)
     length, offset = len(array), array.offset
     valid_bits, content = array.buffers()
     if not length or content is None:
         return Fixed(np.zeros(length, dtype), np.zeros(length, np.bool_) if length else None, array)
     if dtype == np.bool_:
-        data = _bits(content, offset, length)
+        data: Data = _bits(content, offset, length)
     else:
         data = np.frombuffer(content, dtype, length, offset * dtype.itemsize)
     valid = None if array.null_count == 0 else _bits(valid_bits, offset, length)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.delta import Delta, Ints, Step
 from penstock.kernels import aggregate as kernel
 from penstock.kernels.batch import Rows, count_failures
-from penstock.kernels.buffers import column, floats, integers, ordered, restore, validity
+from penstock.kernels.buffers import column, floats, gather, integers, ordered, restore, validity
 from penstock.kernels.expressions import can_fail, compile_project
 from penstock.kernels.intern import Interner
 from penstock.operators.base import StateSize
@@ -104,6 +104,7 @@ class FastAggregate:
         outs = [self._out(call) for call in node.aggregates]
         self._ops = np.array([op for op, _ in outs], np.int64)
         self._args = np.array([arg for _, arg in outs], np.int64)
+        self._givers = [_giver(call, op) for call, (op, _) in zip(node.aggregates, outs, strict=True)]
         self._sources = [e.index if isinstance(e, Column) else None for e in self._exprs]
         self._compute = None
         if None in self._sources:
@@ -165,7 +166,7 @@ class FastAggregate:
         values, nulls = np.empty((outs, most), np.int64), np.empty((outs, most), np.uint8)
         touched, emptied = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
         state = self._state
-        state[kernel.OUT] = state[kernel.EMPTIED] = state[kernel.FAILURES] = 0
+        state[: kernel.FREE] = (0, state[kernel.MARKS], 0, 0, 0)
         for start, stop in self._parts(delta):
             self._reserve_queues(stop - start)
             kernel.run(
@@ -277,10 +278,10 @@ class FastAggregate:
             head, signs, values, nulls = head[:, :n].copy(), signs[:n].copy(), values[:, :n].copy(), nulls[:, :n].copy()
         columns: list[pa.Array] = []
         if keys:
-            rows = pa.array(head[0, :n])
-            columns = [k.take(rows) for k in keys]
-        for o, call in enumerate(self._calls):
-            columns.append(_given(call, int(self._ops[o]), values[o, :n], nulls[o, :n]))
+            columns = [gather(k, head[0, :n]) for k in keys]
+        nulled = int(self._state[kernel.NULLED])
+        for o, give in enumerate(self._givers):
+            columns.append(give(values[o, :n], nulls[o, :n] if nulled >> o & 1 else None))
         priority = None
         if self._priorities:
             # Over nothing it is 0.
@@ -300,14 +301,20 @@ def _nothing(operator: FastAggregate, delta: Delta) -> Delta:
     return Delta(operator.schema, columns, none, none, delta.sign[:0], none, none)
 
 
-def _given(call: AggregateCall, op: int, values: Ints, nulls: npt.NDArray[np.uint8]) -> pa.Array:
-    """What the kernel gave out as a column of the call's type."""
+_Giver = Callable[[Ints, "npt.NDArray[np.uint8] | None"], pa.Array]
+
+
+def _giver(call: AggregateCall, op: int) -> _Giver:
+    """What the kernel gives out for a call, as a column of the call's type."""
     arrow = call.type.arrow
     if op in (kernel.GIVE_AVERAGE, kernel.GIVE_DOUBLE_SUM, kernel.GIVE_DOUBLE_AVERAGE):
-        return column(values.view(np.float64), nulls, arrow)
-    if op == kernel.GIVE_FIRST:
-        chosen = ~values if call.function == "max" else values
-        if call.type.is_float:
-            return column(restore(chosen).astype(arrow.to_pandas_dtype()), nulls, arrow)
-        return column(chosen.astype(np.int32) if call.type.kind in (Kind.INT, Kind.DATE) else chosen, nulls, arrow)
-    return column(values, nulls, arrow)
+        return lambda values, nulls: column(values.view(np.float64), nulls, arrow)
+    if op != kernel.GIVE_FIRST:
+        return lambda values, nulls: column(values, nulls, arrow)
+    turn = np.int64(-1 if call.function == "max" else 0)
+    if call.type.is_float:
+        width = np.float32 if call.type.kind is Kind.REAL else np.float64
+        return lambda values, nulls: column(restore(values ^ turn).astype(width, copy=False), nulls, arrow)
+    if call.type.kind in (Kind.INT, Kind.DATE):
+        return lambda values, nulls: column((values ^ turn).astype(np.int32), nulls, arrow)
+    return lambda values, nulls: column(values ^ turn, nulls, arrow)

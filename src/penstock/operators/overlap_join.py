@@ -1,21 +1,21 @@
 """The join of two streams in windows that overlap, each window answered as a whole.
 
-Two ways of computing the same answers, to be compared. *Without reuse* every window is joined from scratch: its rows are
-taken again, whether or not an earlier window had them. *With reuse* a row is taken once: the tables of rows by key stay,
-less what is before the next window, and pairs of which both rows lie in a later window too are kept for it.
+Two ways of computing the same answers, to be compared. *Without reuse* every window is joined from scratch: its rows
+are taken again, whether or not an earlier window had them. *With reuse* a row is taken once: the tables of rows by key
+stay, less what is before the next window, and pairs of which both rows lie in a later window too are kept for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import Ints
 from penstock.kernels.intern import Interner
+from penstock.kernels.overlap import take
 from penstock.plan.window import Generic
 from penstock.types import DataType
 
@@ -24,12 +24,11 @@ _NONE: Ints = np.empty(0, np.int64)
 
 @dataclass
 class Work:
-    """What has been done: rows put into a table and looked up in the other one, candidates met there, and the most
-    rows and pairs that were remembered at a time."""
+    """What has been done: rows put into their table, lookups in the other one, and the most rows and pairs that were
+    remembered at a time."""
 
     rows: int = 0
     probes: int = 0
-    candidates: int = 0
     peak_rows: int = 0
     peak_pairs: int = 0
 
@@ -47,13 +46,16 @@ class WindowPairs:
         return len(self.left)
 
 
-@dataclass
 class _Input:
-    """The rows of one stream that a window may still need: their numbers, places (ts or tuple number) and key codes."""
+    """The rows of one stream that a window may still need: their places (ts or tuple number), and the table of them.
 
-    first: int = 0
-    places: Ints = field(default_factory=lambda: _NONE)
-    codes: Ints = field(default_factory=lambda: _NONE)
+    ``places``, ``codes`` and ``following`` begin with row number ``first``.
+    """
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.places = self.codes = self.following = _NONE
+        self.heads = np.full(16, -1, np.int64)
 
     @property
     def count(self) -> int:
@@ -62,20 +64,30 @@ class _Input:
     def add(self, places: Ints, codes: Ints) -> None:
         self.places = np.concatenate([self.places, places])
         self.codes = np.concatenate([self.codes, codes])
+        self.following = np.concatenate([self.following, np.empty(len(codes), np.int64)])
+
+    def cover(self, codes: int) -> None:
+        if codes > len(self.heads):
+            self.heads = np.concatenate([self.heads, np.full(codes, -1, np.int64)])
 
     def between(self, start: int, end: int) -> tuple[int, int]:
         """Row numbers from … to before … of the places start <= place < end."""
         low, high = np.searchsorted(self.places, [start, end])
         return self.first + int(low), self.first + max(int(low), int(high))
 
-    def code(self, start: int, stop: int) -> Ints:
-        return self.codes[start - self.first : stop - self.first]
+    def take(self, rows: tuple[int, int], other: _Input, other_low: int) -> tuple[Ints, Ints]:
+        """Pairs of these rows with the rows in the other table; afterwards they are in this one."""
+        return take(
+            *rows, self.codes, self.following, self.first, self.heads,
+            other.following, other.first, other.heads, other_low,
+        )  # fmt: skip
 
     def forget(self, before: int) -> Ints:
         """Rows with a lower number are not needed any more; gives their codes."""
         n = max(0, before - self.first)
         gone = self.codes[:n]
-        self.first, self.places, self.codes = self.first + n, self.places[n:], self.codes[n:]
+        self.first += n
+        self.places, self.codes, self.following = self.places[n:], self.codes[n:], self.following[n:]
         return gone
 
 
@@ -95,6 +107,7 @@ class OverlapJoin:
         self.work = Work()
         self._interner = Interner(keys, nulls_match=False)
         self._inputs = (_Input(), _Input())
+        self._uses = np.zeros(16, np.int64)
         self._progress = [spec.begin, spec.begin]
         self._index = 0
         self._done = (0, 0)
@@ -122,7 +135,9 @@ class OverlapJoin:
         for side, (ts, columns) in enumerate((left, right)):
             rows = self._inputs[side]
             numbers = np.arange(rows.count + 1, rows.count + 1 + len(ts), dtype=np.int64)
-            rows.add(ts if self.spec.unit == "time" else numbers, self._interner.encode(columns, len(ts)))
+            codes = self._interner.encode(columns, len(ts))
+            rows.add(ts if self.spec.unit == "time" else numbers, codes)
+            self._use(codes[codes >= 0])
             if self.spec.unit == "tuples":
                 self._progress[side] = rows.count + 1
             elif progress is not None:
@@ -130,6 +145,14 @@ class OverlapJoin:
             elif len(ts):
                 self._progress[side] = max(self._progress[side], int(ts[-1]))
         return list(self._due())
+
+    def _use(self, codes: Ints) -> None:
+        capacity = self._interner.capacity
+        for rows in self._inputs:
+            rows.cover(capacity)
+        if capacity > len(self._uses):
+            self._uses = np.concatenate([self._uses, np.zeros(capacity, np.int64)])
+        np.add.at(self._uses, codes, 1)
 
     def _bounds(self, i: int) -> tuple[int, int]:
         """Window i, half open in either unit."""
@@ -151,6 +174,8 @@ class OverlapJoin:
             self._forget()
 
     def _from_scratch(self, a: tuple[int, int], b: tuple[int, int]) -> tuple[Ints, Ints]:
+        for rows in self._inputs:
+            rows.heads.fill(-1)
         return self._join(a, b, (a[0], b[0]))
 
     def _reusing(self, a: tuple[int, int], b: tuple[int, int]) -> tuple[Ints, Ints]:
@@ -174,37 +199,21 @@ class OverlapJoin:
         Each new row is put into the table of its stream and looked up once in the other one.
         """
         one, other = self._inputs
-        self.work.rows += a[1] - new[0] + b[1] - new[1]
-        self.work.probes += a[1] - new[0] + b[1] - new[1]
+        taken = a[1] - new[0] + b[1] - new[1]
+        self.work.rows += taken
+        self.work.probes += taken
         self.work.peak_rows = max(self.work.peak_rows, a[1] - a[0] + b[1] - b[0])
-        first = _equal(one.code(new[0], a[1]), other.code(b[0], b[1]))
-        second = _equal(one.code(a[0], new[0]), other.code(new[1], b[1]))
-        self.work.candidates += len(first[0]) + len(second[0])
-        return (
-            np.concatenate([first[0] + new[0], second[0] + a[0]]),
-            np.concatenate([first[1] + b[0], second[1] + new[1]]),
-        )
+        left, right = one.take((new[0], a[1]), other, b[0])
+        right_too, left_too = other.take((new[1], b[1]), one, a[0])
+        return np.concatenate([left, left_too]), np.concatenate([right, right_too])
 
     def _forget(self) -> None:
         """Rows before the next window go, and keys that no row has any more."""
         start, _ = self._bounds(self._index)
-        gone = [rows.forget(rows.between(start, start)[0]) for rows in self._inputs]
-        lost = np.unique(np.concatenate(gone))
-        lost = lost[lost >= 0]
-        if len(lost):
-            kept = np.concatenate([rows.codes for rows in self._inputs])
-            unused = lost[~np.isin(lost, kept)]
+        gone = np.concatenate([rows.forget(rows.between(start, start)[0]) for rows in self._inputs])
+        gone = gone[gone >= 0]
+        if len(gone):
+            np.subtract.at(self._uses, gone, 1)
+            unused = np.unique(gone[self._uses[gone] == 0])
             if len(unused):
                 self._interner.release(unused)
-
-
-def _equal(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Places of equal codes that are not -1; the right ones are sorted, the left ones looked up."""
-    if not len(left) or not len(right):
-        return _NONE, _NONE
-    order: npt.NDArray[np.int64] = np.argsort(right, kind="stable")
-    ordered = right[order]
-    low, high = np.searchsorted(ordered, left, "left"), np.searchsorted(ordered, left, "right")
-    counts = np.where(left >= 0, high - low, 0)
-    starts = np.repeat(low - np.cumsum(counts) + counts, counts)
-    return np.repeat(np.arange(len(left)), counts), order[starts + np.arange(len(starts))]

@@ -2,8 +2,8 @@
 
 Two ways give the same answers. *Fresh*: the operators start from nothing for every window and take all its rows.
 *Reuse*: they keep their state from window to window and take only the rows that the next one adds and loses; the
-result is kept and given whole at each end. Reuse pays where windows overlap; it needs windows that only move forward and
-a plan in which nothing stateful depends on the window's bounds.
+result is kept and given whole at each end. Reuse pays where windows overlap; it needs windows that only move forward
+and a plan in which nothing stateful depends on the window's bounds.
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ class BoundedBody:
 
 
 def _may_reuse(spec: object) -> bool:
-    return isinstance(spec, Generic) and spec.hop_low >= 0 and spec.hop_high > 0 and spec.hop_low < spec.end - spec.begin
+    if not isinstance(spec, Generic):
+        return False
+    return spec.hop_low >= 0 and spec.hop_high > 0 and spec.hop_low < spec.end - spec.begin
 
 
 def _expressions(node: Node) -> list[ex.Expr]:

@@ -1,0 +1,83 @@
+"""SHOW and DESCRIBE: looking around in a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from penstock import functions
+from penstock.cql.expressions import identifier
+from penstock.errors import CatalogError, suggest
+from penstock.plan.nodes import Schema
+from penstock.results import Result
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+
+
+def show(db: Database, tree: exp.Expr) -> Result:
+    catalog = db.catalog
+    match tree.args["kind"]:
+        case "STREAMS":
+            rows = [
+                {
+                    "stream": s.name,
+                    "columns": _shown(s.schema),
+                    "timestamp by": s.timestamp_by or ("" if s.derived else "arrival"),
+                    "kind": "derived" if s.derived else "declared",
+                }
+                for s in catalog.streams.values()
+            ]
+        case "RELATIONS":
+            rows = [
+                {"relation": r.name, "columns": _shown(r.schema), "rows": str(len(db.relation_rows(r.name)))}
+                for r in catalog.relations.values()
+            ]
+        case "VIEWS":
+            rows = [{"view": v.name, "text": v.text} for v in catalog.views.values()]
+        case "QUERIES":
+            rows = [
+                {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
+                for q in db.queries.values()
+            ]
+        case _:
+            known = {**functions.SCALARS, **functions.AGGREGATES}
+            rows = [{"function": n, "signature": f.signature, "meaning": f.doc} for n, f in sorted(known.items())]
+            rows += [
+                {
+                    "function": f.name,
+                    "signature": f"{f.name}({', '.join(map(str, f.args))}) → {f.returns}",
+                    "meaning": "yours",
+                }
+                for f in catalog.functions.values()
+            ]
+    kind = tree.args["kind"].lower()
+    return Result("table", f"{len(rows)} {kind}", pa.Table.from_pylist(rows) if rows else None)
+
+
+def _shown(schema: Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)
+
+
+def describe(db: Database, tree: exp.Expr) -> Result:
+    name = identifier(tree.this)
+    catalog = db.catalog
+    schema: Schema
+    match catalog.kind_of(name):
+        case "stream":
+            schema, note = catalog.streams[name].schema, catalog.streams[name].text
+        case "relation":
+            schema, note = catalog.relations[name].schema, catalog.relations[name].text
+        case "view":
+            schema, note = catalog.views[name].schema, catalog.views[name].text
+        case _:
+            if name not in db.queries:
+                raise CatalogError(
+                    f"no stream, relation, view or query `{name}`",
+                    hint=suggest(name, [*catalog.names(), *db.queries]),
+                )
+            schema, note = db.queries[name].plan.schema, db.queries[name].text
+    table = pa.table({"column": [f.name for f in schema], "type": [str(f.type) for f in schema]})
+    return Result("table", note, table)
