@@ -103,6 +103,12 @@ class StateError(PenstockError):
     code = "PS202"
 
 
+class CheckpointError(PenstockError):
+    """Saved state is missing, damaged, or that of another query."""
+
+    code = "PS203"
+
+
 class QueryFailed(PenstockError):
     """A query stopped because evaluating it failed."""
 

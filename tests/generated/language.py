@@ -74,7 +74,8 @@ SLIDING = [
     "[RANGE 6 SLIDE 3]", "[RANGE 3 SLIDE 5]", "[PARTITION BY k ROWS 2]",
 ]  # fmt: skip
 BOUNDED = [
-    "[TUMBLING 5]", "[HOPPING 8 EVERY 3]", "[HOPPING 2 EVERY 5]", "[BEGIN WINDOW 0 END WINDOW 5 HOP SIZE (5, 5) END QUERY 30]",
+    "[TUMBLING 5]", "[HOPPING 8 EVERY 3]", "[HOPPING 2 EVERY 5]",
+    "[BEGIN WINDOW 0 END WINDOW 5 HOP SIZE (5, 5) END QUERY 30]",
     "[BEGIN WINDOW 0 END WINDOW 5 HOP SIZE (0, 5)]", "[BEGIN WINDOW 2 END WINDOW 9]",
     "[BEGIN WINDOW 10 END WINDOW 16 HOP SIZE (-4, -4) END QUERY 0]",
     "[BEGIN WINDOW 1 TUPLE END WINDOW 3 TUPLES HOP SIZE (2, 2)]",
@@ -122,7 +123,9 @@ class Writer:
             return self.pick(["'a'", "'b'"])
         if depth == 0 or self.chance(70):
             return column
-        return self.pick([f"upper({column})", f"({column} || 'x')", f"coalesce({column}, 'none')", f"substr({column}, 1, 1)"])
+        return self.pick(
+            [f"upper({column})", f"({column} || 'x')", f"coalesce({column}, 'none')", f"substr({column}, 1, 1)"]
+        )
 
     def condition(self, scope: list[tuple[str, str]], depth: int = 2) -> str:
         choice = self.draw(st.integers(0, 11)) if depth else self.draw(st.integers(0, 5))
@@ -223,12 +226,11 @@ class Writer:
 
     def aggregate(self, scope: list[tuple[str, str]]) -> str:
         number, text = self.number(scope, 1), self.text(scope, 0)
-        function = self.pick([
+        return self.pick([
             "count(*)", f"count({number})", f"sum({number})", f"avg({number})", f"min({number})", f"max({text})",
             f"count(DISTINCT {number})", f"sum({number}) FILTER (WHERE {self.condition(scope, 0)})", f"first({number})",
             f"last({text})", f"collect({number})", f"median({number})", f"variance({number})", f"max({number})",
         ])  # fmt: skip
-        return function
 
     def select(self, bounded: bool, emit: str, tail: bool) -> str:
         source, scope = self.from_clause(bounded)

@@ -404,5 +404,11 @@ def test_many_constants_are_looked_up() -> None:
     check(Call("in", (Column(0, DOUBLE), *floats), BOOLEAN), [[-0.0, math.nan, None, 9.0]], [DOUBLE])
 
 
+def test_constants_among_the_items_of_a_constant() -> None:
+    for item in ("a", "b", None):
+        items = (Literal("a", STRING), Literal(item, STRING), Column(0, STRING))
+        check(Call("in", items, BOOLEAN), [["a", "x", None]], [STRING])
+
+
 def test_every_vectorised_function_exists() -> None:
     assert set(VECTORISED) <= scalar.BUILTINS

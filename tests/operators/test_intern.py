@@ -43,12 +43,13 @@ def test_codes_stand_for_keys(types: tuple[DataType, ...], nulls_match: bool, da
         keys = [hashable(tuple(c[i] for c in stored)) for i in range(n)]
         before = interner.lookup(columns, n).tolist()
         codes = interner.encode(columns, n).tolist()
+        earlier = dict(known)
         for key, code, was in zip(keys, codes, before, strict=True):
             assert isinstance(key, tuple)
             if not nulls_match and None in key:
                 assert code == was == -1
                 continue
-            assert was == known.get(key, -1) or not types
+            assert was == earlier.get(key, -1) or not types
             assert known.setdefault(key, code) == code
         assert len(set(known.values())) == len(known)
         most = max(most, len(known))

@@ -31,8 +31,8 @@ NAN, POSITIVE = LOW, HIGH
 COUNTED, INTEGER, DOUBLE, QUEUED, BEST = range(5)
 # What is given out.
 GIVE_ROWS, GIVE_COUNT, GIVE_SUM, GIVE_AVERAGE, GIVE_DOUBLE_SUM, GIVE_DOUBLE_AVERAGE, GIVE_FIRST = range(7)
-# Places in ``state``: rows written, instants so far, failures, groups emptied, which values are NULL in some row written,
-# and of the nodes of queues the first free one and how many were ever used.
+# Places in ``state``: rows written, instants so far, failures, groups emptied, which values are NULL in some row
+# written, and of the nodes of queues the first free one and how many were ever used.
 OUT, MARKS, FAILURES, EMPTIED, NULLED, FREE, FRESH, PLACES = range(8)
 
 _NO_NODE = -1

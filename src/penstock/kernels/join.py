@@ -33,8 +33,11 @@ TAIL, COUNT, CAPACITY, ENDS, SHIFT, IN_ORDER = 0, 1, 2, 3, 4, 5
 NO_ENDS, STORED, SHIFTED, NEVER = 0, 1, 2, 3
 """Where a row's end is: nowhere, in ``ends``, ``SHIFT`` after what stands in ``ends``, or beyond all time."""
 
-LEFT, RIGHT, WRITTEN, STATUS, FIRST = 0, 1, 2, 3, 4
-"""Places in the cursor: rows taken of each input, pairs written, why the walk stopped, and the first waiting key."""
+LEFT, RIGHT, WRITTEN, STATUS, FIRST, SEEN = 0, 1, 2, 3, 4, 5
+"""Places in the cursor: rows taken of each input, pairs written, why the walk stopped, the first waiting key, and
+something that makes reading ahead not look useless to the compiler."""
+
+_AHEAD = 128
 
 NONE, NOT_WAITING = -1, -2
 """A key that lost its last row waits: it is released after the walk if it got no new one. ``waiting[code]`` is the key
@@ -77,6 +80,11 @@ def some(pairs: Pairs, chosen: slice | Ints) -> Pairs:
     """Some of the pairs."""
     ts, sub, sign, left, right = pairs
     return Pairs(ts[chosen], sub[chosen], sign[chosen], left[chosen], right[chosen])
+
+
+def cursor() -> Ints:
+    """Where a walk begins."""
+    return np.array([0, 0, 0, DONE, NONE, 0], np.int64)
 
 
 def room(size: int) -> Pairs:
@@ -237,6 +245,32 @@ def _stamp(ts: Ints, sub: Ints, sign: Signs, start: int, stop: int, now: int, th
 
 
 @without_counting
+def _touch(
+    meta: Ints, code: Slots, pending: int, heads: Slots, other_heads: Slots, other_following: Slots, reach: int
+) -> int:
+    """Read what the next rows will need: one by one each would wait for memory, here the waits overlap."""
+    seen = 0
+    slot = _newest(meta)
+    for _ in range(min(reach, pending)):
+        key = code[slot]
+        if key >= 0:
+            partner = other_heads[key]
+            seen += heads[key] + (other_following[partner] if partner >= 0 else 0)
+        slot += 1
+        if slot == meta[CAPACITY]:
+            slot = 0
+    slot = int(meta[TAIL])
+    for _ in range(min(reach, meta[COUNT])):
+        key = code[slot]
+        if key >= 0:
+            seen += heads[key] + other_heads[key]
+        slot += 1
+        if slot == meta[CAPACITY]:
+            slot = 0
+    return seen
+
+
+@without_counting
 def walk(
     how: int, operator: int, mirrored: int, emit_leaving: bool, left: Side, right: Side, waiting: Slots,
     lefts: Changes, rights: Changes, cursor: Ints, out: Pairs,
@@ -256,7 +290,12 @@ def walk(
     n, m = len(ts), len(ts_)
     by_order = how == ORDER
     status = DONE
+    touched = i + j
     while status == DONE and (i < n or j < m):
+        if how == HASH and i + j >= touched and n + m > _AHEAD:
+            touched = i + j + _AHEAD
+            cursor[SEEN] = _touch(meta, code, n - i, heads, heads_, following_, _AHEAD)
+            cursor[SEEN] += _touch(meta_, code_, m - j, heads_, heads, following, _AHEAD)
         if j == m or (i < n and (ts[i] < ts_[j] or (ts[i] == ts_[j] and sub[i] <= sub_[j]))):
             now, then = ts[i], sub[i]
         else:

@@ -121,8 +121,10 @@ def from_arrow(array: pa.Array, dtype: np.dtype[Any]) -> Fixed:
     return Fixed(data, valid, array)
 
 
-def booleans(array: pa.Array) -> Fixed:
-    """An Arrow array of BOOLEAN."""
+def booleans(array: pa.Array | pa.Scalar) -> Fixed:
+    """An Arrow array of BOOLEAN, or what comparing two constants gave."""
+    if isinstance(array, pa.Scalar):
+        return Fixed(np.array(array.as_py() is True), None if array.is_valid else np.zeros((), np.bool_))
     return from_arrow(array, DTYPES[Kind.BOOLEAN])
 
 

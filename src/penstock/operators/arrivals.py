@@ -18,6 +18,20 @@ def sliced(arrivals: Arrivals, start: int, stop: int) -> Arrivals:
     return Arrivals(arrivals.schema, columns, arrivals.ts[start:stop], arrivals.sub[start:stop], priority)
 
 
+def some(schema: Schema, parts: Sequence[Arrivals], start: int, stop: int) -> Arrivals:
+    """Of parts one after the other, the elements from ``start`` to before ``stop``, found from the end."""
+    last = sum(map(len, parts))
+    found: list[Arrivals] = []
+    for part in reversed(parts):
+        first = last - len(part)
+        if first < stop and last > start:
+            found.append(sliced(part, max(start - first, 0), min(stop, last) - first))
+        last = first
+        if first <= start:
+            break
+    return joined(schema, found[::-1])
+
+
 def joined(schema: Schema, parts: Sequence[Arrivals]) -> Arrivals:
     """Arrivals one after the other."""
     if len(parts) == 1:

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.delta import Arrivals, Delta, Instant
+from penstock.delta import BEGINNING, Arrivals, Delta, Instant
 from penstock.operators.arrivals import joined, sliced
 from penstock.operators.base import StateSize
+from penstock.operators.pieces import RowPieces
+from penstock.operators.state import Loaded, Saved, together, with_meta
+from penstock.operators.tables import arrivals_of, arrivals_table
 from penstock.plan.nodes import Schema
 from penstock.plan.window import Generic, Session, answered_at, bounds, exists, is_reverse
 from penstock.scalar import hashable, order_key
@@ -31,6 +34,7 @@ class RowLog:
     _starts: list[int] = field(default_factory=list)
     _last_ts: list[int] = field(default_factory=list)
     total: int = 0
+    _pieces: RowPieces = field(default_factory=RowPieces)
 
     def append(self, arrivals: Arrivals) -> None:
         """Rows in order."""
@@ -75,6 +79,15 @@ class RowLog:
     def size(self) -> StateSize:
         rows = sum(len(p) for p in self._parts)
         return StateSize(rows, sum(c.nbytes for p in self._parts for c in p.columns) + 16 * rows)
+
+    def save(self) -> Saved:
+        tail = self._starts[0] if self._starts else self.total
+        return self._pieces.save(tail, self.total, lambda start, stop: arrivals_table(self.rows(start, stop)))
+
+    def load(self, state: Loaded) -> None:
+        self.total, _, tables = self._pieces.load(state)
+        for table in tables:
+            self.append(arrivals_of(self.schema, table))
 
 
 @dataclass(frozen=True)
@@ -169,6 +182,15 @@ class GenericEnds:
     def size(self) -> StateSize:
         return sum((log.size() for log in self.logs), StateSize(0, 0))
 
+    def save(self) -> Saved:
+        logs = together(**{f"{i}": log.save() for i, log in enumerate(self.logs)})
+        return with_meta(logs, index=self._index, last=self._last)
+
+    def load(self, state: Loaded) -> None:
+        for i, log in enumerate(self.logs):
+            log.load(state.part(f"{i}"))
+        self._index, self._last = state.meta["index"], state.meta["last"]
+
 
 @dataclass
 class _Open:
@@ -188,14 +210,17 @@ class SessionEnds:
         self._log = RowLog(schema)
         self._open: dict[object, _Open] = {}
         self._over: list[_Open] = []
+        self._answered: Instant = BEGINNING
 
     def take(self, arrivals: Sequence[Arrivals]) -> None:
         """Rows of the one window node."""
         (new,) = arrivals
-        if not len(new):
-            return
-        base = self._log.total
-        self._log.append(new)
+        if len(new):
+            self._log.append(new)
+            self._sort(new, self._log.total - len(new))
+
+    def _sort(self, new: Arrivals, base: int) -> None:
+        """Rows to their sessions; ``base`` is the number of the first."""
         columns = [to_python(new.columns[k], self._schema[k].type) for k in self.spec.keys]
         keys: list[tuple[object, ...]] = list(zip(*columns, strict=True)) if columns else [()] * len(new)
         for i, (ts, key) in enumerate(zip(new.ts.tolist(), keys, strict=True)):
@@ -216,6 +241,7 @@ class SessionEnds:
     def due(self, frontier: Instant, closed_at: float | None) -> list[Ended]:
         """The sessions that end before the frontier, by end, start and key."""
         over = [k for k, s in self._open.items() if (s.last + self.spec.gap, 0) < frontier]
+        self._answered = frontier
         sessions = self._over + [self._open.pop(k) for k in over]
         self._over = []
         sessions.sort(key=lambda s: (s.last, s.start, [order_key(v) for v in s.key]))
@@ -236,6 +262,20 @@ class SessionEnds:
 
     def size(self) -> StateSize:
         return self._log.size()
+
+    def save(self) -> Saved:
+        return together(log=with_meta(self._log.save(), answered=list(self._answered)))
+
+    def load(self, state: Loaded) -> None:
+        """Rows of open sessions are all in the log; what else is in it makes sessions that have been answered."""
+        log = state.part("log")
+        self._log.load(log)
+        tail = log.meta["tail"]
+        kept = self._log.rows(tail, self._log.total)
+        if len(kept):
+            self._sort(kept, tail)
+        ts, sub = log.meta["answered"]
+        self.due((ts, sub), None)
 
 
 WindowEnds = GenericEnds | SessionEnds

@@ -11,13 +11,14 @@ are called. Three choices are made here, from the plan alone:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 from penstock.delta import Arrivals, Delta, Step, merge
 from penstock.errors import QueryFailed
-from penstock.operators.base import Operator, StateSize, WindowOperator
+from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
+from penstock.operators.state import LoadedState, State, Stateful
 from penstock.operators.stateless import FilterProject
 from penstock.plan.nodes import (
     Aggregate,
@@ -93,6 +94,26 @@ class Tree:
                     hint="use a smaller window, or fewer columns",
                 ) from None
         return leaves[~self.root] if self.root < 0 else done[self.root]
+
+    def save(self) -> State:
+        """The state of every operator that has one, by path."""
+        return {path: operator.save() for path, operator in self._stateful()}
+
+    def load(self, state: LoadedState) -> None:
+        """Go on from what operators of the same plan saved."""
+        for path, operator in self._stateful():
+            operator.load(state[path])
+
+    def _stateful(self) -> Iterator[tuple[str, Stateful]]:
+        operators: dict[str, Operator | WindowOperator | None] = {
+            **{f"leaf {i}": leaf.operator for i, leaf in enumerate(self.leaves)},
+            **{f"stage {i}": stage.operator for i, stage in enumerate(self.stages)},
+        }
+        for path, operator in operators.items():
+            if isinstance(operator, Stateful):
+                yield path, operator
+            else:
+                assert operator is None or operator.size() == NOTHING, f"{path} cannot be saved"
 
     def sizes(self) -> dict[str, StateSize]:
         """What each operator remembers, by its name."""

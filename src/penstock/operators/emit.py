@@ -12,7 +12,10 @@ from penstock.delta import MIN_TS, Delta, Instant, Ints, Step, concat, empty
 from penstock.errors import PlanError
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Functions, row_key_of
+from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, changes_of, rows_of, size_of
+from penstock.operators.state import Loaded, Saved, with_meta
+from penstock.operators.tables import rows_from, rows_table
 from penstock.operators.topn import in_order, place_of
 from penstock.plan.expr import Column
 from penstock.plan.nodes import Filter, Node, Project, Query, SortKey, TopN
@@ -50,7 +53,8 @@ class Emit:
         self._ordered = ordered or bool(keys)
         self._place = place_of(keys, Context(functions=functions or {})) if keys else None
         self._key = row_key_of(query.schema)
-        self._rows: dict[Hashable, list[Row]] = {}
+        self._rows: dict[Hashable, list[int]] = {}
+        self._present: Tracked[Row] = Tracked()
         self._begun = False
 
     @property
@@ -78,11 +82,22 @@ class Emit:
         if self.output != "dstream":
             output.add(first, (), self._all())
         self._rows = {}
+        for id in list(self._present.entries):
+            self._present.remove(id)
         rest = self._differences(delta.slice(cut, len(delta)))
         return concat([output.delta(), rest])
 
     def size(self) -> StateSize:
-        return size_of(sum(map(len, self._rows.values())), self.schema)
+        return size_of(len(self._present.entries), self.schema)
+
+    def save(self) -> Saved:
+        saved = self._present.save(lambda rows: rows_table(self.schema, rows))
+        return with_meta(saved, begun=self._begun)
+
+    def load(self, state: Loaded) -> None:
+        self._begun = state.meta["begun"]
+        for id, row in self._present.load(state, lambda t: rows_from(self.schema, t)):
+            self._rows.setdefault(self._key(row.values), []).append(id)
 
     def _differences(self, delta: Delta) -> Delta:
         if delta.end is not None:
@@ -125,7 +140,7 @@ class Emit:
         return output.delta()
 
     def _all(self) -> list[Row]:
-        rows = [row for same in self._rows.values() for row in same]
+        rows = list(self._present.entries.values())
         return in_order(rows, self._place) if self._ordered else rows
 
     def _take(self, delta: Delta) -> None:
@@ -136,11 +151,11 @@ class Emit:
         for row in changes.leaving:
             key = self._key(row.values)
             same = self._rows[key]
-            same.pop()
+            self._present.remove(same.pop())
             if not same:
                 del self._rows[key]
         for row in changes.entering:
-            self._rows.setdefault(self._key(row.values), []).append(row)
+            self._rows.setdefault(self._key(row.values), []).append(self._present.add(row))
 
 
 def delivery_keys(query: Query) -> tuple[SortKey, ...]:

@@ -117,7 +117,7 @@ class FastJoin:
                 ring.cover(self._interner.capacity)
             self._waiting = longer(self._waiting, self._interner.capacity, kernel.NOT_WAITING)
         mirrored = ordered.MIRRORED[self._operator]
-        cursor = np.array([0, 0, 0, 0, kernel.NONE])
+        cursor = kernel.cursor()
         status = kernel.FULL
         while status != kernel.DONE:
             out = kernel.room(self._room)
@@ -193,7 +193,7 @@ class FastJoin:
         one, other = self._rings
         if self._ends:
             self._now = max(self._now, now)
-            cursor = np.array([0, 0, 0, 0, kernel.NONE])
+            cursor = kernel.cursor()
             kernel.expire(self._how, one.side, other.side.heads, now, self._waiting, cursor)
             kernel.expire(self._how, other.side, one.side.heads, now, self._waiting, cursor)
             self._release(cursor)

@@ -8,12 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
 from penstock.kernels.gate import leaving_first, masters_before
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import row_key_of
+from penstock.operators.pieces import RowPieces
 from penstock.operators.rows import rows_of
+from penstock.operators.state import Loaded, Saved, with_meta
+from penstock.operators.tables import delta_of, delta_table
 from penstock.plan.nodes import Schema
 
 _SLOTH = 1024
@@ -38,6 +42,8 @@ class MasterGate:
         self._waiting: list[Delta] = []
         self._length = 0
         self._limit = _SLOTH
+        self._first = 0  # the number of the first waiting change
+        self._pieces = RowPieces()
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         assert step.masters is not None
@@ -49,12 +55,14 @@ class MasterGate:
             self._wait([*self._waiting, delta.slice(beginning, len(delta))])
         if not len(master_ts):
             if self._length > self._limit:
+                self._first += self._length
                 self._wait([self._net(concat(self._waiting))])
                 self._limit = max(_SLOTH, 2 * self._length)
             return passed
         waiting = concat([empty(self._schema), *self._waiting])
         target = masters_before(waiting.ts, waiting.sub, master_ts, master_sub)
         late = int(np.searchsorted(target, len(master_ts)))
+        self._first += late
         self._wait([waiting.slice(late, len(waiting))] if late < len(waiting) else [])
         self._limit = max(_SLOTH, 2 * self._length)
         due, target = waiting.slice(0, late), target[:late]
@@ -64,6 +72,18 @@ class MasterGate:
 
     def size(self) -> StateSize:
         return StateSize(self._length, sum(d.nbytes for d in self._waiting))
+
+    def save(self) -> Saved:
+        def rows(start: int, stop: int) -> pa.Table:
+            waiting = concat([empty(self._schema), *self._waiting])
+            return delta_table(waiting.slice(start - self._first, stop - self._first))
+
+        return with_meta(self._pieces.save(self._first, self._first + self._length, rows), limit=self._limit)
+
+    def load(self, state: Loaded) -> None:
+        self._first, _, tables = self._pieces.load(state)
+        self._wait([delta_of(self._schema, t) for t in tables])
+        self._limit = state.meta["limit"]
 
     def _wait(self, waiting: list[Delta]) -> None:
         self._waiting = waiting

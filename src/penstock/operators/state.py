@@ -5,18 +5,23 @@ pieces that make up the state now and carries the tables of only those that were
 what is new since then. What is small and changes as a whole (counters, bounds) is ``meta``, plain JSON values.
 
 A query's state is a mapping from the path of each operator in its program to what it saved. Where the pieces are
-kept, and for how long, is the business of ``penstock.state``.
+kept, and for how long, is the business of ``penstock.state``; how operators cut their state into pieces is that of
+``operators.pieces``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Meta = Mapping[str, Any]
+"""The JSON values of an operator; it knows what it put in."""
+Tables = Mapping[str, pa.Table]
+"""Tables by name of the piece; reading one may open a file."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +36,31 @@ class Piece:
 class Saved:
     """What an operator remembers: ``pieces`` in the order in which ``load`` wants them."""
 
-    meta: Mapping[str, Json] = field(default_factory=dict)
+    meta: Meta = field(default_factory=dict)
     pieces: tuple[Piece, ...] = ()
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What an operator had saved."""
+
+    meta: Meta
+    tables: Tables
+
+    def part(self, name: str) -> Loaded:
+        """What ``together`` put in under this name."""
+        return Loaded(self.meta[name], _Under(self.tables, f"{name}."))
+
+
+@runtime_checkable
 class Stateful(Protocol):
     """An operator whose state can be saved and loaded."""
 
     def save(self) -> Saved:
         """The state now; everything in it counts as saved from here on."""
 
-    def load(self, meta: Mapping[str, Json], tables: Mapping[str, pa.Table]) -> None:
-        """Take over a saved state; ``tables`` by name of the piece, in the order of the save.
+    def load(self, state: Loaded) -> None:
+        """Take over a saved state.
 
         Called on a fresh operator. The pieces count as saved: the next save lists them without their tables. The tables
         may be memory-mapped: an operator must not change them, and should read them only when it needs to.
@@ -50,4 +68,44 @@ class Stateful(Protocol):
 
 
 State = dict[str, Saved]
-"""The state of a program, by path of the operator: ``0/window``, ``stream 7/2/join`` …"""
+"""The state of a program, by path of the operator: ``leaf 0``, ``stream 7/stage 2`` …"""
+LoadedState = Mapping[str, Loaded]
+
+
+def together(**parts: Saved) -> Saved:
+    """The state of an operator made of several parts; ``Loaded.part`` gives each back."""
+    meta = {name: part.meta for name, part in parts.items()}
+    pieces = [Piece(f"{name}.{p.name}", p.table) for name, part in parts.items() for p in part.pieces]
+    return Saved(meta, tuple(pieces))
+
+
+def with_meta(saved: Saved, **more: Json) -> Saved:
+    """The same state with more JSON values."""
+    return Saved({**saved.meta, **more}, saved.pieces)
+
+
+def under(prefix: str, state: State) -> State:
+    """The paths of a program inside another."""
+    return {f"{prefix}/{path}": saved for path, saved in state.items()}
+
+
+def below(prefix: str, state: LoadedState) -> LoadedState:
+    """What ``under`` put in."""
+    start = f"{prefix}/"
+    return {path.removeprefix(start): loaded for path, loaded in state.items() if path.startswith(start)}
+
+
+class _Under(Mapping[str, pa.Table]):
+    """The tables whose names begin in one way, without that beginning."""
+
+    def __init__(self, tables: Tables, prefix: str) -> None:
+        self._tables, self._prefix = tables, prefix
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._tables[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (n.removeprefix(self._prefix) for n in self._tables if n.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

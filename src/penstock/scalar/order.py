@@ -9,6 +9,9 @@ class _Special(Enum):
     NAN = "NaN"
 
 
+NAN = _Special.NAN
+"""What ``hashable`` makes of NaN."""
+
 OrderKey = tuple[object, ...]
 
 

@@ -16,6 +16,7 @@ from penstock.hosts import QuerySettings
 from penstock.hosts.local.program import Program
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize
+from penstock.operators.state import LoadedState, State
 from penstock.plan.nodes import Query
 from penstock.reference import Change
 from penstock.scalar import Context
@@ -63,6 +64,14 @@ class LocalRunner:
 
     def sizes(self) -> dict[str, StateSize]:
         return {} if self._program is None else self._program.size()
+
+    def save(self) -> State:
+        """All that the query remembers: what is new since the last save, and the names of the rest."""
+        return self._running.save()
+
+    def load(self, state: LoadedState) -> None:
+        """Go on, before anything was pushed, from what a runner of the same query saved."""
+        self._running.load(state)
 
     def close(self) -> None:
         self._ended = self._program is not None and self._program.ended

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from penstock.delta import Arrivals, Delta, Instant
 from penstock.operators.base import StateSize
+from penstock.operators.state import LoadedState, State
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class Body(Protocol):
 
     def step(self, feed: Feed) -> list[Delta]:
         """The answers that follow from the feed."""
+
+    def save(self) -> State:
+        """What is remembered, by path."""
+
+    def load(self, state: LoadedState) -> None:
+        """Go on from what a body of the same query saved."""
 
     def sizes(self) -> dict[str, StateSize]:
         """What is remembered, by operator."""

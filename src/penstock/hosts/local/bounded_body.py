@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,10 @@ from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEn
 from penstock.operators.build import Leaf, Tree, build
 from penstock.operators.emit import Emit, delivery_keys
 from penstock.operators.gate import MasterGate
+from penstock.operators.pieces import Whole
+from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.stateless import FilterProject
+from penstock.operators.tables import delta_of, delta_table, from_number, number
 from penstock.plan import expr as ex
 from penstock.plan.expr import Column, Literal, WindowBound
 from penstock.plan.nodes import Aggregate, Filter, Join, Node, Project, Query, SemiJoin, TopN, walk, with_inputs
@@ -63,6 +67,7 @@ class BoundedBody:
         self._keys = () if as_stream else delivery_keys(self._answer)
         self._before: tuple[tuple[int, int], ...] = tuple((0, 0) for _ in bounded)
         self.last_window: float | None = float("-inf")
+        self._pieces = {i: Whole() for i in self._gates}
 
     def _build(self) -> Tree:
         return build(self._node, self._functions, self._errors, insertions_only=False)
@@ -163,9 +168,30 @@ class BoundedBody:
         """The answers of one window as they are delivered: in value order as elements, else by ORDER BY."""
         if not (self._as_stream or self._keys):
             return delta
-        emit = Emit(self._answer, ordered=self._as_stream, keys=self._keys)
+        emit = Emit(self._answer, ordered=self._as_stream, keys=self._keys, functions=self._functions)
         instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
         return emit.process([delta], Step(window.instant), instants)
+
+    def save(self) -> State:
+        state = {**self._tree.save(), "windows": self._ends.save(), "emit": self._emit.save()}
+        for i, gate in self._gates.items():
+            state[f"gate {i}"] = gate.save()
+            state[f"content {i}"] = self._pieces[i].save(self._contents[i], partial(delta_table, self._contents[i]))
+        last = None if self.last_window is None else number(self.last_window)
+        state["answered"] = Saved({"before": [list(b) for b in self._before], "last": last})
+        return state
+
+    def load(self, state: LoadedState) -> None:
+        self._tree.load(state)
+        self._ends.load(state["windows"])
+        self._emit.load(state["emit"])
+        for i, gate in self._gates.items():
+            gate.load(state[f"gate {i}"])
+            schema = self._tree.leaves[i].schema
+            self._contents[i] = self._pieces[i].load(state[f"content {i}"], partial(delta_of, schema))
+        answered = state["answered"].meta
+        self._before = tuple((low, high) for low, high in answered["before"])
+        self.last_window = None if answered["last"] is None else from_number(answered["last"])
 
     def sizes(self) -> dict[str, StateSize]:
         return {**self._tree.sizes(), "windows": self._ends.size(), "emit": self._emit.size()}

@@ -6,6 +6,7 @@ An input holds elements only while some other input is behind them; it forgets t
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,11 +14,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import MAX_TS, MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub
-from penstock.operators.arrivals import joined, sliced
+from penstock.operators.arrivals import joined, sliced, some
+from penstock.operators.pieces import RowPieces, Tracked
+from penstock.operators.rows import Row
+from penstock.operators.state import Loaded, Saved, together, with_meta
+from penstock.operators.tables import (
+    arrivals_of,
+    arrivals_table,
+    from_number,
+    number,
+    rows_from,
+    rows_table,
+    table_of,
+)
 from penstock.plan.nodes import Schema
 from penstock.reference import Change
 from penstock.scalar import hashable
-from penstock.values import to_arrow
+from penstock.values import to_arrow, to_rows
 
 
 class StreamInput:
@@ -30,6 +43,8 @@ class StreamInput:
         self.newest: float = -math.inf
         self._next_arrival = 0
         self._waiting: list[Arrivals] = []
+        self._released = 0
+        self._pieces = RowPieces()
 
     @property
     def bound(self) -> Instant:
@@ -85,7 +100,23 @@ class StreamInput:
                 released.append(sliced(head, 0, n))
                 self._waiting[0] = sliced(head, n, len(head))
             break
+        self._released += sum(map(len, released))
         return joined(self.schema, released)
+
+    def save(self) -> Saved:
+        def rows(start: int, stop: int) -> pa.Table:
+            return arrivals_table(some(self.schema, self._waiting, start - self._released, stop - self._released))
+
+        saved = self._pieces.save(self._released, self._released + sum(map(len, self._waiting)), rows)
+        return with_meta(
+            saved, progress=number(self.progress), newest=number(self.newest), next_arrival=self._next_arrival
+        )
+
+    def load(self, state: Loaded) -> None:
+        self._released, _, tables = self._pieces.load(state)
+        self._waiting = [arrivals_of(self.schema, t) for t in tables]
+        self.progress, self.newest = from_number(state.meta["progress"]), from_number(state.meta["newest"])
+        self._next_arrival = state.meta["next_arrival"]
 
 
 class RelationInput:
@@ -95,13 +126,15 @@ class RelationInput:
         self.schema = schema
         self.rank = rank
         self._waiting: list[Change] = []
-        self._entered: dict[tuple[object, ...], list[Instant]] = {}
-        self._rows = 0
+        self._entered: dict[tuple[object, ...], deque[int]] = {}
+        self._present: Tracked[Row] = Tracked()
+        self._released = 0
+        self._pieces = RowPieces()
 
     @property
     def rows(self) -> int:
         """Rows in the relation now."""
-        return self._rows
+        return len(self._present.entries)
 
     @property
     def next_instant(self) -> Instant | None:
@@ -118,6 +151,7 @@ class RelationInput:
         while n < len(self._waiting) and self._instant(self._waiting[n]) < frontier:
             n += 1
         released, self._waiting = self._waiting[:n], self._waiting[n:]
+        self._released += n
         # Each row's identity is its own place in the relation's history, so that a row that leaves
         # is told from an equal one that enters at the same instant.
         keyed: list[tuple[Instant, int, Change, Instant]] = []
@@ -126,12 +160,12 @@ class RelationInput:
             key = _hashable(change.row)
             if change.sign > 0:
                 moment = (at[0], int(arrival_sub(self.rank, change.arrival + (1 << 40))))
-                self._entered.setdefault(key, []).append(moment)
-                self._rows += 1
+                self._entered.setdefault(key, deque()).append(self._present.add(Row(change.row, moment)))
             else:
                 queue = self._entered[key]
-                moment = queue.pop(0)
-                self._rows -= 1
+                id = queue.popleft()
+                moment = self._present.entries[id].moment
+                self._present.remove(id)
                 if not queue:
                     del self._entered[key]
             keyed.append((at, change.sign, change, moment))
@@ -148,10 +182,43 @@ class RelationInput:
             np.array([k[3][1] for k in kept], np.int64),
         )
 
+    def save(self) -> Saved:
+        def waiting(start: int, stop: int) -> pa.Table:
+            return _changes_table(self.schema, self._waiting[start - self._released : stop - self._released])
+
+        return together(
+            waiting=self._pieces.save(self._released, self._released + len(self._waiting), waiting),
+            present=self._present.save(lambda rows: rows_table(self.schema, rows)),
+        )
+
+    def load(self, state: Loaded) -> None:
+        self._released, _, tables = self._pieces.load(state.part("waiting"))
+        self._waiting = [change for table in tables for change in _changes_from(self.schema, table)]
+        for id, row in self._present.load(state.part("present"), lambda t: rows_from(self.schema, t)):
+            self._entered.setdefault(_hashable(row.values), deque()).append(id)
+
     def _instant(self, change: Change) -> Instant:
         if change.ts is None:
             return (MIN_TS, 0)
         return change.ts, int(arrival_sub(self.rank, change.group))
+
+
+def _changes_table(schema: Schema, changes: Sequence[Change]) -> pa.Table:
+    columns = [to_arrow([c.row[i] for c in changes], f.type) for i, f in enumerate(schema)]
+    return table_of(
+        schema,
+        columns,
+        ts=pa.array([c.ts for c in changes], pa.int64()),
+        sign=pa.array([c.sign for c in changes], pa.int8()),
+        arrival=pa.array([c.arrival for c in changes], pa.int64()),
+        group=pa.array([c.group for c in changes], pa.int64()),
+    )
+
+
+def _changes_from(schema: Schema, table: pa.Table) -> list[Change]:
+    rows = to_rows(table, schema)
+    more = [table.column(f"_{name}").to_pylist() for name in ("ts", "sign", "arrival", "group")]
+    return [Change(t, s, row, a, g) for row, t, s, a, g in zip(rows, *more, strict=True)]
 
 
 def _net(

@@ -20,6 +20,7 @@ from penstock.hosts.local.inputs import RelationInput, StreamInput
 from penstock.hosts.local.sliding_body import SlidingBody
 from penstock.ingest import Batch
 from penstock.operators.base import StateSize
+from penstock.operators.state import LoadedState, Saved, State, below, under
 from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan, bounded_window, sources, walk
 from penstock.reference import Change
 from penstock.scalar import Context
@@ -37,6 +38,7 @@ class Program:
         as_stream: bool = False,
     ) -> None:
         self.query = query
+        self._errors = errors
         leaves = {leaf.position: leaf for leaf in sources(query)}
         ranks = {position: rank for rank, position in enumerate(sorted(leaves))}
         self._streams: dict[int, StreamInput] = {}
@@ -168,6 +170,41 @@ class Program:
         if last is None:
             return named
         return last if self._body.ended else max(named, last)
+
+    # -- state --------------------------------------------------------------------------------------
+
+    def save(self) -> State:
+        """All that is remembered; see ``operators.state``."""
+        state: State = {}
+        for position, stream in self._streams.items():
+            state[f"input {position}"] = stream.save()
+        for position, relation in self._relations.items():
+            state[f"input {position}"] = relation.save()
+        for position, nested in self._nested.items():
+            state |= under(f"stream {position}", nested.save())
+        state |= under("body", self._body.save())
+        answered = {f"{position}": count for position, count in self._answered.items()}
+        state["program"] = Saved({
+            "answered": answered, "frontier": list(self._frontier), "begun": self._begun,
+            "failures": self._errors.failures, "last_failure": self._errors.last_failure,
+        })  # fmt: skip
+        return state
+
+    def load(self, state: LoadedState) -> None:
+        """Go on, in a fresh program, from what a program of the same query saved."""
+        for position, stream in self._streams.items():
+            stream.load(state[f"input {position}"])
+        for position, relation in self._relations.items():
+            relation.load(state[f"input {position}"])
+        for position, nested in self._nested.items():
+            nested.load(below(f"stream {position}", state))
+        self._body.load(below("body", state))
+        meta = state["program"].meta
+        self._answered = {int(position): count for position, count in meta["answered"].items()}
+        ts, sub = meta["frontier"]
+        self._frontier, self._begun = (ts, sub), meta["begun"]
+        # Operators have computed keys of their rows again; what failed had been counted.
+        self._errors.failures, self._errors.last_failure = meta["failures"], meta["last_failure"]
 
     def size(self) -> dict[str, StateSize]:
         """What is remembered, by operator."""

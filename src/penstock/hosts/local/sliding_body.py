@@ -12,6 +12,7 @@ from penstock.operators.base import StateSize
 from penstock.operators.build import Leaf, build
 from penstock.operators.emit import Emit, delivery_keys
 from penstock.operators.gate import MasterGate
+from penstock.operators.state import LoadedState, State, with_meta
 from penstock.plan.nodes import Query, QueryStream, StreamScan, sources
 from penstock.scalar import Context
 
@@ -29,7 +30,7 @@ class SlidingBody:
         insertions_only = query.output == "istream" and not query.masters
         self._tree = build(query.input, functions, errors, insertions_only=insertions_only)
         keys = () if as_stream else delivery_keys(query)
-        self._emit = Emit(query, ordered=as_stream, keys=keys)
+        self._emit = Emit(query, ordered=as_stream, keys=keys, functions=functions)
         self._gates = [MasterGate(leaf.schema) for leaf in self._tree.leaves] if query.masters else None
         self._masters = [s.position for s in sources(query) if _name(s) in query.masters]
         self._has_streams = any(isinstance(s, StreamScan | QueryStream) for s in sources(query))
@@ -62,6 +63,18 @@ class SlidingBody:
         if leaf.operator is None:
             return feed.relations[leaf.position]
         return leaf.operator.process(leaf.arrivals(feed.streams[leaf.position]), step)
+
+    def save(self) -> State:
+        gates = {f"gate {i}": gate.save() for i, gate in enumerate(self._gates or ())}
+        emit = with_meta(self._emit.save(), stepped=self._begun)
+        return {**self._tree.save(), **gates, "emit": emit}
+
+    def load(self, state: LoadedState) -> None:
+        self._tree.load(state)
+        for i, gate in enumerate(self._gates or ()):
+            gate.load(state[f"gate {i}"])
+        self._emit.load(state["emit"])
+        self._begun = state["emit"].meta["stepped"]
 
     def sizes(self) -> dict[str, StateSize]:
         return {**self._tree.sizes(), "emit": self._emit.size()}

@@ -1,0 +1,260 @@
+"""Cutting state into pieces, so that a save costs what has changed and a state has few pieces.
+
+``RowPieces`` is for rows that are numbered in order, appended at one end and forgotten at the other. ``KeyedPieces`` is
+for entries that come, change and go. Both are logs: a save adds one piece with what is new. Once there are ``_FAN``
+pieces of about the same size at the end of the log, they are written as one, so an entry is written again at most
+once for each power of ``_FAN`` between a save and the whole, and there are ``_FAN`` pieces for each such power.
+
+Neither keeps the tables: what is written again is asked from the operator, which has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.delta import Ints
+from penstock.operators.state import Loaded, Piece, Saved, with_meta
+
+T = TypeVar("T")
+
+_FAN = 8
+_LARGE = 1 << 21
+"""Rows from which a piece is not written again to have fewer."""
+_ID, _GONE = "_id", "_gone"
+_NO_IDS: Ints = np.empty(0, np.int64)
+
+
+def _tier(rows: int) -> int:
+    """Pieces of one tier are about as large."""
+    return (max(rows, 1).bit_length() - 1) // 3
+
+
+def _merged(sizes: Sequence[int]) -> int:
+    """How many of the last pieces become one, the last being new."""
+    count, total = 1, sizes[-1]
+    while True:
+        reach, more = count, total
+        while reach < len(sizes) and _tier(sizes[-reach - 1]) <= _tier(total) and more < _LARGE:
+            reach += 1
+            more += sizes[-reach]
+        if reach - count + 1 < _FAN:
+            return count
+        count, total = reach, more
+
+
+@dataclass
+class _Range:
+    name: str
+    start: int
+    stop: int
+
+
+class RowPieces:
+    """The pieces of rows with numbers from ``tail`` to before ``head``, both of which only grow.
+
+    A piece is forgotten when all its rows are before the tail. Rows that get other numbers must get numbers from the
+    head on: they are then written again.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: list[_Range] = []
+        self._named = 0
+
+    def save(self, tail: int, head: int, rows: Callable[[int, int], pa.Table]) -> Saved:
+        """``rows`` gives the rows with numbers from its first argument to before its second."""
+        ranges = [r for r in self._ranges if r.stop > tail]
+        tables: dict[str, pa.Table] = {}
+        start = ranges[-1].stop if ranges else tail
+        if head > start:
+            ranges.append(_Range("", start, head))
+            count = _merged([r.stop - r.start for r in ranges])
+            start = max(tail, ranges[-count].start)
+            del ranges[-count:]
+            ranges.append(_Range(f"{self._named}", start, head))
+            self._named += 1
+            tables[ranges[-1].name] = rows(start, head)
+        self._ranges = ranges
+        meta = {"tail": tail, "head": head, "named": self._named, "starts": [r.start for r in ranges]}
+        return Saved(meta, tuple(Piece(r.name, tables.get(r.name)) for r in ranges))
+
+    def load(self, state: Loaded) -> tuple[int, int, list[pa.Table]]:
+        """(tail, head, tables of the rows between them)."""
+        tail, head, starts = state.meta["tail"], state.meta["head"], state.meta["starts"]
+        self._named = state.meta["named"]
+        names = list(state.tables)
+        self._ranges = [
+            _Range(name, start, stop)
+            for name, start, stop in zip(names, starts, [*starts[1:], head], strict=True)
+        ]
+        found = [state.tables[r.name].slice(max(0, tail - r.start)) for r in self._ranges]
+        return tail, head, [t for t in found if t.num_rows]
+
+
+@dataclass
+class _Entries:
+    """Ids of one piece, ascending; ``gone`` are those that it says are no more."""
+
+    name: str
+    ids: Ints
+    gone: Ints = field(default_factory=lambda: _NO_IDS)
+
+    @property
+    def size(self) -> int:
+        return len(self.ids) + len(self.gone)
+
+
+class KeyedPieces:
+    """The pieces of entries that have ids; an id is never used again.
+
+    Of an entry in several pieces the last counts. Everything is written again once there is more that does not count
+    than there is that does. Remembers the ids in each piece.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[_Entries] = []
+        self._named = 0
+
+    def save(self, changed: Ints, gone: Ints, live: int, table: Callable[[Ints], pa.Table]) -> Saved:
+        """``changed``: ids that are new or other than at the last save; ``gone``: those that were in it and are no more.
+
+        ``live``: how many entries there are. ``table`` gives entries, one row for each of these ids in their order.
+        """
+        pieces = self._pieces
+        tables: dict[str, pa.Table] = {}
+        if len(changed) or len(gone):
+            pieces = [*pieces, _Entries("", np.unique(changed), np.unique(gone))]
+            count = _merged([p.size for p in pieces])
+            if sum(p.size for p in pieces) > 2 * live + 64:
+                count = len(pieces)
+            piece = _one(pieces[-count:], f"{self._named}", first=count == len(pieces))
+            self._named += 1
+            pieces = [*pieces[:-count], piece] if piece.size else pieces[:-count]
+            if piece.size:
+                tables[piece.name] = _with_gone(table(piece.ids), piece)
+        self._pieces = pieces
+        return Saved({"named": self._named}, tuple(Piece(p.name, tables.get(p.name)) for p in pieces))
+
+    def load(self, state: Loaded) -> tuple[Ints, pa.Table | None]:
+        """The ids of all entries, ascending, and a row for each; None where nothing was ever saved."""
+        self._named = state.meta["named"]
+        found: list[tuple[Ints, pa.Table]] = []
+        over = _NO_IDS
+        tables = {name: state.tables[name] for name in state.tables}
+        for name, table in tables.items():
+            ids = table.column(_ID).to_numpy()
+            gone = table.column(_GONE).to_numpy()
+            self._pieces.append(_Entries(name, ids[~gone], ids[gone]))
+        for piece, table in zip(self._pieces[::-1], list(tables.values())[::-1], strict=True):
+            (rows,) = np.nonzero(~np.isin(piece.ids, over))
+            found.append((piece.ids[rows], table.take(pa.array(rows)).drop_columns([_ID, _GONE])))
+            over = np.concatenate([over, piece.ids, piece.gone])
+        if not found:
+            return _NO_IDS, None
+        ids = np.concatenate([i for i, _ in found])
+        order = np.argsort(ids)
+        return ids[order], pa.concat_tables([t for _, t in found]).take(pa.array(order)).combine_chunks()
+
+
+def _one(pieces: Sequence[_Entries], name: str, *, first: bool) -> _Entries:
+    """The last pieces as one; if they are all there are, nothing needs to be said of what is gone."""
+    gone = np.unique(np.concatenate([p.gone for p in pieces]))
+    ids = np.unique(np.concatenate([p.ids for p in pieces]))
+    return _Entries(name, np.setdiff1d(ids, gone, assume_unique=True), _NO_IDS if first else gone)
+
+
+def _with_gone(table: pa.Table, piece: _Entries) -> pa.Table:
+    live, gone = len(piece.ids), len(piece.gone)
+    if gone:
+        nothing = [pa.nulls(gone, f.type) for f in table.schema]
+        table = pa.concat_tables([table, pa.Table.from_arrays(nothing, names=table.column_names)])
+    flags = np.zeros(live + gone, np.bool_)
+    flags[live:] = True
+    table = table.append_column(_ID, pa.array(np.concatenate([piece.ids, piece.gone])))
+    return table.append_column(_GONE, pa.array(flags))
+
+
+class Tracked(Generic[T]):
+    """Entries that are plain objects, by id, ascending; notes what changes from the first save on.
+
+    Before the first save, and if there is none, nothing is noted.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[int, T] = {}
+        self._pieces = KeyedPieces()
+        self._next = 0
+        self._saved = 0  # ids below this were there at the last save, or before it
+        self._changed: set[int] = set()
+        self._gone: set[int] = set()
+
+    def add(self, entry: T) -> int:
+        """An entry comes; its id."""
+        id = self._next
+        self.entries[id] = entry
+        self._next = id + 1
+        return id
+
+    def change(self, id: int) -> None:
+        """An entry is another now."""
+        if id < self._saved:
+            self._changed.add(id)
+
+    def remove(self, id: int) -> None:
+        """An entry goes."""
+        del self.entries[id]
+        if id < self._saved:
+            self._changed.discard(id)
+            self._gone.add(id)
+
+    def save(self, table: Callable[[list[T]], pa.Table]) -> Saved:
+        """``table`` gives a row for each of these entries."""
+        changed = list(self._changed)
+        for id in reversed(self.entries):
+            if id < self._saved:
+                break
+            changed.append(id)
+        saved = self._pieces.save(
+            np.array(changed, np.int64),
+            np.array(list(self._gone), np.int64),
+            len(self.entries),
+            lambda ids: table([self.entries[i] for i in ids.tolist()]),
+        )
+        self._saved = self._next
+        self._changed, self._gone = set(), set()
+        return with_meta(saved, next=self._next)
+
+    def load(self, state: Loaded, entries: Callable[[pa.Table], Iterable[T]]) -> list[tuple[int, T]]:
+        """All entries in order; ``entries`` makes them of what ``table`` gave at the save."""
+        ids, table = self._pieces.load(state)
+        self._next = self._saved = state.meta["next"]
+        if table is not None:
+            self.entries = dict(zip(ids.tolist(), entries(table), strict=True))
+        return list(self.entries.items())
+
+
+class Whole:
+    """State that is small, or other as a whole whenever it changes: one piece."""
+
+    def __init__(self) -> None:
+        self._named = 0
+        self._last: object = None
+
+    def save(self, content: object, table: Callable[[], pa.Table]) -> Saved:
+        """Written if ``content`` is not the very object of the last save."""
+        if content is self._last:
+            return Saved({"named": self._named}, (Piece(f"{self._named}"),))
+        self._named += 1
+        self._last = content
+        return Saved({"named": self._named}, (Piece(f"{self._named}", table()),))
+
+    def load(self, state: Loaded, content: Callable[[pa.Table], T]) -> T:
+        """What ``content`` makes of the table."""
+        self._named = state.meta["named"]
+        made = content(state.tables[f"{self._named}"])
+        self._last = made
+        return made

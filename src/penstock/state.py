@@ -1,0 +1,260 @@
+"""Where the state of a query is kept: immutable pieces in files, and a small manifest for each version.
+
+    root/manifest-000000000012.json          which pieces make up version 12, and the JSON values
+    root/pieces/000000000012-1f0c….arrow     Arrow IPC, not compressed, so that it can be memory-mapped
+
+A piece is written once, under a name nobody else can choose, and then only read. A version is there when its manifest
+is, which appears under its name in one step. So whoever is stopped anywhere leaves all earlier versions as they were,
+and two attempts at one version cannot mix: the manifest is that of one of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from penstock.errors import CheckpointError
+from penstock.operators.state import Loaded, LoadedState, State
+from penstock.plan.nodes import Query
+from penstock.plan.serial import to_json
+
+FORMAT = 1
+"""Of manifests and of what operators put into pieces; a state of another format is refused."""
+
+_MANIFEST = re.compile(r"manifest-(\d+)\.json")
+_PIECE = re.compile(r"(\d+)-[0-9a-f]+-\d+\.arrow")
+_SMALL = 1 << 20
+"""Up to so many bytes a piece is checked whole when it is read; of a larger one its size and its end."""
+_END = 1 << 12
+
+
+def fingerprint(query: Query) -> str:
+    """Equal for equal plans, and for no others."""
+    text = json.dumps(to_json(query), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class PieceFile:
+    """A file of a piece. ``crc`` is of all its bytes, ``end_crc`` of the last ones, which say where the others are."""
+
+    file: str
+    rows: int
+    bytes: int
+    crc: int
+    end_crc: int
+
+
+class StateStore:
+    """The versions of one query's state (or of one shard of it) under a directory.
+
+    ``query`` is the ``fingerprint`` of the query: state of another one is refused. A store goes on from the version
+    that it loaded or committed last: pieces that a state lists without a table are those of that version.
+    """
+
+    def __init__(self, root: str, filesystem: fs.FileSystem | None = None, *, query: str = "") -> None:
+        if filesystem is None:
+            filesystem, root = fs.FileSystem.from_uri(root) if "://" in root else (fs.LocalFileSystem(), root)
+        self._fs: fs.FileSystem = filesystem
+        self._root = root.rstrip("/")
+        self._query = query
+        self._made = False
+        self._current: dict[str, dict[str, PieceFile]] = {}
+        self.written = 0
+        """Bytes of the pieces written by this store."""
+
+    def commit(self, version: int, state: State) -> None:
+        """Make this state the one of the version. If it fails, the state of an earlier version must be loaded."""
+        if not self._made:
+            self._fs.create_dir(f"{self._root}/pieces", recursive=True)
+            self._made = True
+        attempt = uuid.uuid4().hex
+        files: dict[str, dict[str, PieceFile]] = {}
+        count = 0
+        for path, saved in state.items():
+            of_path: dict[str, PieceFile] = {}
+            for piece in saved.pieces:
+                if piece.table is not None:
+                    of_path[piece.name] = self._write(f"{version:012d}-{attempt}-{count}.arrow", piece.table)
+                    count += 1
+                    continue
+                known = self._current.get(path, {}).get(piece.name)
+                if known is None:
+                    raise CheckpointError(
+                        f"{self._root}: piece `{piece.name}` of `{path}` was saved elsewhere",
+                        hint="a store goes on from the version that it loaded or committed last",
+                    )
+                of_path[piece.name] = known
+            files[path] = of_path
+        operators = {
+            path: {"meta": saved.meta, "pieces": {name: asdict(f) for name, f in files[path].items()}}
+            for path, saved in state.items()
+        }
+        content = {"format": FORMAT, "version": version, "query": self._query, "operators": operators}
+        self._write_manifest(version, content, attempt)
+        self._current = files
+
+    def load(self, version: int, *, verify: bool = False) -> LoadedState | None:
+        """The state of a version, None if there is none. Pieces are opened when they are asked for.
+
+        ``verify``: look at every byte of every piece now.
+        """
+        content = self._manifest(version)
+        if content is None:
+            return None
+        if content["query"] != self._query:
+            raise CheckpointError(
+                f"{self._manifest_path(version)}: this is the state of another query",
+                hint="use another directory for the changed query, or run the query that it belongs to",
+            )
+        files = {
+            path: {name: PieceFile(**f) for name, f in operator["pieces"].items()}
+            for path, operator in content["operators"].items()
+        }
+        if verify:
+            for pieces in files.values():
+                for file in pieces.values():
+                    self._read(file, everything=True)
+        self._current = files
+        return {
+            path: Loaded(operator["meta"], _Tables(self, files[path]))
+            for path, operator in content["operators"].items()
+        }
+
+    def versions(self) -> list[int]:
+        """The versions there are, ascending."""
+        return sorted(int(m[1]) for m in map(_MANIFEST.fullmatch, self._names(self._root)) if m)
+
+    def forget(self, before: int) -> None:
+        """Remove older versions, and pieces that no other version has.
+
+        Pieces that were written for a version from ``before`` on stay: an attempt at it may be under way.
+        """
+        versions = self.versions()
+        kept = [v for v in versions if v >= before]
+        used: set[str] = set()
+        for version in kept:
+            content = self._manifest(version)
+            if content is not None:
+                used |= {f["file"] for o in content["operators"].values() for f in o["pieces"].values()}
+        used |= {f.file for pieces in self._current.values() for f in pieces.values()}
+        for version in versions:
+            if version < before:
+                self._delete(self._manifest_path(version))
+        for name in self._names(f"{self._root}/pieces"):
+            match = _PIECE.fullmatch(name)
+            if match and int(match[1]) < before and name not in used:
+                self._delete(f"{self._root}/pieces/{name}")
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _write(self, name: str, table: pa.Table) -> PieceFile:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        data = sink.getvalue()
+        with self._fs.open_output_stream(f"{self._root}/pieces/{name}") as out:
+            out.write(data)
+        self.written += data.size
+        return PieceFile(name, table.num_rows, data.size, zlib.crc32(data), zlib.crc32(_end_of(data)))
+
+    def _read(self, piece: PieceFile, *, everything: bool = False) -> pa.Table:
+        path = f"{self._root}/pieces/{piece.file}"
+        try:
+            if isinstance(self._fs, fs.LocalFileSystem):
+                data = pa.memory_map(path).read_buffer()
+            else:
+                with self._fs.open_input_file(path) as source:
+                    data = source.read_buffer()
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: a piece of the saved state is missing", hint=_LOST) from None
+        except OSError as e:
+            raise CheckpointError(f"{path}: a piece of the saved state cannot be read: {e}") from e
+        if data.size != piece.bytes:
+            raise CheckpointError(f"{path}: damaged, {data.size} bytes instead of {piece.bytes}", hint=_LOST)
+        if zlib.crc32(_end_of(data)) != piece.end_crc or (
+            (everything or data.size <= _SMALL) and zlib.crc32(data) != piece.crc
+        ):
+            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=_LOST)
+        try:
+            return pa.ipc.open_file(data).read_all()
+        except pa.ArrowInvalid as e:
+            raise CheckpointError(f"{path}: damaged, {e}", hint=_LOST) from e
+
+    def _manifest_path(self, version: int) -> str:
+        return f"{self._root}/manifest-{version:012d}.json"
+
+    def _write_manifest(self, version: int, content: dict[str, Any], attempt: str) -> None:
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+        whole = f'{{"crc":{zlib.crc32(text.encode())},"state":{text}}}'
+        path = self._manifest_path(version)
+        with self._fs.open_output_stream(f"{path}.{attempt}.part") as out:
+            out.write(whole.encode())
+        self._fs.move(f"{path}.{attempt}.part", path)
+
+    def _manifest(self, version: int) -> dict[str, Any] | None:
+        path = self._manifest_path(version)
+        try:
+            with self._fs.open_input_stream(path) as source:
+                text = source.read()
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise CheckpointError(f"{path}: the manifest of the saved state cannot be read: {e}") from e
+        try:
+            whole = json.loads(text)
+            content: dict[str, Any] = whole["state"]
+            start = text.index(b'"state":') + len(b'"state":')
+            sound = zlib.crc32(text[start:-1]) == whole["crc"]
+        except (ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=_LOST)
+        if content["format"] != FORMAT:
+            raise CheckpointError(
+                f"{path}: written in format {content['format']}, this is format {FORMAT}",
+                hint="go on with the release of Penstock that wrote it, or start in an empty directory",
+            )
+        return content
+
+    def _names(self, folder: str) -> list[str]:
+        found = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return [f.base_name for f in found if f.type == fs.FileType.File]
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._fs.delete_file(path)
+        except FileNotFoundError:
+            pass
+
+
+_LOST = "load an earlier version, or start again in an empty directory"
+
+
+def _end_of(data: pa.Buffer) -> pa.Buffer:
+    return data.slice(max(0, data.size - _END))
+
+
+class _Tables(Mapping[str, pa.Table]):
+    """The tables of an operator's pieces, each opened when it is first asked for."""
+
+    def __init__(self, store: StateStore, files: dict[str, PieceFile]) -> None:
+        self._store, self._files = store, files
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._store._read(self._files[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
