@@ -89,30 +89,36 @@ class Delta:
     def take(self, indices: npt.NDArray[Any]) -> Delta:
         """The rows at these places, in this order."""
         where = pa.array(indices)
-        return replace(
-            self,
-            columns=tuple(c.take(where) for c in self.columns),
-            ts=self.ts[indices],
-            sub=self.sub[indices],
-            sign=self.sign[indices],
-            moment_ts=self.moment_ts[indices],
-            moment_sub=self.moment_sub[indices],
-            priority=None if self.priority is None else self.priority[indices],
-            end=None if self.end is None else self.end[indices],
+        return Delta(
+            self.schema,
+            tuple([c.take(where) for c in self.columns]),
+            self.ts[indices],
+            self.sub[indices],
+            self.sign[indices],
+            self.moment_ts[indices],
+            self.moment_sub[indices],
+            None if self.priority is None else self.priority[indices],
+            None if self.end is None else self.end[indices],
         )
 
     def slice(self, start: int, stop: int) -> Delta:
         """The rows from ``start`` to before ``stop``, without copying."""
-        return replace(
-            self,
-            columns=tuple(c.slice(start, stop - start) for c in self.columns),
-            ts=self.ts[start:stop],
-            sub=self.sub[start:stop],
-            sign=self.sign[start:stop],
-            moment_ts=self.moment_ts[start:stop],
-            moment_sub=self.moment_sub[start:stop],
-            priority=None if self.priority is None else self.priority[start:stop],
-            end=None if self.end is None else self.end[start:stop],
+        return Delta(
+            self.schema,
+            tuple([c.slice(start, stop - start) for c in self.columns]),
+            self.ts[start:stop],
+            self.sub[start:stop],
+            self.sign[start:stop],
+            self.moment_ts[start:stop],
+            self.moment_sub[start:stop],
+            None if self.priority is None else self.priority[start:stop],
+            None if self.end is None else self.end[start:stop],
+        )
+
+    def at(self, ts: Ints, sub: Ints) -> Delta:
+        """The same changes at other instants."""
+        return Delta(
+            self.schema, self.columns, ts, sub, self.sign, self.moment_ts, self.moment_sub, self.priority, self.end
         )
 
     def with_columns(self, schema: Schema, columns: Sequence[pa.Array]) -> Delta:

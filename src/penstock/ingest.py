@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
     )
 
 
+@lru_cache(maxsize=1024)
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of rows with these columns."""
     return pa.schema([pa.field(f.name, f.type.arrow) for f in schema])
@@ -179,6 +181,8 @@ def _from_text(text: str, dtype: DataType, name: str, where: str, row: int) -> o
 
 
 def _from_table(table: pa.Table, schema: Schema, where: str, optional: Sequence[str]) -> pa.Table:
+    if not optional and table.schema.equals(arrow_schema(schema)):
+        return table
     names = [f.name for f in schema]
     have = {c if c in names or c in optional else c.lower(): i for i, c in enumerate(table.column_names)}
     for column in have:
@@ -267,16 +271,18 @@ class StreamInput:
         batch = Batch(self.definition.schema, table, ts, arrival, priority)
         if len(ts) == 0:
             return batch
-        slack = self.definition.slack
-        newest = np.maximum.accumulate(ts)
-        floor = -_LIMIT if self.progress == -math.inf else int(self.progress)
-        so_far = np.concatenate(([np.int64(floor)], np.maximum(newest[:-1] - slack, floor)))
-        late = ts < so_far
-        if late.any():
-            self._set_late(table.filter(pa.array(late)))
-            batch = batch.take(np.flatnonzero(~late))
-        self._newest = max(self._newest, int(newest[-1]))
-        self.progress = max(self.progress, int(newest[-1]) - slack)
+        slack, last = self.definition.slack, int(ts[-1])
+        if ts[0] < self.progress or not (len(ts) == 1 or (ts[1:] >= ts[:-1]).all()):
+            newest = np.maximum.accumulate(ts)
+            floor = -_LIMIT if self.progress == -math.inf else int(self.progress)
+            so_far = np.concatenate(([np.int64(floor)], np.maximum(newest[:-1] - slack, floor)))
+            late = ts < so_far
+            last = int(newest[-1])
+            if late.any():
+                self._set_late(table.filter(pa.array(late)))
+                batch = batch.take(np.flatnonzero(~late))
+        self._newest = max(self._newest, last)
+        self.progress = max(self.progress, last - slack)
         return self._release(batch)
 
     def heartbeat(self, at: Instant) -> Batch:
@@ -305,8 +311,9 @@ class StreamInput:
         if values.null_count:
             row = pc.index(pc.is_null(values), True).as_py()
             raise InputError(f"{where}, row {row + 1}: the timestamp `{column}` is NULL")
-        ts: np.ndarray[Any, np.dtype[np.int64]] = values.cast(pa.int64()).to_numpy()
-        if len(ts) and (ts.max() >= _LIMIT or ts.min() <= -_LIMIT):
+        chunk = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+        ts: np.ndarray[Any, np.dtype[np.int64]] = chunk.view(pa.int64()).to_numpy()
+        if len(ts) and not (ts.max() < _LIMIT and ts.min() > -_LIMIT):
             row = int(np.flatnonzero((ts >= _LIMIT) | (ts <= -_LIMIT))[0])
             raise InputError(f"{where}, row {row + 1}: the timestamp {ts[row]} is out of range")
         return ts

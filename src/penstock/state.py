@@ -10,6 +10,7 @@ and two attempts at one version cannot mix: the manifest is that of one of them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -231,10 +232,8 @@ class StateStore:
         return [f.base_name for f in found if f.type == fs.FileType.File]
 
     def _delete(self, path: str) -> None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(path)
-        except FileNotFoundError:
-            pass
 
 
 _LOST = "load an earlier version, or start again in an empty directory"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -49,7 +50,7 @@ class DataType:
             return f"ARRAY<{self.element}>"
         return str(self.kind.value)
 
-    @property
+    @cached_property
     def arrow(self) -> pa.DataType:
         """The Arrow type that stores values of this type."""
         if self.kind is Kind.DECIMAL:

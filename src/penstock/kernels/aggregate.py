@@ -1,8 +1,9 @@
-"""The state of groups as rows of flat arrays, and the loop that takes changes in and gives changed groups out.
+"""The state of groups as rows of one flat array, and the loop that takes changes in and gives changed groups out.
 
-A group's integers are one row of ``ints``: first what every group has (the names below), then the values of the row
-given out last, then ``WIDTH`` numbers for each argument. Its sums of doubles are three numbers for each argument in
-``sums``. Everything given out is an int64: doubles by their bits, with one NaN and one zero.
+A group is one row of ``ints``: what every group has first, the values of the row given out last, the numbers of each
+argument, and what is seldom needed; what a change touches lies close together, because fetching it is most of the work.
+``sums`` is the same memory read as doubles. Everything given out is an int64: doubles by their bits, with one NaN and
+one zero.
 
 Sums of doubles are kept as a sum, the sum of its rounding errors, and the sum of theirs; the result is rounded once.
 It is the exactly rounded sum unless values cancel that are some 2**100 times what is left, or a partial sum exceeds
@@ -21,21 +22,28 @@ import numpy.typing as npt
 
 from penstock.delta import MIN_TS, Ints
 
-# What every group has.
-ROWS, ENTERED, LEFT, MOMENT_TS, MOMENT_SUB, GIVEN, GIVEN_TS, GIVEN_SUB, MARK, TOUCHED_BY, NULLS, FIXED = range(12)
-# What every argument of a group has: a count, then a sum of integers (low, high) or counts of NaN, inf and -inf, then
-# the ends of a queue.
-COUNT, LOW, HIGH, NEGATIVE, HEAD, TAIL, WIDTH = range(7)
-NAN, POSITIVE = LOW, HIGH
+# What every group has first. The bits of ``NULLS`` say which values given out last were NULL, and ``GIVEN`` whether any
+# were given out.
+ROWS, MARK, NULLS, MOMENT_TS, MOMENT_SUB, FIXED = range(6)
+GIVEN = np.int64(1) << 62
+# What every group has last: the moment given out last, and how many rows have entered and left.
+GIVEN_TS, GIVEN_SUB, ENTERED, LEFT, RARE = range(5)
+# What an argument of a group has: a count, and then a sum of integers; or how many are not finite, a sum as three
+# doubles, and which those are; or the ends of a queue.
+COUNT = 0
+LOW, HIGH = 1, 2
+SPECIAL, SUM, NAN, POSITIVE, NEGATIVE = 1, 2, 5, 6, 7
+HEAD, TAIL = 1, 2
 # Kinds of arguments.
 COUNTED, INTEGER, DOUBLE, QUEUED, BEST = range(5)
+WIDTHS = (1, 3, 8, 3, 3)
 # What is given out.
 GIVE_ROWS, GIVE_COUNT, GIVE_SUM, GIVE_AVERAGE, GIVE_DOUBLE_SUM, GIVE_DOUBLE_AVERAGE, GIVE_FIRST = range(7)
 # Places in ``state``: rows written, instants so far, failures, groups emptied, which values are NULL in some row
 # written, and of the nodes of queues the first free one and how many were ever used.
 OUT, MARKS, FAILURES, EMPTIED, NULLED, FREE, FRESH, PLACES = range(8)
 
-_NO_NODE = -1
+_NO_NODE = NO_NODE = -1
 
 
 @nb.njit(nogil=True, cache=True, inline="always")
@@ -132,7 +140,9 @@ def _free_first(at: int, g: Any, ints: Any, links: Any, state: Ints) -> None:
 
 
 @nb.njit(nogil=True, cache=True)
-def _queue(key: int, kind: int, at: int, g: Any, ints: Any, keys: Ints, numbers: Ints, links: Any, state: Ints) -> None:
+def _queue(
+    key: int, kind: int, at: int, g: Any, ints: Any, entered: int, keys: Ints, numbers: Ints, links: Any, state: Ints
+) -> None:
     """A value enters: those before it that are not less can never be first again."""
     empty = ints[g, at + COUNT] == 1
     if kind == BEST and not empty:
@@ -152,7 +162,7 @@ def _queue(key: int, kind: int, at: int, g: Any, ints: Any, keys: Ints, numbers:
         node = state[FRESH]
         state[FRESH] += 1
     keys[node] = key
-    numbers[node] = ints[g, ENTERED]
+    numbers[node] = entered
     links[node, 0] = _NO_NODE
     links[node, 1] = tail
     if tail >= 0:
@@ -167,17 +177,17 @@ _READ_SIGNS = nb.types.Array(nb.int8, 1, "C", readonly=True)
 _LINE, _TABLE = nb.int64[::1], nb.int64[:, ::1]
 _RUN = nb.void(
     nb.int64, nb.int64, nb.boolean, nb.boolean, nb.int64, _READ, _READ, _READ_SIGNS, _READ, _READ, _READ, _TABLE,
-    nb.float64[:, ::1], nb.boolean[:, ::1], _READ, _READ, _READ, _TABLE, nb.float64[:, ::1], _LINE, _LINE,
-    nb.int32[:, ::1], _LINE, _LINE, _TABLE, nb.int8[::1], _TABLE, nb.uint8[:, ::1], _LINE,
+    nb.float64[:, ::1], nb.boolean[:, ::1], _READ, _READ, _READ, _READ, _TABLE, nb.float64[:, ::1], _LINE, _LINE,
+    nb.int32[:, ::1], _LINE, _LINE, _LINE, _TABLE, nb.int8[::1], _TABLE, nb.uint8[:, ::1], _LINE,
 )  # fmt: skip
 
 
 @nb.njit(_RUN, nogil=True, cache=True)
 def run(
     start: int, stop: int, keyed: bool, leaving: bool, compared: int, ts: Ints, sub: Ints, sign: Any, codes: Ints,
-    moment_ts: Ints, moment_sub: Ints, data: Any, doubles: Any, valid: Any, kinds: Ints, ops: Ints, args: Ints,
-    ints: Any, sums: Any, keys: Ints, numbers: Ints, links: Any, touched: Ints, emptied: Ints, head: Any, signs: Any,
-    values: Any, nulls: Any, state: Ints,
+    moment_ts: Ints, moment_sub: Ints, data: Any, doubles: Any, valid: Any, kinds: Ints, places: Ints, ops: Ints,
+    args: Ints, ints: Any, sums: Any, keys: Ints, numbers: Ints, links: Any, touched: Ints, touched_by: Ints,
+    emptied: Ints, head: Any, signs: Any, values: Any, nulls: Any, state: Ints,
 ) -> None:  # fmt: skip
     """Take the changes from ``start`` to before ``stop`` in, which are whole instants; write what changed.
 
@@ -186,8 +196,9 @@ def run(
     path is one function.
     """
     outs, arguments = len(ops), len(kinds)
-    first = FIXED + outs
+    rare = ints.shape[1] - RARE
     computed = np.empty(outs, np.int64)
+    queues = len(keys) > 0
     i, out, mark, failures, empty = start, state[OUT], state[MARKS], 0, state[EMPTIED]
     nulled = state[NULLED]
     begin = not keyed and mark == 0
@@ -197,7 +208,7 @@ def run(
         if begin:
             now, now_sub = np.int64(MIN_TS), np.int64(0)
             touched[0], count, begin = 0, 1, False
-            ints[0, MARK], ints[0, TOUCHED_BY] = mark, -1
+            ints[0, MARK], touched_by[0] = mark, -1
         else:
             now, now_sub = ts[i], sub[i]
 
@@ -207,31 +218,27 @@ def run(
             change = np.int64(sign[i])
             if ints[g, MARK] != mark:
                 ints[g, MARK] = mark
-                ints[g, TOUCHED_BY] = i
-                touched[count] = g
+                touched[count], touched_by[count] = g, i
                 count += 1
             for a in range(arguments):
                 if not valid[a, i]:
                     continue
-                kind, at = kinds[a], first + a * WIDTH
+                kind, at = kinds[a], places[a]
                 number = ints[g, at + COUNT] + change
                 ints[g, at + COUNT] = number
                 if kind == DOUBLE:
                     x = doubles[a, i]
                     if x - x == 0.0:
-                        s, e = _two_sum(sums[g, 3 * a], x * change)
-                        sums[g, 3 * a] = s
-                        s, e = _two_sum(sums[g, 3 * a + 1], e)
-                        sums[g, 3 * a + 1] = s
-                        sums[g, 3 * a + 2] += e
-                    elif x != x:
-                        ints[g, at + NAN] += change
-                    elif x > 0.0:
-                        ints[g, at + POSITIVE] += change
+                        s, e = _two_sum(sums[g, at + SUM], x * change)
+                        sums[g, at + SUM] = s
+                        s, e = _two_sum(sums[g, at + SUM + 1], e)
+                        sums[g, at + SUM + 1] = s
+                        sums[g, at + SUM + 2] += e
                     else:
-                        ints[g, at + NEGATIVE] += change
-                    if number == ints[g, at + NAN] + ints[g, at + POSITIVE] + ints[g, at + NEGATIVE]:
-                        sums[g, 3 * a] = sums[g, 3 * a + 1] = sums[g, 3 * a + 2] = 0.0
+                        ints[g, at + SPECIAL] += change
+                        ints[g, at + (NAN if x != x else POSITIVE if x > 0.0 else NEGATIVE)] += change
+                    if number == ints[g, at + SPECIAL]:
+                        sums[g, at + SUM] = sums[g, at + SUM + 1] = sums[g, at + SUM + 2] = 0.0
                 elif kind == INTEGER:
                     low, n = ints[g, at + LOW], data[a, i]
                     above = -1 if n < 0 else 0
@@ -243,14 +250,13 @@ def run(
                         ints[g, at + HIGH] -= above + (1 if np.uint64(low) < np.uint64(n) else 0)
                 elif kind >= QUEUED:
                     if change > 0:
-                        _queue(data[a, i], kind, at, g, ints, keys, numbers, links, state)
-                    elif number == 0 or (kind == QUEUED and numbers[ints[g, at + HEAD]] == ints[g, LEFT]):
+                        _queue(data[a, i], kind, at, g, ints, ints[g, rare + ENTERED], keys, numbers, links, state)
+                    elif number == 0 or (kind == QUEUED and numbers[ints[g, at + HEAD]] == ints[g, rare + LEFT]):
                         _free_first(at, g, ints, links, state)
             if change > 0:
-                ints[g, ENTERED] += 1
                 ints[g, MOMENT_TS], ints[g, MOMENT_SUB] = moment_ts[i], moment_sub[i]
-            else:
-                ints[g, LEFT] += 1
+            if queues:
+                ints[g, rare + (ENTERED if change > 0 else LEFT)] += 1
             ints[g, ROWS] += change
             i += 1
 
@@ -258,12 +264,13 @@ def run(
         entering = 0
         for t in range(count):
             g = touched[t]
-            exists, was = ints[g, ROWS] > 0 or not keyed, ints[g, GIVEN] > 0
+            old_bits = ints[g, NULLS]
+            exists, was = ints[g, ROWS] > 0 or not keyed, old_bits & GIVEN > 0
             differs = exists != was
-            null_bits, old_bits = np.int64(0), ints[g, NULLS]
+            null_bits = GIVEN
             if exists:
                 for o in range(outs):
-                    op, at, three = ops[o], first + args[o] * WIDTH, 3 * args[o]
+                    op, at = ops[o], args[o]
                     value, null = np.int64(0), False
                     if op == GIVE_ROWS:
                         value = ints[g, ROWS]
@@ -272,14 +279,12 @@ def run(
                     elif ints[g, at + COUNT] == 0:
                         null = True
                     elif op >= GIVE_DOUBLE_SUM and op <= GIVE_DOUBLE_AVERAGE:
-                        if ints[g, at + NAN] > 0 or (ints[g, at + POSITIVE] > 0 and ints[g, at + NEGATIVE] > 0):
+                        if ints[g, at + SPECIAL] == 0:
+                            total = _rounded(sums[g, at + SUM], sums[g, at + SUM + 1], sums[g, at + SUM + 2])
+                        elif ints[g, at + NAN] > 0 or (ints[g, at + POSITIVE] > 0 and ints[g, at + NEGATIVE] > 0):
                             total = np.nan
-                        elif ints[g, at + POSITIVE] > 0:
-                            total = np.inf
-                        elif ints[g, at + NEGATIVE] > 0:
-                            total = -np.inf
                         else:
-                            total = _rounded(sums[g, three], sums[g, three + 1], sums[g, three + 2])
+                            total = np.inf if ints[g, at + POSITIVE] > 0 else -np.inf
                         value = _bits(total if op == GIVE_DOUBLE_SUM else total / ints[g, at + COUNT])
                     elif op == GIVE_FIRST:
                         value = keys[ints[g, at + HEAD]]
@@ -292,11 +297,11 @@ def run(
                         failures += 1
                     computed[o] = value
                     if null:
-                        null_bits |= np.int64(1) << o
+                        null_bits |= np.int64(1) << np.int64(o)
                     if o < compared and (value != ints[g, FIXED + o] or null != (((old_bits >> o) & 1) > 0)):
                         differs = True
             if ints[g, ROWS] == 0:
-                ints[g, ENTERED] = ints[g, LEFT] = 0
+                ints[g, rare + ENTERED] = ints[g, rare + LEFT] = 0
                 ints[g, MOMENT_TS], ints[g, MOMENT_SUB] = MIN_TS, 0
                 if keyed:
                     emptied[empty] = g
@@ -305,29 +310,50 @@ def run(
                 continue
             if was and leaving:
                 nulled |= old_bits
-                head[0, out], head[1, out], head[2, out] = ints[g, TOUCHED_BY], now, now_sub
-                head[3, out], head[4, out], signs[out] = ints[g, GIVEN_TS], ints[g, GIVEN_SUB], -1
+                head[0, out], head[1, out], head[2, out] = touched_by[t], now, now_sub
+                head[3, out], head[4, out], signs[out] = ints[g, rare + GIVEN_TS], ints[g, rare + GIVEN_SUB], -1
                 for o in range(outs):
                     values[o, out], nulls[o, out] = ints[g, FIXED + o], (old_bits >> o) & 1
                 out += 1
-            ints[g, GIVEN] = exists
+            ints[g, NULLS] = null_bits if exists else 0
             if exists:
                 for o in range(outs):
                     ints[g, FIXED + o] = computed[o]
-                ints[g, NULLS] = null_bits
                 nulled |= null_bits
-                ints[g, GIVEN_TS], ints[g, GIVEN_SUB] = ints[g, MOMENT_TS], ints[g, MOMENT_SUB]
-                touched[entering] = g
+                if leaving:
+                    ints[g, rare + GIVEN_TS], ints[g, rare + GIVEN_SUB] = ints[g, MOMENT_TS], ints[g, MOMENT_SUB]
+                touched[entering], touched_by[entering] = g, touched_by[t]
                 entering += 1
         for t in range(entering):
             g = touched[t]
-            head[0, out], head[1, out], head[2, out] = ints[g, TOUCHED_BY], now, now_sub
-            head[3, out], head[4, out], signs[out] = ints[g, GIVEN_TS], ints[g, GIVEN_SUB], 1
+            head[0, out], head[1, out], head[2, out] = touched_by[t], now, now_sub
+            head[3, out], head[4, out], signs[out] = ints[g, MOMENT_TS], ints[g, MOMENT_SUB], 1
             for o in range(outs):
                 values[o, out], nulls[o, out] = ints[g, FIXED + o], (ints[g, NULLS] >> o) & 1
             out += 1
     state[OUT], state[MARKS], state[EMPTIED], state[NULLED] = out, mark, empty, nulled
     state[FAILURES] += failures
+
+
+@nb.njit(nogil=True, cache=True)
+def queued(codes: Ints, at: int, ints: Any, keys: Ints, numbers: Ints, links: Any) -> Any:
+    """The queues of one argument, whose numbers begin at ``at``: offsets by group, keys and numbers of the nodes."""
+    offsets = np.zeros(len(codes) + 1, np.int32)
+    for i in range(len(codes)):
+        offsets[i + 1] = offsets[i]
+        node = ints[codes[i], at + HEAD] if ints[codes[i], at + COUNT] > 0 else np.int64(_NO_NODE)
+        while node >= 0:
+            offsets[i + 1] += 1
+            node = np.int64(links[node, 0])
+    found_keys, found_numbers = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
+    n = 0
+    for i in range(len(codes)):
+        node = ints[codes[i], at + HEAD] if ints[codes[i], at + COUNT] > 0 else np.int64(_NO_NODE)
+        while node >= 0:
+            found_keys[n], found_numbers[n] = keys[node], numbers[node]
+            n += 1
+            node = np.int64(links[node, 0])
+    return offsets, found_keys, found_numbers
 
 
 def new_state() -> npt.NDArray[np.int64]:

@@ -36,3 +36,12 @@ def leaving_first(target: Ints, sign: Signs, kept: Ints) -> Ints:
                     n += 1
         start = stop
     return result
+
+
+@njit(nogil=True, cache=True)
+def in_order(target: Ints, sign: Signs) -> bool:
+    """Whether the changes of each target stand with those that leave first already."""
+    for i in range(1, len(target)):  # noqa: SIM110 (compiled)
+        if target[i] == target[i - 1] and sign[i] < sign[i - 1]:
+            return False
+    return True

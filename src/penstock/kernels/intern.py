@@ -9,6 +9,7 @@ Values are keys as everywhere: NULL = NULL (unless ``nulls_match`` is off), NaN 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import Ints
-from penstock.kernels.buffers import NO_FLAGS, Flags, integers, ordered, validity
-from penstock.scalar.order import hashable
+from penstock.kernels.buffers import NO_FLAGS, Flags, integers, ordered, restore, validity
+from penstock.kernels.buffers import column as as_column
+from penstock.scalar.order import NAN, hashable
 from penstock.types import DataType, Kind
-from penstock.values import to_python
+from penstock.values import to_arrow, to_python
 
 _READ = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _READ_FLAGS = nb.types.Array(nb.boolean, 1, "C", readonly=True)
@@ -32,6 +34,7 @@ _TABLE = nb.int32[::1]
 _NEXT, _FREE, _LIVE, _NULL, _NEW = range(5)
 
 _AS_OBJECTS = (Kind.STRING, Kind.BINARY, Kind.DECIMAL, Kind.ARRAY, Kind.NULL)
+_NARROW: dict[Kind, Any] = {Kind.INT: np.int32, Kind.DATE: np.int32, Kind.REAL: np.float32}
 _ONE_BY_ONE = 16
 """Up to so many rows a dictionary costs more than it saves."""
 
@@ -169,6 +172,11 @@ class IntTable:
         self._table = np.full(size, -1, np.int32)
         _rehash(old, 64 - self._bits, self._table, self.key_of)
 
+    def nulls(self, codes: Ints) -> Flags:
+        """Which of the codes is that of NULL."""
+        found: Flags = codes == self._state[_NULL]
+        return found
+
     @property
     def capacity(self) -> int:
         """All codes there have been are below this."""
@@ -222,6 +230,9 @@ class ObjectTable:
             new.append(code)
         return code
 
+    def decode(self, codes: Ints) -> pa.Array:
+        return to_arrow([_unhashed(self._values[c]) for c in codes.tolist()], self._type)
+
     def release(self, codes: Ints) -> None:
         for code in codes.tolist():
             key = self._values[code]
@@ -243,6 +254,13 @@ class ObjectTable:
         return self._bytes + 8 * len(self._values)
 
 
+def _unhashed(key: object) -> object:
+    """A value of which this is the ``hashable``."""
+    if key is NAN:
+        return math.nan
+    return tuple([_unhashed(k) for k in key]) if isinstance(key, tuple) else key
+
+
 def _weight(key: object) -> int:
     """About what a key takes as an object and in the dictionary."""
     return 150 + (len(key) if isinstance(key, str | bytes | tuple) else 0)
@@ -252,6 +270,7 @@ class _Column:
     """The codes of one column of a key; ``uses`` counts the pairs that have each."""
 
     def __init__(self, dtype: DataType) -> None:
+        self._type = dtype
         self.table = ObjectTable(dtype) if dtype.kind in _AS_OBJECTS else IntTable()
         self._is_float = dtype.is_float
         self.uses = np.zeros(16, np.int64)
@@ -261,6 +280,15 @@ class _Column:
             return self.table.encode(array, insert, nulls_match)
         keys = ordered(array) if self._is_float else integers(array)
         return self.table.encode(keys, validity(array), insert, nulls_match)
+
+    def decode(self, codes: Ints) -> pa.Array:
+        if isinstance(self.table, ObjectTable):
+            return self.table.decode(codes)
+        keys = self.table.key_of[codes]
+        values: npt.NDArray[Any] = restore(keys) if self._is_float else keys
+        if self._type.kind in _NARROW:
+            values = values.astype(_NARROW[self._type.kind])
+        return as_column(values, self.table.nulls(codes), self._type.arrow)
 
 
 class _Pairs:
@@ -298,6 +326,17 @@ class Interner:
             known = [c.take(where) for c in columns]
             codes[rows] = self._find(known, len(rows), insert=True, nulls_match=True)
         return codes
+
+    def decode(self, codes: Ints) -> list[pa.Array]:
+        """The keys of these codes: values equal to those that were encoded."""
+        found: list[pa.Array] = []
+        for i in range(len(self._pairs) - 1, -1, -1):
+            made = self._pairs[i].table.key_of[codes]
+            found.append(self._columns[i + 1].decode(made & 0xFFFF_FFFF))
+            codes = made >> 32
+        if self._columns:
+            found.append(self._columns[0].decode(codes))
+        return found[::-1]
 
     def lookup(self, columns: Sequence[pa.Array], length: int) -> Ints:
         """The code of each row's key, -1 where the key is not known."""

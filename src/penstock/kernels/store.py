@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.delta import Ints
+from penstock.kernels.buffers import gather
 
 _FAN = 64
 """Pieces put together at a time."""
@@ -44,9 +45,8 @@ class Piece(NamedTuple):
         )
 
     def take(self, indices: Ints) -> Piece:
-        where = pa.array(indices)
         return Piece(
-            tuple([c.take(where) for c in self.columns]),
+            tuple([gather(c, indices) for c in self.columns]),
             self.ts[indices],
             self.sub[indices],
             None if self.priority is None else self.priority[indices],
@@ -71,7 +71,9 @@ class Piece(NamedTuple):
         """The same rows, in memory of their own if what they are part of is much larger."""
         if self.held <= 1.25 * self.nbytes + 4096:
             return self
-        return self.take(np.arange(len(self.ts)))
+        everything = pa.array(np.arange(len(self.ts)))
+        priority = None if self.priority is None else self.priority.copy()
+        return Piece(tuple([c.take(everything) for c in self.columns]), self.ts.copy(), self.sub.copy(), priority)
 
 
 def join(pieces: Sequence[Piece]) -> Piece:
@@ -102,6 +104,8 @@ class RowQueue:
         self._taken = 0  # rows of the first chunk
         self._rows = 0
         self._last = [0, 0]  # how many pieces of each tier stand at the end
+        self.taken = 0
+        """How many rows have been taken: the number of the first one, counted from 0."""
 
     def __len__(self) -> int:
         return self._rows
@@ -188,9 +192,23 @@ class RowQueue:
                 count = 0
         return taken
 
+    def numbered(self, start: int, stop: int) -> Piece:
+        """The rows with numbers from ``start`` to before ``stop``, which are there."""
+        last = self.taken + self._rows
+        found: list[Piece] = []
+        for chunk in reversed(self._chunks):
+            first = last - len(chunk.ts)
+            if first < stop and last > start:
+                found.append(chunk.slice(max(start - first, 0), min(stop, last) - first))
+            last = first
+            if first <= start:
+                break
+        return join(found[::-1])
+
     def _drop_first(self) -> None:
         chunk = self._chunks.popleft()
         self._rows -= len(chunk.ts) - self._taken
+        self.taken += len(chunk.ts) - self._taken
         self._taken = 0
         small, middle = self._last
         left = len(self._chunks)
@@ -200,6 +218,7 @@ class RowQueue:
     def _skip(self, stop: int) -> None:
         chunk = self._chunks[0]
         self._rows -= stop - self._taken
+        self.taken += stop - self._taken
         self._taken = stop
         if stop > _WHOLE and 2 * stop > len(chunk.ts):
             self._chunks[0] = chunk.slice(stop, len(chunk.ts)).own()
@@ -249,6 +268,16 @@ class RowLog:
             self._chunks[-count:] = [join(pieces)]
             del self._starts[-count + 1 :]
 
+    def between(self, start: int, stop: int) -> Piece:
+        """The rows with numbers from ``start`` to before ``stop``, which are there."""
+        found: list[Piece] = []
+        for first, chunk in zip(reversed(self._starts), reversed(self._chunks), strict=True):
+            if first < stop:
+                found.append(chunk.slice(max(start - first, 0), min(stop - first, len(chunk.ts))))
+            if first <= start:
+                break
+        return join(found[::-1])
+
     def take(self, numbers: Ints) -> Piece:
         """The rows with these numbers, in this order."""
         if len(numbers) == 1 or len(self._chunks) == 1:
@@ -283,15 +312,3 @@ class RowLog:
             if waiting and (i == len(old) - 1 or sum(len(p.ts) for p in waiting) >= _FAN * _WHOLE):
                 self.append(join(waiting))
                 waiting = []
-
-
-def order(entering: Ints, leaving: Ints) -> Ints:
-    """The order that sorts ``leaving`` and then ``entering``, laid end to end.
-
-    Both ascend and say when; what leaves goes before what enters at the same time.
-    """
-    n, m = len(leaving), len(entering)
-    result = np.empty(n + m, np.int64)
-    result[np.searchsorted(entering, leaving, "left") + np.arange(n)] = np.arange(n)
-    result[np.searchsorted(leaving, entering, "right") + np.arange(m)] = np.arange(n, n + m)
-    return result

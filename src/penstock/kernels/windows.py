@@ -1,4 +1,4 @@
-"""The rows of each key in order of arrival, as chains of row numbers."""
+"""What windows need row by row: what enters and leaves in one order, and the rows of each key as chains."""
 
 from __future__ import annotations
 
@@ -14,11 +14,29 @@ _LAST, _GONE = -1, -2
 _FEWEST = 1024
 
 
-@nb.njit(
-    nb.int64(nb.types.Array(nb.int64, 1, "C", readonly=True), nb.int64, nb.int64, nb.int32[:, ::1], nb.int32[::1],
-             nb.int64[::1]),
-    nogil=True, cache=True,
-)  # fmt: skip
+_READ = nb.types.Array(nb.int64, 1, "C", readonly=True)
+
+
+@nb.njit(nb.int64[::1](_READ, _READ), nogil=True, cache=True)
+def order(entering: Ints, leaving: Ints) -> Ints:
+    """The order that sorts ``leaving`` and then ``entering``, laid end to end.
+
+    Both ascend and say when; what leaves goes before what enters at the same time.
+    """
+    n, m = len(leaving), len(entering)
+    result = np.empty(n + m, np.int64)
+    i = j = 0
+    for at in range(n + m):
+        if i < n and (j == m or leaving[i] <= entering[j]):
+            result[at] = i
+            i += 1
+        else:
+            result[at] = n + j
+            j += 1
+    return result
+
+
+@nb.njit(nb.int64(_READ, nb.int64, nb.int64, nb.int32[:, ::1], nb.int32[::1], nb.int64[::1]), nogil=True, cache=True)
 def _link(codes: Ints, size: int, first: int, ends: Numbers, following: Numbers, pushed: Ints) -> int:
     """Hang rows ``first``, … on the chains of their keys; ``pushed`` is the row that each pushes out, or -1."""
     out = 0

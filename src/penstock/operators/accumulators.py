@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from decimal import Decimal
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.delta import Instant
 from penstock.operators.evaluation import Values, order_keys
@@ -34,6 +34,12 @@ class Accumulator(Protocol):
     def value(self) -> object:
         """The aggregate, before it is fitted into its type."""
 
+    def saved(self) -> object:
+        """What is remembered, as plain values, tuples and dicts."""
+
+    def restore(self, saved: Any) -> None:
+        """Go on, when fresh, from what was saved."""
+
 
 class Count:
     """How many rows."""
@@ -49,6 +55,12 @@ class Count:
 
     def value(self) -> object:
         return self.rows
+
+    def saved(self) -> object:
+        return self.rows
+
+    def restore(self, saved: Any) -> None:
+        self.rows = saved
 
 
 class ExactSum:
@@ -80,6 +92,12 @@ class ExactSum:
         if not self._rows:
             return None
         return _rounded(self._total, self._unit * (self._rows if self._average else 1), self._type)
+
+    def saved(self) -> object:
+        return self._total, self._rows
+
+    def restore(self, saved: Any) -> None:
+        self._total, self._rows = saved
 
 
 class FloatSum:
@@ -114,6 +132,13 @@ class FloatSum:
         total = sum(float(name) for name in self.special) if self.special else _divided(self.total, _ONE)
         return total / self.rows if self._average else total
 
+    def saved(self) -> object:
+        return self.rows, _short(self.total), self.special
+
+    def restore(self, saved: Any) -> None:
+        self.rows, total, self.special = saved
+        self.total = _long(total)
+
 
 class Spread(FloatSum):
     """Variance or standard deviation, from the exact sum and the exact sum of squares."""
@@ -139,6 +164,14 @@ class Spread(FloatSum):
         divisor = n * (n - 1 if self._sample else n)
         variance = _divided(n * self._squares - self.total**2, divisor << 2 * _BITS)
         return math.sqrt(variance) if self._root else variance
+
+    def saved(self) -> object:
+        return super().saved(), _short(self._squares)
+
+    def restore(self, saved: Any) -> None:
+        sums, squares = saved
+        super().restore(sums)
+        self._squares = _long(squares)
 
 
 class Extreme:
@@ -169,6 +202,13 @@ class Extreme:
             return None
         return value_of(self._keys.greatest if self._greatest else self._keys.least)
 
+    def saved(self) -> object:
+        return self._counts
+
+    def restore(self, saved: Any) -> None:
+        self._counts = saved
+        self._keys = SortedBag(self._counts)
+
 
 class Quantile:
     """The value at a fraction of the way through the values in order."""
@@ -195,6 +235,13 @@ class Quantile:
         assert isinstance(high, float)
         return low if low == high else low + (high - low) * (place - below)
 
+    def saved(self) -> object:
+        return self._fraction, tuple(self._keys)
+
+    def restore(self, saved: Any) -> None:
+        self._fraction, keys = saved
+        self._keys = SortedBag(keys)
+
 
 class InOrder:
     """First, last or all of the values by (moment, value)."""
@@ -215,6 +262,12 @@ class InOrder:
         if not self._rows:
             return None
         return value_of((self._rows.least if self._which == "first" else self._rows.greatest)[1][0])
+
+    def saved(self) -> object:
+        return tuple(self._rows)
+
+    def restore(self, saved: Any) -> None:
+        self._rows = SortedBag(saved)
 
 
 class DistinctValues:
@@ -241,6 +294,13 @@ class DistinctValues:
 
     def value(self) -> object:
         return self._inner.value()
+
+    def saved(self) -> object:
+        return self._inner.saved(), self._counts
+
+    def restore(self, saved: Any) -> None:
+        inner, self._counts = saved
+        self._inner.restore(inner)
 
 
 class EarliestOfEach:
@@ -271,6 +331,14 @@ class EarliestOfEach:
 
     def value(self) -> object:
         return self._inner.value()
+
+    def saved(self) -> object:
+        return self._inner.saved(), {key: tuple(moments) for key, moments in self._moments.items()}
+
+    def restore(self, saved: Any) -> None:
+        inner, moments = saved
+        self._inner.restore(inner)
+        self._moments = {key: SortedBag(of_key) for key, of_key in moments.items()}
 
 
 GOES_BY_MOMENT = frozenset({"first", "last", "collect"})
@@ -304,6 +372,16 @@ def accumulator(call: AggregateCall) -> Accumulator:
 def _scaled(value: float) -> int:
     numerator, denominator = value.as_integer_ratio()
     return numerator << (_BITS + 1 - denominator.bit_length())
+
+
+def _short(number: int) -> tuple[int, int]:
+    """A number that ends in many zero bits, without them."""
+    zeros = (number & -number).bit_length() - 1 if number else 0
+    return number >> zeros, zeros
+
+
+def _long(short: tuple[int, int]) -> int:
+    return short[0] << short[1]
 
 
 def _divided(numerator: int, denominator: int) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from penstock.delta import BEGINNING, Delta, Instant, Step
 from penstock.operators.accumulators import Accumulator, accumulator
@@ -18,7 +21,10 @@ from penstock.operators.evaluation import (
     value_key_of,
 )
 from penstock.operators.ordered import SortedBag
+from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
+from penstock.operators.state import Loaded, Saved, with_meta
+from penstock.operators.tables import json_table, json_values, row_from, row_value
 from penstock.plan.nodes import Aggregate, AggregateCall
 from penstock.scalar import Context, RowError
 from penstock.scalar.numbers import fit
@@ -29,7 +35,7 @@ _Args = Callable[[Values], Values | None]
 class _Group:
     """The members of a group, by what its aggregates remember of them. ``shown`` is its row in the result."""
 
-    __slots__ = ("accumulators", "keys", "members", "moments", "shown", "stale", "values")
+    __slots__ = ("accumulators", "id", "keys", "members", "moments", "shown", "stale", "values")
 
     def __init__(self, keys: Values, calls: Sequence[AggregateCall]) -> None:
         self.keys = keys
@@ -39,6 +45,20 @@ class _Group:
         self.members = 0
         self.moments: SortedBag[Instant] = SortedBag()
         self.shown: Row | None = None
+        self.id = -1
+
+    def saved(self) -> object:
+        """What ``restore`` wants; between two steps nothing is stale."""
+        states = tuple([a.saved() for a in self.accumulators])
+        return self.keys, self.members, tuple(self.values), tuple(self.moments), row_value(self.shown), states
+
+    def restore(self, saved: Any) -> None:
+        _, self.members, values, moments, shown, states = saved
+        self.values, self.moments = list(values), SortedBag(moments)
+        self.stale = [False] * len(values)
+        self.shown = None if shown is None else row_from(shown)
+        for inner, state in zip(self.accumulators, states, strict=True):
+            inner.restore(state)
 
 
 class GeneralAggregate:
@@ -65,6 +85,7 @@ class GeneralAggregate:
         self._key = value_key_of(k.type for k in node.keys)
         self._row_key = row_key_of(node.schema)
         self._groups: dict[Hashable, _Group] = {}
+        self._all: Tracked[_Group] = Tracked()
         self._members = 0
         self._begun = bool(node.keys)
 
@@ -82,6 +103,28 @@ class GeneralAggregate:
     def size(self) -> StateSize:
         return size_of(len(self._groups), self.node.schema) + size_of(self._members, self.node.input.schema)
 
+    def save(self) -> Saved:
+        saved = self._all.save(lambda groups: json_table(g.saved() for g in groups))
+        return with_meta(saved, begun=self._begun)
+
+    def load(self, state: Loaded) -> None:
+        self._begun = state.meta["begun"]
+        for id, group in self._all.load(state, self._loaded):
+            group.id = id
+            self._members += group.members
+            self._groups[self._key(group.keys)] = group
+
+    def _loaded(self, table: pa.Table) -> Iterator[_Group]:
+        for saved in json_values(table):
+            group = _Group(saved[0], self.node.aggregates)
+            group.restore(saved)
+            yield group
+
+    def _new(self, key: Hashable, keys: Values) -> _Group:
+        group = self._groups[key] = _Group(keys, self.node.aggregates)
+        group.id = self._all.add(group)
+        return group
+
     def _begin(self, output: Output) -> None:
         self._change(BEGINNING, Changes((), ()), output)
 
@@ -89,7 +132,7 @@ class GeneralAggregate:
         touched: dict[Hashable, int] = {}
         if not self._begun:
             self._begun = True
-            self._groups[()] = _Group((), self.node.aggregates)
+            self._new((), ())
             touched[()] = 0
         for entering, rows in enumerate(changes):
             for row in rows:
@@ -107,7 +150,7 @@ class GeneralAggregate:
         key = self._key(keys)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(keys, self.node.aggregates)
+            group = self._new(key, keys)
         by = 1 if entering else -1
         group.members += by
         self._members += by
@@ -127,9 +170,11 @@ class GeneralAggregate:
         old = group.shown
         if not group.members and self.node.keys:
             del self._groups[key]
+            self._all.remove(group.id)
             if old is not None:
                 leaving.append(old)
             return
+        self._all.change(group.id)
         values = (*group.keys, *self._values(group))
         moment = instant
         if self._moments:

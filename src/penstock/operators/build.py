@@ -276,9 +276,15 @@ class _Builder:
         raise TypeError(f"no operator for {type(node).__name__}")
 
 
-def build(node: Node, functions: Functions, errors: Context, *, insertions_only: bool) -> Tree:
-    """The operators for a plan below its ``Query``; ``insertions_only``: rows that leave the result do not count."""
-    mode = leaf_mode(node, insertions_only)
+def build(
+    node: Node, functions: Functions, errors: Context, *, insertions_only: bool, gated: bool = False
+) -> Tree:
+    """The operators for a plan below its ``Query``.
+
+    ``insertions_only``: rows that leave the result do not count. ``gated``: changes wait behind the leaves for the
+    instants of evaluation (MASTER), and must all be known there.
+    """
+    mode = leaf_mode(node, insertions_only and not gated)
     builder = _Builder(mode, functions, errors)
     # What is there before the first instant may leave at it, and then is no answer.
     begins_empty = not any(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+
+import pyarrow as pa
 
 from penstock.delta import Delta, Instant, Step, merge
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.evaluation import Errors, Functions, Values, row_key_of
 from penstock.operators.ordered import SortedBag
+from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
+from penstock.operators.state import Loaded, Saved
+from penstock.operators.tables import json_table, json_values, row_from, row_value
 from penstock.plan.nodes import Distinct, SetOp
 
 
@@ -18,10 +23,11 @@ class _Copies:
     Where nobody goes by moments, only their number counts; else ``moments`` has those of each side.
     """
 
-    __slots__ = ("counts", "moments", "shown", "values")
+    __slots__ = ("counts", "id", "moments", "shown", "values")
 
     def __init__(self, values: Values, sides: int, moments: bool) -> None:
         self.values = values
+        self.id = -1
         self.counts = [0] * sides
         self.moments: list[SortedBag[Instant]] = [SortedBag() for _ in range(sides)] if moments else []
         self.shown: list[Row] = []
@@ -30,6 +36,12 @@ class _Copies:
         self.counts[side] += by
         if self.moments:
             (self.moments[side].add if by > 0 else self.moments[side].remove)(row.moment)
+
+
+def _saved(copies: list[_Copies]) -> pa.Table:
+    return json_table(
+        (c.values, tuple(c.counts), tuple(map(tuple, c.moments)), tuple(map(row_value, c.shown))) for c in copies
+    )
 
 
 class _ByValue:
@@ -45,6 +57,7 @@ class _ByValue:
         self._moments = moments
         self._key = row_key_of(node.schema)
         self._copies: dict[Hashable, _Copies] = {}
+        self._by_id: Tracked[_Copies] = Tracked()
 
     def number(self, counts: Sequence[int]) -> int:
         """How many copies the result has."""
@@ -66,7 +79,10 @@ class _ByValue:
                     self._replace(copies, self.moments_of(copies.moments, number), priority, leaving, entering)
                 else:
                     _resize(copies, number, Row(copies.values, instant, priority), leaving, entering)
-                if not any(copies.counts):
+                if any(copies.counts):
+                    self._by_id.change(copies.id)
+                else:
+                    self._by_id.remove(copies.id)
                     del self._copies[key]
             output.add(instant, leaving, entering)
         return output.delta()
@@ -74,6 +90,22 @@ class _ByValue:
     def size(self) -> StateSize:
         rows = sum(sum(c.counts) for c in self._copies.values()) if self._moments else len(self._copies)
         return size_of(rows, self.node.schema)
+
+    def save(self) -> Saved:
+        return self._by_id.save(_saved)
+
+    def load(self, state: Loaded) -> None:
+        for id, copies in self._by_id.load(state, self._loaded):
+            copies.id = id
+            self._copies[self._key(copies.values)] = copies
+
+    def _loaded(self, table: pa.Table) -> Iterator[_Copies]:
+        for values, counts, moments, shown in json_values(table):
+            copies = _Copies(values, self._sides, self._moments)
+            copies.counts = list(counts)
+            copies.moments = [SortedBag(of_side) for of_side in moments]
+            copies.shown = [row_from(row) for row in shown]
+            yield copies
 
     def _count(self, changes: Sequence[Changes]) -> dict[Hashable, int]:
         """Take all changes of an instant in; the values they touch, with the highest priority."""
@@ -85,6 +117,7 @@ class _ByValue:
                     copies = self._copies.get(key)
                     if copies is None:
                         copies = self._copies[key] = _Copies(row.values, self._sides, self._moments)
+                        copies.id = self._by_id.add(copies)
                     copies.change(side, row, by)
                     touched[key] = max(touched.get(key, row.priority), row.priority)
         return touched
@@ -186,3 +219,10 @@ class GeneralSetOp:
 
     def size(self) -> StateSize:
         return NOTHING if self._rows is None else self._rows.size()
+
+    def save(self) -> Saved:
+        return Saved() if self._rows is None else self._rows.save()
+
+    def load(self, state: Loaded) -> None:
+        if self._rows is not None:
+            self._rows.load(state)

@@ -21,6 +21,9 @@ from penstock.kernels.buffers import column, floats, gather, integers, ordered, 
 from penstock.kernels.expressions import can_fail, compile_project
 from penstock.kernels.intern import Interner
 from penstock.operators.base import StateSize
+from penstock.operators.group_pieces import GroupPieces, groups_from, groups_table
+from penstock.operators.state import Loaded, Saved, with_meta
+from penstock.operators.tables import whole
 from penstock.plan.expr import Column, Expr
 from penstock.plan.nodes import Aggregate, AggregateCall, Filter, Node, Project, Window
 from penstock.plan.window import Unbounded
@@ -28,6 +31,8 @@ from penstock.scalar import Context
 from penstock.types import Kind
 
 _ORDERED = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
+_ONLY = np.zeros(1, np.int64)
+"""The code of the one group without keys."""
 _MOST = 60
 """Aggregates of one node; which of them are NULL are the bits of one number."""
 _AT_ONCE = 1 << 16
@@ -113,12 +118,14 @@ class FastAggregate:
         self._interner = Interner([k.type for k in node.keys])
         self._priorities: bool | None = None
         self._kinds: Ints = np.empty(0, np.int64)
+        self._places: Ints = np.empty(0, np.int64)
         self._ints: npt.NDArray[np.int64] = np.empty((0, 0), np.int64)
         self._sums: npt.NDArray[np.float64] = np.empty((0, 0), np.float64)
         self._queue_keys: Ints = np.empty(0, np.int64)
         self._queue_numbers: Ints = np.empty(0, np.int64)
         self._queue_links = np.empty((0, 2), np.int32)
         self._state = kernel.new_state()
+        self._pieces = GroupPieces()
 
     def _out(self, call: AggregateCall) -> tuple[int, int]:
         """What the kernel gives out for a call, and of which argument."""
@@ -159,25 +166,28 @@ class FastAggregate:
         keys = columns[: self._keys]
         codes = self._interner.encode(keys, n)
         self._reserve(self._interner.capacity)
+        self._pieces.touch(codes if self._keys else _ONLY, self._interner.capacity)
         data, valid = self._data(delta, columns)
         most = n * (2 if self._emit_leaving else 1) + 1
         outs = len(self._ops)
         head, signs = np.empty((5, most), np.int64), np.empty(most, np.int8)
         values, nulls = np.empty((outs, most), np.int64), np.empty((outs, most), np.uint8)
-        touched, emptied = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
+        touched, touched_by, emptied = np.empty((3, n + 1), np.int64)
         state = self._state
         state[: kernel.FREE] = (0, state[kernel.MARKS], 0, 0, 0)
         for start, stop in self._parts(delta):
             self._reserve_queues(stop - start)
             kernel.run(
                 start, stop, self._keys > 0, self._emit_leaving, len(self._calls), delta.ts, delta.sub, delta.sign,
-                codes, delta.moment_ts, delta.moment_sub, data, data.view(np.float64), valid, self._kinds, self._ops,
-                self._args, self._ints, self._sums, self._queue_keys, self._queue_numbers, self._queue_links, touched,
-                emptied, head, signs, values, nulls, state,
+                codes, delta.moment_ts, delta.moment_sub, data, data.view(np.float64), valid, self._kinds, self._places,
+                self._ops, self._args, self._ints, self._sums, self._queue_keys, self._queue_numbers, self._queue_links,
+                touched, touched_by, emptied, head, signs, values, nulls, state,
             )  # fmt: skip
         if state[kernel.EMPTIED]:
             gone = np.unique(emptied[: state[kernel.EMPTIED]])
-            self._interner.release(gone[self._ints[gone, kernel.ROWS] == 0])
+            gone = gone[self._ints[gone, kernel.ROWS] == 0]
+            self._interner.release(gone)
+            self._pieces.release(gone)
         if state[kernel.FAILURES]:
             count_failures(self._errors, int(state[kernel.FAILURES]), "sum: out of range of its type")
         return self._delta(keys, head, signs, values, nulls)
@@ -191,9 +201,12 @@ class FastAggregate:
             self._arguments.append(_Argument(self._queued, None, None, greatest=True))
         self._kinds = np.array([a.kind for a in self._arguments], np.int64)
         self._has_queues = any(a.kind >= kernel.QUEUED for a in self._arguments)
-        width = kernel.FIXED + len(self._ops) + kernel.WIDTH * len(self._arguments)
+        widths = [kernel.WIDTHS[kind] for kind in self._kinds]
+        self._places = np.cumsum([kernel.FIXED + len(self._ops), *widths])
+        self._args = self._places[self._args]
+        # Rows begin where lines of the cache do.
+        width = -(-(int(self._places[-1]) + kernel.RARE) // 8) * 8
         self._ints = np.zeros((0, width), np.int64)
-        self._sums = np.zeros((0, 3 * len(self._arguments)), np.float64)
 
     def _reserve(self, groups: int) -> None:
         have = len(self._ints)
@@ -202,7 +215,7 @@ class FastAggregate:
             fresh = np.zeros((more, self._ints.shape[1]), np.int64)
             fresh[:, kernel.MOMENT_TS] = np.iinfo(np.int64).min
             self._ints = np.concatenate([self._ints, fresh])
-            self._sums = np.concatenate([self._sums, np.zeros((more, self._sums.shape[1]))])
+            self._sums = self._ints.view(np.float64)
 
     def _reserve_queues(self, rows: int) -> None:
         """Room for every value of the next ``rows`` changes."""
@@ -289,8 +302,42 @@ class FastAggregate:
         ts, sub, moment_ts, moment_sub = head[1, :n], head[2, :n], head[3, :n], head[4, :n]
         return Delta(self.schema, tuple(columns), ts, sub, signs[:n], moment_ts, moment_sub, priority)
 
+    def save(self) -> Saved:
+        live = _ONLY[: 1 if self._state[kernel.MARKS] else 0]
+        if self._keys:
+            (live,) = np.nonzero(self._ints[: self._interner.capacity, kernel.ROWS] > 0 if len(self._ints) else live)
+
+        def table(codes: Ints) -> pa.Table:
+            nodes = self._queue_keys, self._queue_numbers, self._queue_links
+            keys = self._interner.decode(codes)
+            return groups_table(codes, keys, self._ints, self._queues(), nodes)
+
+        saved = self._pieces.save(live, table)
+        return with_meta(saved, marks=int(self._state[kernel.MARKS]), priorities=self._priorities)
+
+    def load(self, state: Loaded) -> None:
+        self._state[kernel.MARKS] = state.meta["marks"]
+        if state.meta["priorities"] is None:
+            self._pieces.load(state)
+            return
+        self._prepare(state.meta["priorities"])
+        ids, table = self._pieces.load(state)
+        if table is None:
+            return
+        keys = [whole(table.column(f"k{i}")) for i in range(self._keys)]
+        codes = self._interner.encode(keys, len(ids))
+        self._reserve(self._interner.capacity)
+        self._pieces.loaded(ids, codes)
+        nodes = groups_from(table, codes, self._ints, self._queues())
+        self._queue_keys, self._queue_numbers, self._queue_links = nodes
+        self._state[kernel.FRESH] = len(self._queue_keys)
+
+    def _queues(self) -> list[int]:
+        """Where the arguments that have queues begin in the integers of a group."""
+        return [int(place) for place, a in zip(self._places, self._arguments, strict=False) if a.kind >= kernel.QUEUED]
+
     def size(self) -> StateSize:
-        groups = self._ints.nbytes + self._sums.nbytes + self._interner.nbytes
+        groups = self._ints.nbytes + self._interner.nbytes
         queues = self._queue_keys.nbytes + self._queue_numbers.nbytes + self._queue_links.nbytes
         return StateSize(self._interner.live, groups + queues)
 

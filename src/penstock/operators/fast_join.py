@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.delta import MIN_TS, Delta, Instant, Ints, Step, concat, empty
+from penstock.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, empty
 from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.buffers import ordered as sortable
@@ -19,6 +19,7 @@ from penstock.kernels.ring import storable
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Condition, Errors, Functions
 from penstock.operators.join_ring import JoinRing, longer
+from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.plan.expr import Call, Expr, conjunction, conjuncts, is_pure
 from penstock.plan.nodes import Join
 from penstock.plan.rules.scope import has_window_bound, shift, side_of
@@ -34,6 +35,8 @@ _SEEN_FROM_RIGHT = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PIECE = 8_192
 """Rows of an input that go through the walk at a time: the ring must hold them besides the rows of the window."""
 _MOST_PAIRS = 1 << 17
+_FEW_KEYS = 1024
+"""Room for more keys is given back when none is left."""
 
 
 def supports(node: Join, left_fifo: bool, right_fifo: bool, *, ends: bool = False) -> bool:
@@ -108,14 +111,31 @@ class FastJoin:
         keys = NOTHING if self._interner is None else StateSize(0, self._interner.nbytes + self._waiting.nbytes)
         return self._rings[0].size() + self._rings[1].size() + keys
 
-    def _walk(self, left: Delta, right: Delta, step: Step) -> Iterator[Delta]:
-        """Take changes in, and give the pairs they make and break."""
-        one, other = self._rings
-        lefts, rights = self._append(0, left, step), self._append(1, right, step)
+    def save(self) -> Saved:
+        left, right = self._rings
+        return with_meta(together(left=left.save(), right=right.save()), now=self._now)
+
+    def load(self, state: Loaded) -> None:
+        for which, name in enumerate(("left", "right")):
+            ring = self._rings[which]
+            for rows in ring.load(state.part(name)):
+                self._append(which, rows, Step(BEGINNING))
+                self._cover()
+                ring.enter(len(rows))
+        self._now = state.meta["now"]
+
+    def _cover(self) -> None:
+        """Be ready for all codes there are."""
         if self._interner is not None:
             for ring in self._rings:
                 ring.cover(self._interner.capacity)
             self._waiting = longer(self._waiting, self._interner.capacity, kernel.NOT_WAITING)
+
+    def _walk(self, left: Delta, right: Delta, step: Step) -> Iterator[Delta]:
+        """Take changes in, and give the pairs they make and break."""
+        one, other = self._rings
+        lefts, rights = self._append(0, left, step), self._append(1, right, step)
+        self._cover()
         mirrored = ordered.MIRRORED[self._operator]
         cursor = kernel.cursor()
         status = kernel.FULL
@@ -199,6 +219,11 @@ class FastJoin:
             self._release(cursor)
         for ring in self._rings:
             ring.trim(self._now)
+        if self._interner is not None and self._interner.live == 0 and self._interner.capacity > _FEW_KEYS:
+            self._interner = Interner([a.type for a, _ in self.node.keys], nulls_match=False)
+            self._waiting = self._waiting[:_FEW_KEYS].copy()
+            for ring in self._rings:
+                ring.uncover(_FEW_KEYS)
 
     def _release(self, cursor: Ints) -> None:
         """Forget those keys that have no rows left."""

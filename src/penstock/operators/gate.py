@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
-from penstock.kernels.gate import leaving_first, masters_before
+from penstock.kernels.gate import in_order, leaving_first, masters_before
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import row_key_of
 from penstock.operators.pieces import RowPieces
@@ -49,6 +48,8 @@ class MasterGate:
         assert step.masters is not None
         (delta,) = inputs
         master_ts, master_sub = step.masters
+        if len(master_ts) and not self._waiting and len(delta) and delta.ts[0] != MIN_TS:
+            return self._pass_on(delta, master_ts, master_sub)
         beginning = int(np.searchsorted(delta.ts, MIN_TS, side="right"))
         passed = delta.slice(0, beginning)
         if len(delta) > beginning:
@@ -59,16 +60,23 @@ class MasterGate:
                 self._wait([self._net(concat(self._waiting))])
                 self._limit = max(_SLOTH, 2 * self._length)
             return passed
-        waiting = concat([empty(self._schema), *self._waiting])
+        return concat([passed, self._pass_on(concat([empty(self._schema), *self._waiting]), master_ts, master_sub)])
+
+    def _pass_on(self, waiting: Delta, master_ts: Ints, master_sub: Ints) -> Delta:
+        """What is in time for a master, at its instant; the rest waits."""
         target = masters_before(waiting.ts, waiting.sub, master_ts, master_sub)
         late = int(np.searchsorted(target, len(master_ts)))
         self._first += late
         self._wait([waiting.slice(late, len(waiting))] if late < len(waiting) else [])
         self._limit = max(_SLOTH, 2 * self._length)
-        due, target = waiting.slice(0, late), target[:late]
-        kept = leaving_first(target, due.sign, np.flatnonzero(~self._cancelled(due, target)))
+        due, target = (waiting, target) if late == len(waiting) else (waiting.slice(0, late), target[:late])
+        cancelled = self._cancelled(due, target)
+        if cancelled is None and in_order(target, due.sign):
+            return due.at(master_ts[target], master_sub[target])
+        kept = np.arange(late) if cancelled is None else np.flatnonzero(~cancelled)
+        kept = leaving_first(target, due.sign, kept)
         target = target[kept]
-        return concat([passed, replace(due.take(kept), ts=master_ts[target], sub=master_sub[target])])
+        return due.take(kept).at(master_ts[target], master_sub[target])
 
     def size(self) -> StateSize:
         return StateSize(self._length, sum(d.nbytes for d in self._waiting))
@@ -90,13 +98,14 @@ class MasterGate:
         self._length = sum(map(len, waiting))
 
     def _net(self, delta: Delta) -> Delta:
-        return delta.take(np.flatnonzero(~self._cancelled(delta, np.zeros(len(delta), np.int64))))
+        cancelled = self._cancelled(delta, np.zeros(len(delta), np.int64))
+        return delta if cancelled is None else delta.take(np.flatnonzero(~cancelled))
 
-    def _cancelled(self, delta: Delta, target: Ints) -> npt.NDArray[np.bool_]:
-        """Which rows came and went on the way to the same master instant."""
-        cancelled = np.zeros(len(delta), np.bool_)
+    def _cancelled(self, delta: Delta, target: Ints) -> npt.NDArray[np.bool_] | None:
+        """Which rows came and went on the way to the same master instant; None where none did for certain."""
         if not len(delta) or delta.sign.min() > 0 or _leave_from_before(delta):
-            return cancelled
+            return None
+        cancelled = np.zeros(len(delta), np.bool_)
         order = np.lexsort((delta.moment_sub, delta.moment_ts, target))
         differs = np.zeros(len(delta), np.bool_)
         differs[0] = True

@@ -10,6 +10,7 @@ from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Errors, Evaluation, Functions, equality_key_of, reader, row_key_of
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
 from penstock.operators.sides import Entry, OrderedSide, Side, inequality, mirrored
+from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.plan.expr import conjunction
 from penstock.plan.nodes import Join
 
@@ -46,14 +47,15 @@ class GeneralJoin:
         self._sides: tuple[Side, Side]
         if node.keys or ordering is None:
             self._sides = (
-                Side(equality_key_of([k for k, _ in node.keys], entering), identities[0]),
-                Side(equality_key_of([k for _, k in node.keys], entering), identities[1]),
+                Side(node.left.schema, equality_key_of([k for k, _ in node.keys], entering), identities[0]),
+                Side(node.right.schema, equality_key_of([k for _, k in node.keys], entering), identities[1]),
             )
         else:
             residual = conjunction(parts)
+            by_left, by_right = reader(ordering.left, entering), reader(ordering.right, entering)
             self._sides = (
-                OrderedSide(reader(ordering.left, entering), mirrored(ordering.function), identities[0]),
-                OrderedSide(reader(ordering.right, entering), ordering.function, identities[1]),
+                OrderedSide(node.left.schema, by_left, mirrored(ordering.function), identities[0]),
+                OrderedSide(node.right.schema, by_right, ordering.function, identities[1]),
             )
         self._test = None
         if residual is not None:
@@ -78,6 +80,17 @@ class GeneralJoin:
         left, right = self._sides
         return size_of(len(left), self.node.left.schema) + size_of(len(right), self.node.right.schema)
 
+    def save(self) -> Saved:
+        left, right = self._sides
+        return with_meta(together(left=left.save(), right=right.save()), ends=self._ends)
+
+    def load(self, state: Loaded) -> None:
+        self._ends = state.meta["ends"]
+        for i, (name, side) in enumerate(zip(("left", "right"), self._sides, strict=True)):
+            side.load(state.part(name))
+            self._expiry += [(e.row.end, e.number, i, e) for e in side if e.row.end < MAX_TS]
+        heapq.heapify(self._expiry)
+
     def _change(self, changes: Sequence[Changes], leaving: list[Row], entering: list[Row]) -> None:
         # How many matches a row of a padded side had before this instant; -1: it was not there.
         before: tuple[dict[Entry, int], dict[Entry, int]] = ({}, {})
@@ -90,6 +103,7 @@ class GeneralJoin:
                     if others is not None:
                         others.setdefault(other, other.matches)
                         other.matches -= 1
+                        self._sides[1 - side].changed(other)
                 if self._pads[side] and before[side].pop(entry, entry.matches) == 0:
                     leaving.append(self._padded(side, row))
         for side in (0, 1):
@@ -106,6 +120,7 @@ class GeneralJoin:
                     if others is not None:
                         others.setdefault(other, other.matches)
                         other.matches += 1
+                        self._sides[1 - side].changed(other)
         for side in (0, 1):
             for entry, matches in before[side].items():
                 if matches == 0 < entry.matches:

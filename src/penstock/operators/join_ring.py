@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.ring import RingColumn, column, kept, put
 from penstock.operators.base import StateSize
+from penstock.operators.pieces import RowPieces
+from penstock.operators.state import Loaded, Saved
+from penstock.operators.tables import columns_of, has, ints, table_of
 from penstock.plan.nodes import Schema
 
 _SMALLEST = 64
@@ -47,6 +51,9 @@ class JoinRing:
         self.moment_sub = np.empty(_SMALLEST, np.int64)
         self._priority: Ints | None = None
         self._last_end = MIN_TS
+        self._schema = schema
+        self._stop = 0  # the number behind that of the newest row; numbers are for saving
+        self._pieces = RowPieces()
         self.dropped: list[kernel.Slots] = []
         """Codes of rows that were forgotten though they were not the oldest."""
         hashed, by_order = how == kernel.HASH, how == kernel.ORDER
@@ -91,6 +98,10 @@ class JoinRing:
         if codes > len(self.side.heads):
             self.side = self.side._replace(heads=longer(self.side.heads, codes, -1))
 
+    def uncover(self, codes: int) -> None:
+        """There are no rows, and codes start again; keep room for this many."""
+        self.side = self.side._replace(heads=self.side.heads[:codes].copy())
+
     def append(self, rows: Delta, found_by: Ints | None, usable: npt.NDArray[np.bool_] | None, now: int) -> None:
         """Put rows behind the newest one; they enter one by one as the walk comes to them.
 
@@ -120,6 +131,7 @@ class JoinRing:
             assert found_by is not None
             put(self.side.value, at, found_by)
             put(self.side.code, at, np.zeros(n, np.int32) if usable is None else usable.astype(np.int32) - 1)
+        self._stop += n
 
     def _put_ends(self, at: int, ts: Ints, end: Ints) -> None:
         """Remember ends as ``kernel.NEVER``, ``SHIFTED`` against the moment or ``STORED``, the first that fits."""
@@ -192,6 +204,46 @@ class JoinRing:
         """The priorities of these rows, if any row has one."""
         return None if self._priority is None else self._priority.take(slots)
 
+    # Saving.
+
+    def save(self) -> Saved:
+        """All rows that have been put in have entered."""
+        return self._pieces.save(self._stop - len(self), self._stop, self._table)
+
+    def _table(self, start: int, stop: int) -> pa.Table:
+        meta = self._meta
+        place = int(meta[kernel.TAIL]) + len(self) - self._stop
+        slots = (np.arange(place + start, place + stop) % self.capacity).astype(np.int32)
+        end: Ints | None = None
+        if meta[kernel.ENDS] == kernel.NEVER:
+            end = np.full(len(slots), MAX_TS, np.int64)
+        elif meta[kernel.ENDS] != kernel.NO_ENDS:
+            shift = meta[kernel.SHIFT] if meta[kernel.ENDS] == kernel.SHIFTED else 0
+            end = self.side.ends[slots] + shift
+        columns = [self.read(slots, i) for i in range(self.width)]
+        moments = {"moment_ts": self.moment_ts[slots], "moment_sub": self.moment_sub[slots]}
+        return table_of(self._schema, columns, **moments, priority=self.priority(slots), end=end)
+
+    def load(self, state: Loaded) -> Iterator[Delta]:
+        """Rows to ``append``; those of each delta must be, and have ``enter``-ed, before the next."""
+        self._stop, _, tables = self._pieces.load(state)
+        for table in tables:
+            ts, sub = ints(table, "moment_ts"), ints(table, "moment_sub")
+            priority = ints(table, "priority") if has(table, "priority") else None
+            end = ints(table, "end") if has(table, "end") else None
+            sign = np.ones(len(ts), np.int8)
+            yield Delta(self._schema, columns_of(self._schema, table), ts, sub, sign, ts, sub, priority, end)
+
+    def enter(self, count: int) -> None:
+        """So many rows that were put in are there without having looked for partners."""
+        kernel.enter_all(self.side, count)
+        if self._how == kernel.ORDER:
+            slots = ((self._meta[kernel.TAIL] + np.arange(len(self))) % self.capacity).astype(np.int32)
+            usable = slots[self.side.code[slots] >= 0]
+            self.side = self.side._replace(tree=ordered.load(self.side.value[usable], usable))
+
+    # Making room.
+
     def _keep(self, now: int, capacity: int | None) -> int:
         """Put the rows that are alive together, in a ring of this capacity (None: the same). How many they are."""
         meta, side = self._meta, self.side
@@ -200,6 +252,8 @@ class JoinRing:
         slots = np.empty(len(alive), np.int32)
         slots[moved[alive]] = alive
         count = len(slots)
+        if count < len(self):
+            self._stop += count
         capacity = self.capacity if capacity is None else capacity
         for stored in self._columns:
             stored.keep(slots, capacity)

@@ -120,8 +120,9 @@ class KeyedPieces:
         self._named = 0
 
     def save(self, changed: Ints, gone: Ints, live: int, table: Callable[[Ints], pa.Table]) -> Saved:
-        """``changed``: ids that are new or other than at the last save; ``gone``: those that were in it and are no more.
+        """What makes up the state now.
 
+        ``changed``: ids that are new or other than at the last save; ``gone``: those that were in it and are no more.
         ``live``: how many entries there are. ``table`` gives entries, one row for each of these ids in their order.
         """
         pieces = self._pieces

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from penstock.delta import Delta, Step
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import (
@@ -16,8 +18,11 @@ from penstock.operators.evaluation import (
     reader,
     row_key_of,
 )
+from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
 from penstock.operators.sides import Entry, Side
+from penstock.operators.state import Loaded, Saved, together
+from penstock.operators.tables import json_table, json_values
 from penstock.plan.expr import Expr, conjuncts
 from penstock.plan.nodes import SemiJoin
 from penstock.plan.rules.scope import equality
@@ -67,6 +72,12 @@ class GeneralSemiJoin:
     def size(self) -> StateSize:
         left, right = self._right.rows
         return size_of(left, self.node.left.schema) + size_of(right, self.node.right.schema)
+
+    def save(self) -> Saved:
+        return self._right.save()
+
+    def load(self, state: Loaded) -> None:
+        self._right.load(state)
 
     def _shown(self, row: Row, mark: object) -> Row | None:
         match self.node.kind:
@@ -132,16 +143,40 @@ class _Counted:
         def both(values: Values) -> Hashable:
             return left_key(values), left_value(values)
 
-        self._left = Side(both, row_key_of(node.left.schema))
+        self._left = Side(node.left.schema, both, row_key_of(node.left.schema))
         self._keys = [equality_key_of([k for _, k in keys], c) for c in (entering, leaving)]
         self._values = [equality_key_of([v for _, v in compared], c) for c in (entering, leaving)]
         self._buckets: dict[Hashable, _Bucket] = {}
         self._known_only = node.kind == "semi"
         self._right_rows = 0
+        self._saved: Tracked[tuple[Hashable, Hashable]] = Tracked()
+        self._ids: dict[tuple[Hashable, Hashable], int] = {}
 
     @property
     def rows(self) -> tuple[int, int]:
         return len(self._left), self._right_rows
+
+    def save(self) -> Saved:
+        def table(counted: list[tuple[Hashable, Hashable]]) -> pa.Table:
+            return json_table((key, value, self._buckets[key].right[value]) for key, value in counted)
+
+        return together(left=self._left.save(), right=self._saved.save(table))
+
+    def load(self, state: Loaded) -> None:
+        self._left.load(state.part("left"))
+        for entry in self._left:
+            key, value = _key_and_value(entry)
+            if key is not None:
+                _add(self._buckets.setdefault(key, _Bucket()).left, value, 1)
+
+        def counted(table: pa.Table) -> Iterator[tuple[Hashable, Hashable]]:
+            for key, value, count in json_values(table):
+                self._buckets.setdefault(key, _Bucket()).right[value] = count
+                self._right_rows += count
+                yield key, value
+
+        for id, pair in self._saved.load(state.part("right"), counted):
+            self._ids[pair] = id
 
     def change(self, left: Changes, right: Changes) -> Iterator[_Turn]:
         for row in left.leaving:
@@ -181,12 +216,24 @@ class _Counted:
             before = {v: bucket.mark(v) for v in self._affected(bucket, of_key)}
             for value, by in of_key.items():
                 _add(bucket.right, value, by)
+                self._note((key, value), value in bucket.right)
             for value, mark in before.items():
                 after = bucket.mark(value)
                 if after is not mark:
                     for entry in self._left.candidates((key, value)):
                         yield entry.row, mark, after
             self._clean(key)
+
+    def _note(self, pair: tuple[Hashable, Hashable], there: bool) -> None:
+        id = self._ids.get(pair)
+        if id is None:
+            if there:
+                self._ids[pair] = self._saved.add(pair)
+        elif there:
+            self._saved.change(id)
+        else:
+            self._saved.remove(id)
+            del self._ids[pair]
 
     def _affected(self, bucket: _Bucket, of_key: dict[Hashable, int]) -> Iterable[Hashable]:
         """The left values whose mark these counts may turn."""
@@ -210,13 +257,21 @@ class _Compared:
 
     def __init__(self, node: SemiJoin, evaluation: Evaluation) -> None:
         entering, leaving = evaluation.entering, evaluation.leaving
-        self._left = Side(equality_key_of([k for k, _ in node.keys], entering), row_key_of(node.left.schema))
-        self._right = Side(equality_key_of([k for _, k in node.keys], entering), row_key_of(node.right.schema))
+        left, right = node.left.schema, node.right.schema
+        self._left = Side(left, equality_key_of([k for k, _ in node.keys], entering), row_key_of(left))
+        self._right = Side(right, equality_key_of([k for _, k in node.keys], entering), row_key_of(right))
         self._verdicts = _verdict(node, entering), _verdict(node, leaving)
 
     @property
     def rows(self) -> tuple[int, int]:
         return len(self._left), len(self._right)
+
+    def save(self) -> Saved:
+        return together(left=self._left.save(), right=self._right.save())
+
+    def load(self, state: Loaded) -> None:
+        self._left.load(state.part("left"))
+        self._right.load(state.part("right"))
 
     def change(self, left: Changes, right: Changes) -> Iterator[_Turn]:
         for row in left.leaving:
@@ -244,6 +299,7 @@ class _Compared:
             if verdict is not False:
                 before.setdefault(entry, _mark(entry))
                 _tell(entry, verdict, by)
+                self._left.changed(entry)
 
 
 def _mark(entry: Entry) -> _Mark:

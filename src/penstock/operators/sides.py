@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from penstock.operators.evaluation import Reader, Values
 from penstock.operators.ordered import SortedBag
+from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Row
+from penstock.operators.state import Loaded, Saved
+from penstock.operators.tables import ints, rows_from, rows_table
 from penstock.plan.expr import Call, Expr, columns, conjuncts, remap
+from penstock.plan.nodes import Schema
 from penstock.scalar import order_key
 from penstock.scalar.order import OrderKey
 
@@ -18,12 +24,12 @@ class Entry:
 
     __slots__ = ("alive", "key", "matches", "number", "row", "unknown")
 
-    def __init__(self, row: Row, key: Hashable, number: int) -> None:
+    def __init__(self, row: Row, matches: int = 0, unknown: int = 0) -> None:
         self.row = row
-        self.key = key
-        self.number = number
-        self.matches = 0
-        self.unknown = 0
+        self.key: Hashable = None
+        self.number = 0
+        self.matches = matches
+        self.unknown = unknown
         self.alive = True
 
 
@@ -34,24 +40,53 @@ class Side:
     one moment are interchangeable.
     """
 
-    def __init__(self, key: Callable[[Values], Hashable], identity: Callable[[Values], Hashable]) -> None:
+    def __init__(
+        self, schema: Schema, key: Callable[[Values], Hashable], identity: Callable[[Values], Hashable]
+    ) -> None:
+        self.schema = schema
         self._key = key
         self._identity = identity
         self._entries: dict[Hashable, list[Entry]] = {}
         self._buckets: dict[Hashable, dict[int, Entry]] = {}
-        self._count = 0
-        self._rows = 0
+        self._all: Tracked[Entry] = Tracked()
 
     def __len__(self) -> int:
-        return self._rows
+        return len(self._all.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._all.entries.values())
 
     def add(self, row: Row) -> Entry:
-        self._count += 1
-        self._rows += 1
-        entry = Entry(row, self._key(row.values), self._count)
+        entry = Entry(row)
+        self._put(self._all.add(entry), entry)
+        return entry
+
+    def _put(self, number: int, entry: Entry) -> None:
+        row = entry.row
+        entry.number = number
+        entry.key = self._key(row.values)
         self._entries.setdefault((self._identity(row.values), row.moment), []).append(entry)
         self._index(entry)
-        return entry
+
+    def changed(self, entry: Entry) -> None:
+        """The counts of an entry are others now."""
+        self._all.change(entry.number)
+
+    def save(self) -> Saved:
+        def table(entries: list[Entry]) -> pa.Table:
+            matches = pa.array([e.matches for e in entries], pa.int64())
+            unknown = pa.array([e.unknown for e in entries], pa.int64())
+            return rows_table(self.schema, [e.row for e in entries], matches=matches, unknown=unknown)
+
+        return self._all.save(table)
+
+    def load(self, state: Loaded) -> None:
+        def entries(table: pa.Table) -> Iterator[Entry]:
+            counts = ints(table, "matches").tolist(), ints(table, "unknown").tolist()
+            return map(Entry, rows_from(self.schema, table), *counts)
+
+        for number, entry in self._all.load(state, entries):
+            self._put(number, entry)
 
     def remove(self, row: Row) -> Entry:
         """The entry of a row that leaves, which is no longer here."""
@@ -68,7 +103,7 @@ class Side:
         if not same:
             del self._entries[identity]
         entry.alive = False
-        self._rows -= 1
+        self._all.remove(entry.number)
         self._unindex(entry)
         return entry
 
@@ -106,12 +141,14 @@ class OrderedSide(Side):
     A key of the other side finds the rows x with ``key function x``.
     """
 
-    def __init__(self, read: Reader, function: str, identity: Callable[[Values], Hashable]) -> None:
+    def __init__(
+        self, schema: Schema, read: Reader, function: str, identity: Callable[[Values], Hashable]
+    ) -> None:
         def key(values: Values) -> OrderKey | None:
             value = read(values)
             return None if value is None else order_key(value)
 
-        super().__init__(key, identity)
+        super().__init__(schema, key, identity)
         self._ordered: SortedBag[tuple[OrderKey, int, Entry]] = SortedBag()
         self._function = function
 

@@ -9,7 +9,10 @@ from penstock.delta import Delta, Instant, Step
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.evaluation import Errors, Evaluation, Functions, Values, order_keys, reader, row_key_of
 from penstock.operators.ordered import Reversed, SortedBag
+from penstock.operators.pieces import Tracked, Whole
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
+from penstock.operators.state import Loaded, Saved, together
+from penstock.operators.tables import rows_from, rows_table
 from penstock.plan.nodes import SortKey, TopN
 from penstock.scalar import Context, order_key
 
@@ -76,11 +79,13 @@ class GeneralTopN:
         self._old_place = place_of(node.keys, self._evaluation.leaving)
         self._key = row_key_of(node.schema)
         self._items: dict[Hashable, list[_Item]] = {}
+        self._rows: Tracked[Row] = Tracked()
+        self._pieces = Whole()
+        self._version: object = object()  # another whenever rows come to be shown, or are no longer
         self._skipped: SortedBag[_Item] = SortedBag()
         self._shown: SortedBag[_Item] = SortedBag()
         self._rest: SortedBag[_Item] = SortedBag()
         self._emitted: dict[Hashable, list[Row]] = {}
-        self._count = 0
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         self._evaluation.begin(step)
@@ -98,6 +103,33 @@ class GeneralTopN:
         rows = len(self._skipped) + len(self._shown) + len(self._rest)
         return size_of(rows, self.node.schema) if rows else NOTHING
 
+    def save(self) -> Saved:
+        emitted = [row for same in self._emitted.values() for row in same]
+        schema = self.node.schema
+        return together(
+            rows=self._rows.save(lambda rows: rows_table(schema, rows)),
+            shown=self._pieces.save(self._version, lambda: rows_table(schema, emitted)),
+        )
+
+    def load(self, state: Loaded) -> None:
+        schema = self.node.schema
+        for number, row in self._rows.load(state.part("rows"), lambda t: rows_from(schema, t)):
+            item = self._item(row, number)
+            self._items.setdefault((self._key(row.values), row.moment), []).append(item)
+        items = sorted((i for same in self._items.values() for i in same), key=lambda i: i[:4])
+        skipped = self.node.offset or 0
+        shown = len(items) if self.node.limit is None else skipped + self.node.limit
+        self._skipped, self._shown = SortedBag(items[:skipped]), SortedBag(items[skipped:shown])
+        self._rest = SortedBag(items[shown:])
+        emitted = self._pieces.load(state.part("shown"), lambda t: rows_from(schema, t))
+        self._version = emitted
+        for row in emitted:
+            key = self._key(row.values)
+            self._emitted.setdefault((key, row.moment) if self._moments else key, []).append(row)
+
+    def _item(self, row: Row, number: int) -> _Item:
+        return _Item(self._place(row.values), order_keys(row.values), row.moment, number, row)
+
     def _change(self, instant: Instant, changes: Changes) -> tuple[list[Row], list[Row]]:
         moved: dict[Hashable, list[tuple[int, _Item]]] = {}
 
@@ -109,6 +141,8 @@ class GeneralTopN:
             self._remove(row, note)
         for row in changes.entering:
             self._add(row, note)
+        if moved:
+            self._version = object()
         leaving: list[tuple[_Item, Row]] = []
         entering: list[tuple[_Item, Row]] = []
         for key, steps in moved.items():
@@ -130,8 +164,7 @@ class GeneralTopN:
         return [row for _, row in leaving], [row for _, row in entering]
 
     def _add(self, row: Row, note: Callable[[int, _Item], None]) -> None:
-        self._count += 1
-        item = _Item(self._place(row.values), order_keys(row.values), row.moment, self._count, row)
+        item = self._item(row, self._rows.add(row))
         self._items.setdefault((self._key(row.values), row.moment), []).append(item)
         if self.node.offset:
             self._skipped.add(item)
@@ -150,6 +183,7 @@ class GeneralTopN:
         item = same.pop()
         if not same:
             del self._items[(self._key(row.values), row.moment)]
+        self._rows.remove(item.number)
         if self._skipped and not self._skipped.greatest < item:
             self._skipped.remove(item)
             if self._shown:

@@ -18,10 +18,14 @@ from collections.abc import Sequence
 from typing import Literal as OneOf
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.delta import MAX_TS, Arrivals, Delta, Ints, Step, empty
-from penstock.kernels.store import Piece, RowLog, RowQueue, join, order
+from penstock.kernels.store import Piece, RowLog, RowQueue, join
 from penstock.operators.base import NOTHING, StateSize, WindowOperator
+from penstock.operators.pieces import RowPieces
+from penstock.operators.state import Json, Loaded, Saved, together, with_meta
+from penstock.operators.tables import arrivals_of, arrivals_table
 from penstock.plan.nodes import Schema
 from penstock.plan.window import Now, PartitionRows, Range, Rows, Unbounded, WindowSpec
 
@@ -95,9 +99,45 @@ def _changes(
     sign = np.ones(len(ts), np.int8)
     sign[:n] = -1
     if leave[0][n - 1] > enter[0][0]:
+        from penstock.kernels.windows import order
+
         where = order(enter[0], leave[0])
         rows, ts, sub, sign = rows.take(where), ts[where], sub[where], sign[where]
     return Delta(schema, rows.columns, ts, sub, sign, rows.ts, rows.sub, rows.priority)
+
+
+class SavedQueue(RowQueue):
+    """A queue that can be saved."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__()
+        self._schema = schema
+        self._pieces = RowPieces()
+
+    def save(self) -> Saved:
+        return self._pieces.save(self.taken, self.taken + len(self), self._table)
+
+    def _table(self, start: int, stop: int) -> pa.Table:
+        return _table(self._schema, self.numbered(start, stop))
+
+    def load(self, state: Loaded) -> None:
+        self.taken, _, tables = self._pieces.load(state)
+        for table in tables:
+            self.append(_piece(arrivals_of(self._schema, table)))
+
+
+def _table(schema: Schema, piece: Piece) -> pa.Table:
+    return arrivals_table(Arrivals(schema, piece.columns, piece.ts, piece.sub, piece.priority))
+
+
+def _save_both(waiting: SavedQueue, inside: SavedQueue | None) -> Saved:
+    return together(waiting=waiting.save(), **({} if inside is None else {"inside": inside.save()}))
+
+
+def _load_both(state: Loaded, waiting: SavedQueue, inside: SavedQueue | None) -> None:
+    waiting.load(state.part("waiting"))
+    if inside is not None:
+        inside.load(state.part("inside"))
 
 
 class PassingWindow:
@@ -128,7 +168,7 @@ class TimeWindow:
     def __init__(self, schema: Schema, size: int) -> None:
         self._schema = schema
         self._size = size
-        self._inside = RowQueue()
+        self._inside = SavedQueue(schema)
 
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         ts = arrivals.ts
@@ -145,6 +185,12 @@ class TimeWindow:
     def size(self) -> StateSize:
         return StateSize(len(self._inside), self._inside.nbytes)
 
+    def save(self) -> Saved:
+        return self._inside.save()
+
+    def load(self, state: Loaded) -> None:
+        self._inside.load(state)
+
 
 class SlidingTimeWindow:
     """``[RANGE size SLIDE slide]``: rows enter and leave at multiples of the slide, by time alone.
@@ -157,8 +203,8 @@ class SlidingTimeWindow:
     def __init__(self, schema: Schema, size: int, slide: int, *, leaving: bool) -> None:
         self._schema = schema
         self._size, self._slide = size, slide
-        self._waiting = RowQueue()
-        self._inside = RowQueue() if leaving else None
+        self._waiting = SavedQueue(schema)
+        self._inside = SavedQueue(schema) if leaving else None
 
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         piece, slide = _piece(arrivals), self._slide
@@ -185,6 +231,12 @@ class SlidingTimeWindow:
         queues = [self._waiting] + ([] if self._inside is None else [self._inside])
         return StateSize(sum(len(q) for q in queues), sum(q.nbytes for q in queues))
 
+    def save(self) -> Saved:
+        return _save_both(self._waiting, self._inside)
+
+    def load(self, state: Loaded) -> None:
+        _load_both(state, self._waiting, self._inside)
+
 
 class RowsWindow:
     """``[ROWS size]``: each arrival beyond ``size`` pushes the oldest out. Keeps the last ``size`` rows."""
@@ -192,7 +244,7 @@ class RowsWindow:
     def __init__(self, schema: Schema, size: int) -> None:
         self._schema = schema
         self._size = size
-        self._inside = RowQueue()
+        self._inside = SavedQueue(schema)
 
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         n = len(arrivals)
@@ -211,6 +263,12 @@ class RowsWindow:
     def size(self) -> StateSize:
         return StateSize(len(self._inside), self._inside.nbytes)
 
+    def save(self) -> Saved:
+        return self._inside.save()
+
+    def load(self, state: Loaded) -> None:
+        self._inside.load(state)
+
 
 class SlidingRowsWindow:
     """``[ROWS size SLIDE slide]``: at every slide-th arrival the content becomes the last ``size`` rows.
@@ -225,8 +283,8 @@ class SlidingRowsWindow:
         self._size, self._slide = size, slide
         self._skipped = max(0, slide - size)  # of each slide's rows, the first ones
         self._arrived = self._entered = self._left = 0
-        self._waiting = RowQueue()
-        self._inside = RowQueue() if leaving else None
+        self._waiting = SavedQueue(schema)
+        self._inside = SavedQueue(schema) if leaving else None
 
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         n, slide = len(arrivals), self._slide
@@ -270,6 +328,14 @@ class SlidingRowsWindow:
         queues = [self._waiting] + ([] if self._inside is None else [self._inside])
         return StateSize(sum(len(q) for q in queues), sum(q.nbytes for q in queues))
 
+    def save(self) -> Saved:
+        counts: list[Json] = [self._arrived, self._entered, self._left]
+        return with_meta(_save_both(self._waiting, self._inside), counts=counts)
+
+    def load(self, state: Loaded) -> None:
+        _load_both(state, self._waiting, self._inside)
+        self._arrived, self._entered, self._left = state.meta["counts"]
+
 
 class PartitionWindow:
     """``[PARTITION BY keys ROWS size]``: an arrival beyond ``size`` of its key pushes that key's oldest row out.
@@ -287,6 +353,8 @@ class PartitionWindow:
         self._interner = Interner([schema[k].type for k in keys])
         self._chains = Chains(size)
         self._log = RowLog()
+        self._first = 0  # how many rows had been when the log began
+        self._pieces = RowPieces()
 
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         n = len(arrivals)
@@ -302,9 +370,27 @@ class PartitionWindow:
             leaving = [self._log.take(pushed[pushing])]
             leave = (pushing, arrivals.ts[pushing], arrivals.sub[pushing])
         if self._chains.gone > 4096 + (self._log.rows - self._chains.gone) // 2:
+            self._first += self._log.rows
             self._log.compact(self._chains.compact())
         return _changes(self._schema, [piece], leaving, (np.arange(n), arrivals.ts, arrivals.sub), leave)
 
     def size(self) -> StateSize:
         rows = self._log.rows - self._chains.gone
         return StateSize(rows, self._log.nbytes + self._chains.nbytes + self._interner.nbytes)
+
+    def save(self) -> Saved:
+        first = self._first
+
+        def rows(start: int, stop: int) -> pa.Table:
+            return _table(self._schema, self._log.between(start - first, stop - first))
+
+        return self._pieces.save(first, first + self._log.rows, rows)
+
+    def load(self, state: Loaded) -> None:
+        """Rows that had left are among those saved; they are pushed out again by those that pushed them out before."""
+        self._first, _, tables = self._pieces.load(state)
+        for table in tables:
+            piece = _piece(arrivals_of(self._schema, table))
+            codes = self._interner.encode([piece.columns[k] for k in self._keys], len(piece.ts))
+            self._log.append(piece)
+            self._chains.add(codes, self._interner.capacity)

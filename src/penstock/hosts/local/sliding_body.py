@@ -27,8 +27,8 @@ class SlidingBody:
     def __init__(
         self, query: Query, functions: Mapping[str, Callable[..., object]], errors: Context, as_stream: bool
     ) -> None:
-        insertions_only = query.output == "istream" and not query.masters
-        self._tree = build(query.input, functions, errors, insertions_only=insertions_only)
+        istream = query.output == "istream"
+        self._tree = build(query.input, functions, errors, insertions_only=istream, gated=bool(query.masters))
         keys = () if as_stream else delivery_keys(query)
         self._emit = Emit(query, ordered=as_stream, keys=keys, functions=functions)
         self._gates = [MasterGate(leaf.schema) for leaf in self._tree.leaves] if query.masters else None
@@ -42,7 +42,8 @@ class SlidingBody:
     def step(self, feed: Feed) -> list[Delta]:
         masters: tuple[Ints, Ints] | None = None
         if self._gates is not None:
-            masters = _sorted_instants([(feed.streams[p].ts, feed.streams[p].sub) for p in self._masters])
+            arrived = [(feed.streams[p].ts, feed.streams[p].sub) for p in self._masters]
+            masters = _sorted_instants(arrived, strictly_ordered=True)
         step = Step(feed.frontier, masters)
         deltas = [self._leaf(leaf, feed, step) for leaf in self._tree.leaves]
         instants: tuple[Ints, Ints]
@@ -86,8 +87,10 @@ def _name(source: object) -> str:
     return source.name if isinstance(source, QueryStream) else ""
 
 
-def _sorted_instants(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+def _sorted_instants(parts: list[tuple[Ints, Ints]], *, strictly_ordered: bool = False) -> tuple[Ints, Ints]:
     """The distinct instants of several lists, in order, without the beginning."""
+    if len(parts) == 1 and strictly_ordered:
+        return parts[0]
     ts = np.concatenate([p[0] for p in parts]) if parts else _NONE[0]
     sub = np.concatenate([p[1] for p in parts]) if parts else _NONE[1]
     if not len(ts):
