@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,6 @@ def concat(batches: Sequence[Batch]) -> Batch:
     )
 
 
-@lru_cache(maxsize=1024)
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of rows with these columns."""
     return pa.schema([pa.field(f.name, f.type.arrow) for f in schema])
@@ -181,8 +180,6 @@ def _from_text(text: str, dtype: DataType, name: str, where: str, row: int) -> o
 
 
 def _from_table(table: pa.Table, schema: Schema, where: str, optional: Sequence[str]) -> pa.Table:
-    if not optional and table.schema.equals(arrow_schema(schema)):
-        return table
     names = [f.name for f in schema]
     have = {c if c in names or c in optional else c.lower(): i for i, c in enumerate(table.column_names)}
     for column in have:
@@ -248,6 +245,10 @@ class StreamInput:
     _waiting: Batch | None = None
     _late: list[pa.Table] | None = None
 
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        return arrow_schema(self.definition.schema)
+
     @property
     def waiting(self) -> int:
         """Rows that wait for slack to pass."""
@@ -263,7 +264,10 @@ class StreamInput:
         where = f"stream `{self.definition.name}`"
         if self.closed:
             raise StateError(f"{where} is closed", hint="rows cannot follow close_stream")
-        table = as_table(rows, self.definition.schema, where)
+        if isinstance(rows, pa.Table) and rows.schema.equals(self._arrow):
+            table = rows
+        else:
+            table = as_table(rows, self.definition.schema, where)
         ts = self._instants(table, where)
         priority = self._priorities(table)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)

@@ -461,6 +461,7 @@ def test_many_rows(how: str, stays: str, step: int) -> None:
             assert join.size().rows <= 4 * alive + 4 * step
     found = concat([p for p in parts if len(p)])
     check_laws(found)
+    assert found.end is not None
     pairs = (found.moment_ts, found.end, np.asarray(found.columns[0]), np.asarray(found.columns[4]))
     truth = (at[i, j], ends[i, j], a[i], b[j])
     assert sorted(zip(*(p.tolist() for p in pairs), strict=True)) == sorted(
@@ -470,3 +471,25 @@ def test_many_rows(how: str, stays: str, step: int) -> None:
     assert join.size().rows == 0
     if join._interner is not None:
         assert join._interner.live == 0
+
+
+def test_a_key_is_released_once() -> None:
+    """A row that ended behind a living one lost its key before the key was released, and is forgotten after that."""
+    schema = (Field("k", BIGINT),)
+
+    def rows(rank: int, *these: tuple[int, int, int]) -> Delta:
+        """(ts, key, end) of each."""
+        made = [Row((t, rank + 1), (end, 0), (t, rank + 1), (k,), 0) for t, k, end in these]
+        return changes(schema, made, ends=True)
+
+    r, s = (Window(StreamScan(x, schema, i, "ticks"), Unbounded()) for i, x in enumerate("rs"))
+    join = FastJoin(
+        Join("inner", r, s, ((Column(0, BIGINT), Column(0, BIGINT)),)), {}, Context(), emit_leaving=False, ends=True
+    )
+    none = rows(1)
+    join.process([rows(0, (1, 1, 20), (2, 2, 10**6), (3, 1, 11)), none], Step((4, 0)))
+    assert len(join.process([rows(0), rows(1, (15, 1, 16))], Step((16, 0)))) == 1
+    for t in range(25, 200):
+        join.process([rows(0, (t, 2, t + 1)), none], Step((t + 1, 0)))
+    last = join.process([rows(0, (300, 10, 400), (301, 11, 400)), rows(1, (302, 10, 400))], Step((303, 0)))
+    assert last.columns[0].to_pylist() == [10]

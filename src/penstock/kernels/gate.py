@@ -9,15 +9,29 @@ from penstock.delta import Ints, Signs
 
 
 @njit(nogil=True, cache=True)
-def masters_before(ts: Ints, sub: Ints, master_ts: Ints, master_sub: Ints) -> Ints:
-    """For each change, how many master instants lie before it."""
+def masters_before(
+    ts: Ints, sub: Ints, sign: Signs, moment_ts: Ints, master_ts: Ints, master_sub: Ints
+) -> tuple[Ints, bool, bool]:
+    """For each change, how many master instants lie before it.
+
+    Also whether all rows that leave came before the first that enters, so that none of them came in these changes, and
+    whether those that go to one master stand with the leaving ones first already.
+    """
     result = np.empty(len(ts), np.int64)
     m = 0
+    last_left, first_came = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    ordered = True
     for i in range(len(ts)):
         while m < len(master_ts) and (master_ts[m] < ts[i] or (master_ts[m] == ts[i] and master_sub[m] < sub[i])):
             m += 1
         result[i] = m
-    return result
+        if sign[i] < 0:
+            last_left = max(last_left, moment_ts[i])
+            if i > 0 and result[i - 1] == m and sign[i - 1] > 0:
+                ordered = False
+        else:
+            first_came = min(first_came, moment_ts[i])
+    return result, last_left < first_came, ordered
 
 
 @njit(nogil=True, cache=True)
@@ -36,12 +50,3 @@ def leaving_first(target: Ints, sign: Signs, kept: Ints) -> Ints:
                     n += 1
         start = stop
     return result
-
-
-@njit(nogil=True, cache=True)
-def in_order(target: Ints, sign: Signs) -> bool:
-    """Whether the changes of each target stand with those that leave first already."""
-    for i in range(1, len(target)):  # noqa: SIM110 (compiled)
-        if target[i] == target[i - 1] and sign[i] < sign[i - 1]:
-            return False
-    return True

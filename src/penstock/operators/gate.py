@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
-from penstock.kernels.gate import in_order, leaving_first, masters_before
+from penstock.kernels.gate import leaving_first, masters_before
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import row_key_of
 from penstock.operators.pieces import RowPieces
@@ -64,14 +64,16 @@ class MasterGate:
 
     def _pass_on(self, waiting: Delta, master_ts: Ints, master_sub: Ints) -> Delta:
         """What is in time for a master, at its instant; the rest waits."""
-        target = masters_before(waiting.ts, waiting.sub, master_ts, master_sub)
-        late = int(np.searchsorted(target, len(master_ts)))
+        target, leave_from_before, ordered = masters_before(
+            waiting.ts, waiting.sub, waiting.sign, waiting.moment_ts, master_ts, master_sub
+        )
+        late = int(target.searchsorted(len(master_ts)))
         self._first += late
         self._wait([waiting.slice(late, len(waiting))] if late < len(waiting) else [])
         self._limit = max(_SLOTH, 2 * self._length)
         due, target = (waiting, target) if late == len(waiting) else (waiting.slice(0, late), target[:late])
-        cancelled = self._cancelled(due, target)
-        if cancelled is None and in_order(target, due.sign):
+        cancelled = None if leave_from_before else self._cancelled(due, target)
+        if cancelled is None and ordered:
             return due.at(master_ts[target], master_sub[target])
         kept = np.arange(late) if cancelled is None else np.flatnonzero(~cancelled)
         kept = leaving_first(target, due.sign, kept)
@@ -103,7 +105,7 @@ class MasterGate:
 
     def _cancelled(self, delta: Delta, target: Ints) -> npt.NDArray[np.bool_] | None:
         """Which rows came and went on the way to the same master instant; None where none did for certain."""
-        if not len(delta) or delta.sign.min() > 0 or _leave_from_before(delta):
+        if not len(delta) or delta.sign.min() > 0:
             return None
         cancelled = np.zeros(len(delta), np.bool_)
         order = np.lexsort((delta.moment_sub, delta.moment_ts, target))
@@ -133,12 +135,3 @@ class MasterGate:
             result.append(gone[sign][key] > 0)
             gone[sign][key] -= 1
         return result
-
-
-def _leave_from_before(delta: Delta) -> bool:
-    """Whether all rows that leave came before the first that enters: then none of them came in this delta."""
-    leaves = delta.sign < 0
-    if leaves.all():
-        return True
-    last, first = delta.moment_ts[leaves].max(), delta.moment_ts[~leaves].min()
-    return bool(last < first)

@@ -110,7 +110,7 @@ def groups_table(
 def groups_from(table: pa.Table, codes: Ints, integers: npt.NDArray[np.int64], queues: Sequence[int]) -> Nodes:
     """Put groups into the arrays at these codes; gives the nodes of their queues."""
     rows = whole(table.column("ints"))
-    integers[codes] = _flat(rows).reshape(len(rows), -1)
+    integers[codes] = _flat(rows).reshape(len(rows), integers.shape[1])
     values: list[Ints] = []
     numbers: list[Ints] = []
     links: list[npt.NDArray[np.int32]] = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -86,11 +87,8 @@ class RowPieces:
         """(tail, head, tables of the rows between them)."""
         tail, head, starts = state.meta["tail"], state.meta["head"], state.meta["starts"]
         self._named = state.meta["named"]
-        names = list(state.tables)
-        self._ranges = [
-            _Range(name, start, stop)
-            for name, start, stop in zip(names, starts, [*starts[1:], head], strict=True)
-        ]
+        bounds = pairwise([*starts, head])
+        self._ranges = [_Range(name, *bound) for name, bound in zip(state.tables, bounds, strict=True)]
         found = [state.tables[r.name].slice(max(0, tail - r.start)) for r in self._ranges]
         return tail, head, [t for t in found if t.num_rows]
 

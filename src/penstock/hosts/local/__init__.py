@@ -34,6 +34,8 @@ class LocalRunner:
         self._errors = Context(functions=settings.functions, strict=settings.strict)
         self._program: Program | None = Program(query, settings.functions, self._errors)
         self._ended = False
+        self._ts_type = schema.field(0).type
+        self._is_stream = query.output != "changes"
 
     @property
     def ended(self) -> bool:
@@ -85,8 +87,8 @@ class LocalRunner:
     def _table(self, delta: Delta) -> pa.Table:
         if delta.priority is not None and delta.priority.any():
             delta = delta.take(np.argsort(-delta.priority, kind="stable"))
-        ts = pa.array(delta.ts).cast(self._schema.field(0).type)
-        if len(delta) <= len(_PLUS) and delta.sign.min() > 0:
+        ts = pa.array(delta.ts).view(self._ts_type)
+        if len(delta) <= len(_PLUS) and (self._is_stream or delta.sign.min() > 0):
             op = _PLUS.slice(0, len(delta))
         else:
             op = _OPS.take(pa.array((delta.sign > 0).astype(np.int8)))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import MAX_TS, MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub
+from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub
 from penstock.operators.arrivals import joined, sliced, some
 from penstock.operators.pieces import RowPieces, Tracked
 from penstock.operators.rows import Row
@@ -238,7 +238,8 @@ def _hashable(row: tuple[object, ...]) -> tuple[object, ...]:
 def _before(arrivals: Arrivals, frontier: Instant) -> int:
     """How many elements stand before the frontier."""
     ts, sub = frontier
-    if ts == MAX_TS:
+    last = arrivals.ts[-1]
+    if last < ts or (last == ts and arrivals.sub[-1] < sub):
         return len(arrivals)
     low = int(np.searchsorted(arrivals.ts, ts, "left"))
     high = int(np.searchsorted(arrivals.ts, ts, "right"))
