@@ -24,4 +24,12 @@ REGRESSIONS = [
         [(2, "+", (2, "b")), (5, "-", (1, "a"))],
         [(1, "a")],
     ),
+    # A relation's rows from the beginning, when the first window ends long after the first rows came.
+    Case(
+        _PLAIN,
+        "SELECT a.k AS g0, count(*) AS x0 FROM r [HOPPING 8 EVERY 3] a JOIN q b ON a.k = b.k GROUP BY a.k",
+        {"s": [], "r": [(0, 1, None, None), (1, 1, None, None), (9, 1, None, None), (20, 1, None, None)]},
+        [(1, "-", (1, None)), (1, "+", (1, None)), (1, "+", (1, None))],
+        [(1, None), (1, None), (1, None)],
+    ),
 ]

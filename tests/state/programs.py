@@ -9,9 +9,8 @@ import penstock
 from penstock.delta import Delta
 from penstock.hosts.local.program import Program
 from penstock.ingest import Batch
-from penstock.plan.nodes import Query
+from penstock.plan.nodes import Field, Query
 from penstock.plan.optimize import optimize
-from penstock.plan.nodes import Field
 from penstock.scalar import Context
 from penstock.statements import plan_of_text
 from penstock.types import BIGINT, DOUBLE

@@ -303,9 +303,8 @@ def run(
             if ints[g, ROWS] == 0:
                 ints[g, rare + ENTERED] = ints[g, rare + LEFT] = 0
                 ints[g, MOMENT_TS], ints[g, MOMENT_SUB] = MIN_TS, 0
-                if keyed:
-                    emptied[empty] = g
-                    empty += 1
+                emptied[empty] = g
+                empty += 1
             if not differs:
                 continue
             if was and leaving:
@@ -333,27 +332,6 @@ def run(
             out += 1
     state[OUT], state[MARKS], state[EMPTIED], state[NULLED] = out, mark, empty, nulled
     state[FAILURES] += failures
-
-
-@nb.njit(nogil=True, cache=True)
-def queued(codes: Ints, at: int, ints: Any, keys: Ints, numbers: Ints, links: Any) -> Any:
-    """The queues of one argument, whose numbers begin at ``at``: offsets by group, keys and numbers of the nodes."""
-    offsets = np.zeros(len(codes) + 1, np.int32)
-    for i in range(len(codes)):
-        offsets[i + 1] = offsets[i]
-        node = ints[codes[i], at + HEAD] if ints[codes[i], at + COUNT] > 0 else np.int64(_NO_NODE)
-        while node >= 0:
-            offsets[i + 1] += 1
-            node = np.int64(links[node, 0])
-    found_keys, found_numbers = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64)
-    n = 0
-    for i in range(len(codes)):
-        node = ints[codes[i], at + HEAD] if ints[codes[i], at + COUNT] > 0 else np.int64(_NO_NODE)
-        while node >= 0:
-            found_keys[n], found_numbers[n] = keys[node], numbers[node]
-            n += 1
-            node = np.int64(links[node, 0])
-    return offsets, found_keys, found_numbers
 
 
 def new_state() -> npt.NDArray[np.int64]:

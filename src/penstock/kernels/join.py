@@ -248,12 +248,15 @@ def _stamp(ts: Ints, sub: Ints, sign: Signs, start: int, stop: int, now: int, th
 def _touch(
     meta: Ints, code: Slots, pending: int, heads: Slots, other_heads: Slots, other_following: Slots, reach: int
 ) -> int:
-    """Read what the next rows will need: one by one each would wait for memory, here the waits overlap."""
+    """Read what the next rows will need: one by one each would wait for memory, here the waits overlap.
+
+    Of the ``pending`` changes some are rows that leave, so the last slots looked at may hold anything.
+    """
     seen = 0
     slot = _newest(meta)
     for _ in range(min(reach, pending)):
         key = code[slot]
-        if key >= 0:
+        if 0 <= key < len(heads):
             partner = other_heads[key]
             seen += heads[key] + (other_following[partner] if partner >= 0 else 0)
         slot += 1

@@ -22,7 +22,8 @@ from penstock.kernels.expressions import can_fail, compile_project
 from penstock.kernels.intern import Interner
 from penstock.operators.base import StateSize
 from penstock.operators.group_pieces import GroupPieces, groups_from, groups_table
-from penstock.operators.state import Loaded, Saved, with_meta
+from penstock.operators.queue_pieces import QueuePieces
+from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.operators.tables import whole
 from penstock.plan.expr import Column, Expr
 from penstock.plan.nodes import Aggregate, AggregateCall, Filter, Node, Project, Window
@@ -126,6 +127,7 @@ class FastAggregate:
         self._queue_links = np.empty((0, 2), np.int32)
         self._state = kernel.new_state()
         self._pieces = GroupPieces()
+        self._queues = QueuePieces()
 
     def _out(self, call: AggregateCall) -> tuple[int, int]:
         """What the kernel gives out for a call, and of which argument."""
@@ -185,9 +187,10 @@ class FastAggregate:
             )  # fmt: skip
         if state[kernel.EMPTIED]:
             gone = np.unique(emptied[: state[kernel.EMPTIED]])
-            gone = gone[self._ints[gone, kernel.ROWS] == 0]
-            self._interner.release(gone)
             self._pieces.release(gone)
+            left = self._ints[gone, kernel.ROWS] == 0
+            self._interner.release(gone[left])
+            self._pieces.touch(gone[~left] if self._keys else _ONLY, self._interner.capacity)
         if state[kernel.FAILURES]:
             count_failures(self._errors, int(state[kernel.FAILURES]), "sum: out of range of its type")
         return self._delta(keys, head, signs, values, nulls)
@@ -306,35 +309,46 @@ class FastAggregate:
         live = _ONLY[: 1 if self._state[kernel.MARKS] else 0]
         if self._keys:
             (live,) = np.nonzero(self._ints[: self._interner.capacity, kernel.ROWS] > 0 if len(self._ints) else live)
+        changed = self._pieces.number(live)
+        best, values = self._where(kernel.BEST).tolist(), self._queue_keys
 
         def table(codes: Ints) -> pa.Table:
-            nodes = self._queue_keys, self._queue_numbers, self._queue_links
-            keys = self._interner.decode(codes)
-            return groups_table(codes, keys, self._ints, self._queues(), nodes)
+            return groups_table(codes, self._interner.decode(codes), self._ints, best, values)
 
-        saved = self._pieces.save(live, table)
-        return with_meta(saved, marks=int(self._state[kernel.MARKS]), priorities=self._priorities)
+        parts = {"groups": self._pieces.save(changed, len(live), table)}
+        places = self._where(kernel.QUEUED)
+        if len(places):
+            new, all_groups = ((codes, self._pieces.ids(codes)) for codes in (changed, live))
+            nodes = self._queue_keys, self._queue_numbers, self._queue_links
+            used = int(self._state[kernel.FRESH])
+            parts["queues"] = self._queues.save(new, all_groups, places, self._ints, nodes, used)
+        return with_meta(together(**parts), marks=int(self._state[kernel.MARKS]), priorities=self._priorities)
 
     def load(self, state: Loaded) -> None:
         self._state[kernel.MARKS] = state.meta["marks"]
+        ids, table = self._pieces.load(state.part("groups"))
         if state.meta["priorities"] is None:
-            self._pieces.load(state)
             return
         self._prepare(state.meta["priorities"])
-        ids, table = self._pieces.load(state)
-        if table is None:
-            return
-        keys = [whole(table.column(f"k{i}")) for i in range(self._keys)]
-        codes = self._interner.encode(keys, len(ids))
-        self._reserve(self._interner.capacity)
-        self._pieces.loaded(ids, codes)
-        nodes = groups_from(table, codes, self._ints, self._queues())
-        self._queue_keys, self._queue_numbers, self._queue_links = nodes
+        codes = _ONLY[:0]
+        places = self._where(kernel.QUEUED)
+        if table is not None:
+            codes = self._interner.encode([whole(table.column(f"k{i}")) for i in range(self._keys)], len(ids))
+            self._reserve(self._interner.capacity)
+            self._pieces.loaded(ids, codes)
+            best = groups_from(table, codes, self._ints, self._where(kernel.BEST).tolist())
+            nothing = np.full((len(best), 2), kernel.NO_NODE, np.int32)
+            self._queue_keys, self._queue_numbers, self._queue_links = best, np.zeros(len(best), np.int64), nothing
+        if len(places):
+            left = self._ints[codes, self._ints.shape[1] - kernel.RARE + kernel.LEFT]
+            nodes = self._queues.load(state.part("queues"), ids, codes, left, places, self._ints)
+            self._queue_keys, self._queue_numbers, self._queue_links = nodes
         self._state[kernel.FRESH] = len(self._queue_keys)
 
-    def _queues(self) -> list[int]:
-        """Where the arguments that have queues begin in the integers of a group."""
-        return [int(place) for place, a in zip(self._places, self._arguments, strict=False) if a.kind >= kernel.QUEUED]
+    def _where(self, kind: int) -> Ints:
+        """Where the arguments of a kind begin in the numbers of a group."""
+        (arguments,) = np.nonzero(self._kinds == kind)
+        return self._places[arguments]
 
     def size(self) -> StateSize:
         groups = self._ints.nbytes + self._interner.nbytes

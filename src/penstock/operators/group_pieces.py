@@ -1,7 +1,8 @@
 """Saving the groups of ``FastAggregate``, which are rows of arrays indexed by the codes of their keys.
 
-A group is one entry: its key, its numbers, and the queues of its arguments as lists. Codes are used again
-and are others after loading, so entries have ids of their own, which groups get when they are first saved.
+A group is one entry: its key and its numbers; its queues are elsewhere. Codes are used again and are others after
+loading, so entries have ids of their own, which groups get when they are first saved. A group that was empty in between
+is another one.
 """
 
 from __future__ import annotations
@@ -17,9 +18,6 @@ from penstock.kernels import aggregate as kernel
 from penstock.operators.pieces import KeyedPieces
 from penstock.operators.state import Loaded, Saved, with_meta
 from penstock.operators.tables import whole
-
-Nodes = tuple[Ints, Ints, npt.NDArray[np.int32]]
-"""Values, numbers and links (to the next and the one before) of the nodes of all queues."""
 
 _NO_ID = -1
 
@@ -56,8 +54,8 @@ class GroupPieces:
             self._ids[codes] = _NO_ID
             self._dirty[codes] = False
 
-    def save(self, live: Ints, groups: Callable[[Ints], pa.Table]) -> Saved:
-        """``live``: the codes of all groups there are; ``groups`` gives a row for each of these codes."""
+    def number(self, live: Ints) -> Ints:
+        """Give the groups that have changed ids, and say which they are; ``live`` are the codes of all groups."""
         self._cover(int(live.max()) + 1 if len(live) else 0)
         changed = live
         if self._dirty is not None:
@@ -68,6 +66,14 @@ class GroupPieces:
         fresh = changed[self._ids[changed] == _NO_ID]
         self._ids[fresh] = np.arange(self._next, self._next + len(fresh))
         self._next += len(fresh)
+        return changed
+
+    def ids(self, codes: Ints) -> Ints:
+        """The ids of groups that have been numbered."""
+        return self._ids[codes]
+
+    def save(self, changed: Ints, live: int, groups: Callable[[Ints], pa.Table]) -> Saved:
+        """``changed`` is what ``number`` gave, ``groups`` gives a row for each of these codes."""
         gone = np.concatenate([np.empty(0, np.int64), *self._gone])
         self._gone = []
 
@@ -75,7 +81,7 @@ class GroupPieces:
             order = np.argsort(self._ids)
             return groups(order[np.searchsorted(self._ids[order], ids)])
 
-        return with_meta(self._pieces.save(self._ids[changed], gone, len(live), table), next=self._next)
+        return with_meta(self._pieces.save(self._ids[changed], gone, live, table), next=self._next)
 
     def load(self, state: Loaded) -> tuple[Ints, pa.Table | None]:
         """The ids and the table of all groups; ``loaded`` must be told of their codes."""
@@ -90,53 +96,32 @@ class GroupPieces:
 
 
 def groups_table(
-    codes: Ints,
-    keys: Sequence[pa.Array],
-    integers: npt.NDArray[np.int64],
-    queues: Sequence[int],
-    nodes: Nodes,
+    codes: Ints, keys: Sequence[pa.Array], integers: npt.NDArray[np.int64], best: Sequence[int], values: Ints
 ) -> pa.Table:
-    """A row for each of these groups; ``queues`` are the places in ``integers`` of arguments that have one."""
+    """A row for each of these groups.
+
+    ``best``: the places in ``integers`` of arguments whose queue is one node, the value of which is in ``values``.
+    """
     arrays = {f"k{i}": key for i, key in enumerate(keys)}
     rows = integers[codes]
+    for at in best:
+        known = rows[:, at + kernel.COUNT] > 0
+        rows[known, at + kernel.HEAD] = values[rows[known, at + kernel.HEAD]]
     arrays["ints"] = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
-    for i, at in enumerate(queues):
-        offsets, values, numbers = kernel.queued(codes, at, integers, *nodes)
-        arrays[f"values {i}"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
-        arrays[f"numbers {i}"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers))
     return pa.table(arrays)
 
 
-def groups_from(table: pa.Table, codes: Ints, integers: npt.NDArray[np.int64], queues: Sequence[int]) -> Nodes:
-    """Put groups into the arrays at these codes; gives the nodes of their queues."""
-    rows = whole(table.column("ints"))
-    integers[codes] = _flat(rows).reshape(len(rows), integers.shape[1])
-    values: list[Ints] = []
-    numbers: list[Ints] = []
-    links: list[npt.NDArray[np.int32]] = []
-    first = 0
-    for i, at in enumerate(queues):
-        of_groups = whole(table.column(f"values {i}"))
-        starts, stops = of_groups.offsets.to_numpy()[:-1], of_groups.offsets.to_numpy()[1:]
-        values.append(_flat(of_groups))
-        numbers.append(_flat(whole(table.column(f"numbers {i}"))))
-        n = len(values[-1])
-        base = int(starts[0]) if len(starts) else 0
-        places = np.arange(first, first + n, dtype=np.int32)
-        linked = np.stack([places + 1, places - 1], axis=1)
-        used = stops > starts
-        heads, tails = starts[used] - base, stops[used] - base - 1
-        linked[tails, 0] = kernel.NO_NODE
-        linked[heads, 1] = kernel.NO_NODE
-        integers[codes[used], at + kernel.HEAD] = heads + first
-        integers[codes[used], at + kernel.TAIL] = tails + first
-        links.append(linked)
-        first += n
-    if not queues:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int32)
-    return np.concatenate(values), np.concatenate(numbers), np.concatenate(links)
-
-
-def _flat(lists: pa.Array) -> Ints:
-    return lists.flatten().to_numpy()  # type: ignore[no-any-return]
-
+def groups_from(table: pa.Table, codes: Ints, integers: npt.NDArray[np.int64], best: Sequence[int]) -> Ints:
+    """Put groups into the arrays at these codes; gives the values of the nodes of ``best``."""
+    column = whole(table.column("ints"))
+    rows = column.flatten().to_numpy().reshape(len(column), integers.shape[1])
+    integers[codes] = rows
+    values: list[Ints] = [np.empty(0, np.int64)]
+    used = 0
+    for at in best:
+        known = rows[:, at + kernel.COUNT] > 0
+        values.append(rows[known, at + kernel.HEAD])
+        places = np.arange(used, used + len(values[-1]))
+        integers[codes[known], at + kernel.HEAD] = integers[codes[known], at + kernel.TAIL] = places
+        used += len(places)
+    return np.concatenate(values)

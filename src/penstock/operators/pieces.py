@@ -35,7 +35,7 @@ def _tier(rows: int) -> int:
     return (max(rows, 1).bit_length() - 1) // 3
 
 
-def _merged(sizes: Sequence[int]) -> int:
+def merged(sizes: Sequence[int]) -> int:
     """How many of the last pieces become one, the last being new."""
     count, total = 1, sizes[-1]
     while True:
@@ -73,7 +73,7 @@ class RowPieces:
         start = ranges[-1].stop if ranges else tail
         if head > start:
             ranges.append(_Range("", start, head))
-            count = _merged([r.stop - r.start for r in ranges])
+            count = merged([r.stop - r.start for r in ranges])
             start = max(tail, ranges[-count].start)
             del ranges[-count:]
             ranges.append(_Range(f"{self._named}", start, head))
@@ -127,7 +127,7 @@ class KeyedPieces:
         tables: dict[str, pa.Table] = {}
         if len(changed) or len(gone):
             pieces = [*pieces, _Entries("", np.unique(changed), np.unique(gone))]
-            count = _merged([p.size for p in pieces])
+            count = merged([p.size for p in pieces])
             if sum(p.size for p in pieces) > 2 * live + 64:
                 count = len(pieces)
             piece = _one(pieces[-count:], f"{self._named}", first=count == len(pieces))

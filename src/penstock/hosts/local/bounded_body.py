@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.delta import Arrivals, Delta, Instant, Step, concat, empty
+from penstock.delta import MIN_TS, Arrivals, Delta, Instant, Step, concat, empty
 from penstock.hosts.local.body import Feed
 from penstock.operators.base import StateSize
 from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
@@ -112,7 +112,9 @@ class BoundedBody:
 
     def _sliding(self, leaf: Leaf, feed: Feed, step: Step) -> Delta:
         if leaf.operator is None:
-            return feed.relations[leaf.position]
+            # What is there from the beginning waits for the first end like everything else.
+            delta = feed.relations[leaf.position]
+            return delta.at(np.maximum(delta.ts, MIN_TS + 1), delta.sub)
         return leaf.operator.process(leaf.arrivals(feed.streams[leaf.position]), step)
 
     def _fresh(self, window: Ended, changes: dict[int, Delta]) -> Delta:

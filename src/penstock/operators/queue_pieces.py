@@ -1,0 +1,107 @@
+"""Saving the queues of ``FastAggregate``: of each queue only what has entered it since the last save.
+
+The pieces are a log of nodes: whose they are (id of the group and which queue), their number in the group and their
+value. Nothing says when a node goes: its group is no more, or rows with later numbers have left the group, or a
+later node of its queue is not greater; loading finds that out. Everything is written again once the log is more than
+twice as long as there are nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.delta import Ints
+from penstock.kernels import queues as kernel
+from penstock.operators.pieces import merged
+from penstock.operators.state import Loaded, Piece, Saved
+
+Nodes = tuple[Ints, Ints, npt.NDArray[np.int32]]
+"""Values, numbers and links (to the next and the one before) of the nodes of all queues."""
+_NOBODY = -1
+
+
+@dataclass
+class _Part:
+    name: str
+    epoch: int  # of the first save whose nodes it has
+    rows: int
+
+
+class QueuePieces:
+    """The log, and what was saved of each node; a node that is used again is known by not being what was saved."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._epoch = 0
+        self._saved = np.full((4, 0), _NOBODY, np.int64)  # owner, number, value, epoch
+
+    def save(
+        self, changed: tuple[Ints, Ints], live: tuple[Ints, Ints], places: Ints, integers: npt.NDArray[np.int64],
+        nodes: Nodes, used: int,
+    ) -> Saved:  # fmt: skip
+        """``changed`` and ``live`` are codes and ids of groups; nodes below ``used`` may be in use."""
+        more = len(nodes[0]) - self._saved.shape[1]
+        if more > 0:
+            self._saved = np.concatenate([self._saved, np.full((4, more), _NOBODY, np.int64)], axis=1)
+        self._epoch += 1
+        tables: dict[str, pa.Table] = {}
+        found = self._new(changed, places, integers, nodes)
+        parts = self._parts
+        if len(found):
+            parts = [*parts, _Part("", self._epoch, len(found))]
+            count = merged([p.rows for p in parts])
+            first = parts[-count].epoch
+            if sum(p.rows for p in parts) > 2 * used + 64:
+                self._saved[:] = _NOBODY
+                found = self._new(live, places, integers, nodes)
+                count, first = len(parts), self._epoch
+            elif count > 1:
+                # Among them may be nodes that are free now and have not been used again.
+                (found,) = np.nonzero(self._saved[3] >= first)
+            parts = [*parts[:-count], _Part(f"{self._epoch}", first, len(found))]
+            tables[parts[-1].name] = self._table(found)
+        self._parts = parts
+        meta = {"epoch": self._epoch, "epochs": [p.epoch for p in parts]}
+        return Saved(meta, tuple(Piece(p.name, tables.get(p.name)) for p in parts))
+
+    def _new(
+        self, groups: tuple[Ints, Ints], places: Ints, integers: npt.NDArray[np.int64], nodes: Nodes
+    ) -> Ints:
+        owner, number, value, epoch = self._saved
+        codes, ids = groups
+        found: Ints = kernel.unsaved(
+            codes, ids, places, integers, nodes[0], nodes[1], nodes[2], owner, number, value
+        )
+        epoch[found] = self._epoch
+        return found
+
+    def _table(self, nodes: Ints) -> pa.Table:
+        owner, number, value, _ = self._saved[:, nodes]
+        return pa.table({"owner": owner, "number": number, "value": value})
+
+    def load(
+        self, state: Loaded, ids: Ints, codes: Ints, left: Ints, places: Ints, integers: npt.NDArray[np.int64]
+    ) -> Nodes:
+        """``left``: how many rows have left each of the groups, whose ids ascend."""
+        self._epoch = state.meta["epoch"]
+        columns: list[npt.NDArray[np.int64]] = [np.empty((4, 0), np.int64)]
+        for (name, table), epoch in zip(state.tables.items(), state.meta["epochs"], strict=True):
+            rows = [table.column(c).to_numpy() for c in ("owner", "number", "value")]
+            columns.append(np.stack([*rows, np.full(table.num_rows, epoch, np.int64)]))
+            self._parts.append(_Part(name, epoch, table.num_rows))
+        log = np.concatenate(columns, axis=1)
+        if not len(ids) or not log.shape[1]:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int32)
+        whose = log[0] // len(places)
+        group = np.minimum(np.searchsorted(ids, whose), len(ids) - 1)
+        (alive,) = np.nonzero((ids[group] == whose) & (log[1] >= left[group]))
+        alive = alive[np.lexsort((log[1, alive], log[0, alive]))]
+        owner, number, value, _ = np.ascontiguousarray(log[:, alive])
+        links = np.empty((len(alive), 2), np.int32)
+        kept = kernel.queue_up(owner, number, value, codes[group[alive]], places, integers, links)
+        self._saved = np.ascontiguousarray(log[:, alive[kept]])
+        return value[kept], number[kept], links[: len(kept)].copy()
