@@ -1,9 +1,9 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
-# make demo    plays the smart-home scenario (ENGINE=reference)
+# make demo    plays the smart-home scenario (ENGINE=local, or reference)
 # make test    everything that must hold before a change is handed in
 SHELL := /bin/bash
 PYTHON ?= python3
-ENGINE ?= reference
+ENGINE ?= local
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

@@ -31,7 +31,7 @@ _LASTS = 15.0
 
 
 def demo(
-    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.reference,
+    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.local,
     seconds: Annotated[
         float | None,
         typer.Option(min=0, help="How long it lasts; by default 15 on a terminal, and no waiting in a pipe."),

@@ -37,7 +37,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="A file; with several queries a folder with a file for each.")
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.reference,
+    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.local,
     format: Annotated[
         Format | None, typer.Option(help="How answers are written; by default as --output ends, or a table.")
     ] = None,

@@ -39,7 +39,7 @@ KEYWORDS = [
 
 
 def sql(
-    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.reference,
+    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.local,
 ) -> None:
     r"""Type statements and watch the answers; \? inside for help.
 

@@ -73,7 +73,7 @@ ENGINES: Mapping[str, Callable[[Query, pa.Schema, QuerySettings], Runner]] = {
     "reference": _reference,
     "local": _local,
 }
-DEFAULT_ENGINE = "reference"
+DEFAULT_ENGINE = "local"
 
 
 def runner(engine: str, query: Query, schema: pa.Schema, settings: QuerySettings) -> Runner:

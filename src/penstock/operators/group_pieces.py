@@ -77,7 +77,11 @@ class GroupPieces:
         gone = np.concatenate([np.empty(0, np.int64), *self._gone])
         self._gone = []
 
+        codes = changed[np.argsort(self._ids[changed])]
+
         def table(ids: Ints) -> pa.Table:
+            if len(ids) == len(codes) and np.array_equal(self._ids[codes], ids):
+                return groups(codes)
             order = np.argsort(self._ids)
             return groups(order[np.searchsorted(self._ids[order], ids)])
 
