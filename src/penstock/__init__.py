@@ -4,6 +4,7 @@ from penstock.database import Database, connect
 from penstock.errors import (
     BindError,
     CatalogError,
+    CheckpointError,
     CqlSyntaxError,
     EngineError,
     InputError,
@@ -17,6 +18,6 @@ from penstock.query import Query
 __version__ = "0.1.0"
 
 __all__ = [
-    "BindError", "CatalogError", "CqlSyntaxError", "Database", "EngineError", "InputError", "PenstockError",
-    "PlanError", "Query", "QueryFailed", "StateError", "connect",
+    "BindError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError", "InputError",
+    "PenstockError", "PlanError", "Query", "QueryFailed", "StateError", "connect",
 ]  # fmt: skip
