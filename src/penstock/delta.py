@@ -17,6 +17,9 @@ Laws, which every operator keeps and the tests check:
   that instant.
 - *Complete*: after ``process`` with a frontier, no later output lies before that frontier.
 - *Forgetting*: an operator keeps only what a later change can still touch; each says in its contract what that is.
+
+Nobody changes a batch once it is made. It is not frozen only because making frozen objects takes three times as long,
+and a single row passes through several.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def arrival_sub(rank: int, arrival: Ints | int) -> Any:
 Instant = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Step:
     """One step of a virtual operator: all operators are called once, with everything before ``frontier``.
 
@@ -65,7 +68,7 @@ class Step:
     window: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Delta:
     """Changes in order; ``columns`` are the payload, one Arrow array for each field of ``schema``.
 
@@ -167,7 +170,7 @@ def merge(deltas: Sequence[Delta]) -> Delta:
     return together.take(np.lexsort((together.sign, together.sub, together.ts)))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Arrivals:
     """New elements of one source in order: what a window takes. ``sub`` is ``arrival_sub`` of each."""
 

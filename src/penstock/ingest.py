@@ -34,7 +34,7 @@ LATE_KEPT = 100_000
 _LIMIT = 2**62
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Batch:
     """Rows of one stream in order of (ts, arrival), with what every element has."""
 
@@ -269,6 +269,8 @@ class StreamInput:
         else:
             table = as_table(rows, self.definition.schema, where)
         ts = self._instants(table, where)
+        in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
+        _check_range(ts, in_order, where)
         priority = self._priorities(table)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
         self._arrivals += len(ts)
@@ -276,7 +278,7 @@ class StreamInput:
         if len(ts) == 0:
             return batch
         slack, last = self.definition.slack, int(ts[-1])
-        if ts[0] < self.progress or not (len(ts) == 1 or (ts[1:] >= ts[:-1]).all()):
+        if not in_order or ts[0] < self.progress:
             newest = np.maximum.accumulate(ts)
             floor = -_LIMIT if self.progress == -math.inf else int(self.progress)
             so_far = np.concatenate(([np.int64(floor)], np.maximum(newest[:-1] - slack, floor)))
@@ -317,9 +319,6 @@ class StreamInput:
             raise InputError(f"{where}, row {row + 1}: the timestamp `{column}` is NULL")
         chunk = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
         ts: np.ndarray[Any, np.dtype[np.int64]] = chunk.view(pa.int64()).to_numpy()
-        if len(ts) and not (ts.max() < _LIMIT and ts.min() > -_LIMIT):
-            row = int(np.flatnonzero((ts >= _LIMIT) | (ts <= -_LIMIT))[0])
-            raise InputError(f"{where}, row {row + 1}: the timestamp {ts[row]} is out of range")
         return ts
 
     def _priorities(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]] | None:
@@ -352,6 +351,15 @@ class StreamInput:
         rest = everything.take(np.arange(ready, len(everything)))
         self._waiting = rest if len(rest) else None
         return everything.take(np.arange(ready))
+
+
+def _check_range(ts: np.ndarray[Any, np.dtype[np.int64]], in_order: bool, where: str) -> None:
+    if not len(ts):
+        return
+    least, greatest = (ts[0], ts[-1]) if in_order else (ts.min(), ts.max())
+    if least <= -_LIMIT or greatest >= _LIMIT:
+        row = int(np.flatnonzero((ts >= _LIMIT) | (ts <= -_LIMIT))[0])
+        raise InputError(f"{where}, row {row + 1}: the timestamp {ts[row]} is out of range")
 
 
 _NONE: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)

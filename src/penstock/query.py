@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from penstock.errors import PenstockError, QueryFailed, StateError
-from penstock.hosts import Runner
+from penstock.hosts import Answers, Runner
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
 from penstock.plan.nodes import Query as Plan
@@ -62,7 +62,7 @@ class Query:
         self._database = database
         self._runner = runner
         self._status: Status = "running"
-        self._waiting: deque[pa.Table] = deque()
+        self._waiting: deque[Answers] = deque()
         self._subscribers: list[Callable[[pa.Table], object]] = []
         self._changed = threading.Condition(database._lock)
 
@@ -102,15 +102,11 @@ class Query:
         """
         self._database._tick()
         with self._changed:
-            tables = list(self._waiting)
+            waiting = list(self._waiting)
             self._waiting.clear()
-            if not tables and self._status == "failed" and self.error is not None:
+            if not waiting and self._status == "failed" and self.error is not None:
                 raise self.error
-        if len(tables) == 1:
-            return tables[0]
-        table = pa.concat_tables([self.schema.empty_table(), *tables])
-        # Many small pieces are slow to work with; few large ones are not worth a copy.
-        return table.combine_chunks() if len(table) < 1_000 * len(tables) else table
+            return self._runner.table(waiting)
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of answers as they come; ends with the query. Waits while other threads push."""
@@ -122,7 +118,7 @@ class Query:
                     if self._status == "failed" and self.error is not None:
                         raise self.error
                     return
-                batch = self._waiting.popleft()
+                batch = self._runner.table([self._waiting.popleft()])
             yield batch
 
     def subscribe(self, callback: Callable[[pa.Table], object]) -> None:
@@ -130,8 +126,8 @@ class Query:
         with self._changed:
             self._subscribers.append(callback)
             waiting, self._waiting = self._waiting, deque()
-        for table in waiting:
-            callback(table)
+        for answers in waiting:
+            callback(self._runner.table([answers]))
 
     def stop(self) -> None:
         """End the query. Answers that wait can still be fetched."""
@@ -154,7 +150,7 @@ class Query:
         if self._status != "running":
             return []
         try:
-            table = self._runner.run()
+            answers = self._runner.run()
         except PenstockError as error:
             self._fail(error)
             return []
@@ -164,12 +160,13 @@ class Query:
             self._fail(failure)
             return []
         due: list[tuple[Callable[[pa.Table], object], pa.Table]] = []
-        if table is not None and len(table):
-            self.answered += len(table)
+        if answers is not None and len(answers):
+            self.answered += len(answers)
             if self._subscribers:
+                table = self._runner.table([answers])
                 due = [(callback, table) for callback in self._subscribers]
             else:
-                self._waiting.append(table)
+                self._waiting.append(answers)
                 self._changed.notify_all()
         if self._runner.ended:
             self._end("ended")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -21,6 +21,13 @@ class QuerySettings:
 
     functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     strict: bool = False
+
+
+class Answers(Protocol):
+    """Answers as the runner has them; only it can make a table of them, and does so when somebody looks."""
+
+    def __len__(self) -> int:
+        """How many there are."""
 
 
 class Runner(Protocol):
@@ -47,8 +54,11 @@ class Runner(Protocol):
     def progress(self, stream: str, at: Instant) -> None:
         """No more rows of the stream before ``at``."""
 
-    def run(self) -> pa.Table | None:
-        """The answers that have become certain, in order of delivery: ts, op, the columns."""
+    def run(self) -> Answers | None:
+        """The answers that have become certain."""
+
+    def table(self, answers: Sequence[Any]) -> pa.Table:
+        """What ``run`` gave, one or several times, in order of delivery: ts, op, the columns. Also after ``close``."""
 
     def sizes(self) -> Mapping[str, StateSize]:
         """What is remembered, by operator."""

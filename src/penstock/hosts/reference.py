@@ -10,7 +10,7 @@ from penstock.hosts import QuerySettings
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
-from penstock.reference import Change, Element, Evaluator
+from penstock.reference import Answer, Change, Element, Evaluator
 from penstock.scalar import Context
 from penstock.types import BIGINT, STRING, TIMESTAMP
 from penstock.values import to_arrow, to_rows
@@ -49,12 +49,15 @@ class ReferenceRunner:
     def progress(self, stream: str, at: Instant) -> None:
         self._evaluator.progress(stream, at)
 
-    def run(self) -> pa.Table | None:
-        answers = self._evaluator.run()
-        if not answers:
-            return None
+    def run(self) -> list[Answer] | None:
+        return self._evaluator.run() or None
+
+    def table(self, answers: Sequence[list[Answer]]) -> pa.Table:
+        return pa.concat_tables([self._schema.empty_table(), *map(self._table, answers)])
+
+    def _table(self, answers: list[Answer]) -> pa.Table:
         if any(a.priority for a in answers):
-            answers.sort(key=lambda a: -a.priority)
+            answers = sorted(answers, key=lambda a: -a.priority)
         clock = BIGINT if self._query.clock == "ticks" else TIMESTAMP
         columns = [to_arrow([a.ts for a in answers], clock), to_arrow([a.op for a in answers], STRING)]
         for i, field in enumerate(self._query.schema):

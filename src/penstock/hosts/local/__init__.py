@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Delta
+from penstock.delta import Delta, concat
 from penstock.hosts import QuerySettings
 from penstock.hosts.local.program import Program
 from penstock.ingest import Batch, Instant
@@ -58,10 +58,19 @@ class LocalRunner:
     def progress(self, stream: str, at: Instant) -> None:
         self._running.progress(stream, at)
 
-    def run(self) -> pa.Table | None:
-        tables = [self._table(delta) for delta in self._running.run()]
-        if not tables:
+    def run(self) -> Delta | None:
+        deltas = self._running.run()
+        if not deltas:
             return None
+        return deltas[0] if len(deltas) == 1 else concat(deltas)
+
+    def table(self, answers: Sequence[Delta]) -> pa.Table:
+        if not answers:
+            return self._schema.empty_table()
+        # Many small pieces are slow to work with; few large ones are not worth a copy.
+        if len(answers) > 1 and sum(map(len, answers)) < 1_000 * len(answers):
+            answers = [concat(answers)]
+        tables = [self._table(delta) for delta in answers]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def sizes(self) -> dict[str, StateSize]:

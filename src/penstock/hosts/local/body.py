@@ -11,7 +11,7 @@ from penstock.operators.base import StateSize
 from penstock.operators.state import LoadedState, State
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Feed:
     """Everything of all inputs before ``frontier`` that has not been fed before, by position of the source.
 

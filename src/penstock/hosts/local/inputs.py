@@ -74,7 +74,8 @@ class StreamInput:
         """Elements in order."""
         if not len(ts):
             return
-        self._next_arrival = max(self._next_arrival, int(arrival.max()) + 1)
+        newest = int(arrival[0] if len(arrival) == 1 else arrival.max())
+        self._next_arrival = max(self._next_arrival, newest + 1)
         self._waiting.append(
             Arrivals(self.schema, tuple(columns), ts, arrival_sub(self.rank, arrival), priority)
         )
