@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ class RestartingRunner:
     def __init__(
         self, query: Query, schema: pa.Schema, settings: QuerySettings, events: Sequence[Event], *, mapped: bool = True
     ) -> None:
-        self._make = lambda: LocalRunner(query, schema, settings)
+        self._make = partial(LocalRunner, query, schema, settings)
         self._query = fingerprint(query)
         self._folder = tempfile.TemporaryDirectory()
         self._mapped = mapped

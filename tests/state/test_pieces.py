@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -122,7 +123,7 @@ def test_many_small_saves_of_entries() -> None:
     shelf, pieces, live, saves = Shelf(), KeyedPieces(), 10_000, 1000
     none = np.empty(0, np.int64)
 
-    def table(ids: np.ndarray) -> pa.Table:  # type: ignore[type-arg]
+    def table(ids: npt.NDArray[np.int64]) -> pa.Table:
         return pa.table({"v": ids})
 
     shelf.keep(pieces.save(np.arange(live), none, live, table))
@@ -138,7 +139,7 @@ def test_what_does_not_count_is_thrown_away() -> None:
     shelf, pieces = Shelf(), KeyedPieces()
     none = np.empty(0, np.int64)
 
-    def table(ids: np.ndarray) -> pa.Table:  # type: ignore[type-arg]
+    def table(ids: npt.NDArray[np.int64]) -> pa.Table:
         return pa.table({"v": ids})
 
     shelf.keep(pieces.save(np.arange(1000), none, 1000, table))

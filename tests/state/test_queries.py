@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +23,7 @@ EVENTS: tuple[Event, ...] = ("nothing", "save", "restart", "retry", "forget")
 def restarted(case: Case, feed: Feed, events: Sequence[Event], *, mapped: bool = True) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(
-            hosts.ENGINES,  # type: ignore[arg-type]
+            cast("dict[str, Any]", hosts.ENGINES),
             "restarting",
             lambda query, schema, chosen: RestartingRunner(query, schema, chosen, events, mapped=mapped),
         )

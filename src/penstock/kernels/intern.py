@@ -13,186 +13,25 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import Ints
-from penstock.kernels.buffers import NO_FLAGS, Flags, integers, ordered, restore, validity
+from penstock.kernels.buffers import Flags, integers, ordered, restore, validity
 from penstock.kernels.buffers import column as as_column
+from penstock.kernels.keys_bytes import BytesTable
+from penstock.kernels.keys_fixed import IntTable
 from penstock.scalar.order import NAN, hashable
 from penstock.types import DataType, Kind
 from penstock.values import to_arrow, to_python
 
-_READ = nb.types.Array(nb.int64, 1, "C", readonly=True)
-_READ_FLAGS = nb.types.Array(nb.boolean, 1, "C", readonly=True)
-_WRITE = nb.int64[::1]
-_TABLE = nb.int32[::1]
-
-# Places in ``state``.
-_NEXT, _FREE, _LIVE, _NULL, _NEW = range(5)
-
-_AS_OBJECTS = (Kind.STRING, Kind.BINARY, Kind.DECIMAL, Kind.ARRAY, Kind.NULL)
 _NARROW: dict[Kind, Any] = {Kind.INT: np.int32, Kind.DATE: np.int32, Kind.REAL: np.float32}
-_ONE_BY_ONE = 16
-"""Up to so many rows a dictionary costs more than it saves."""
-
-
-@nb.njit(nb.int64(nb.int64, nb.int64), nogil=True, cache=True, inline="always")
-def _home(key: int, shift: int) -> int:
-    return np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift))  # type: ignore[return-value]
-
-
-@nb.njit(
-    nb.int64(_READ, _READ_FLAGS, nb.boolean, nb.boolean, _TABLE, nb.int64, _WRITE, _WRITE, _WRITE, _WRITE, _WRITE,
-             nb.int64),
-    nogil=True, cache=True,
-)  # fmt: skip
-def _encode(
-    keys: Ints, valid: Flags, insert: bool, nulls_match: bool, table: npt.NDArray[np.int32], shift: int, key_of: Ints,
-    free: Ints, state: Ints, out: Ints, new: Ints, start: int,
-) -> int:  # fmt: skip
-    """Codes of ``keys`` from ``start``; stops and says where if there is no room for a new one."""
-    mask = len(table) - 1
-    for i in range(start, len(keys)):
-        is_null = len(valid) > 0 and not valid[i]
-        key = keys[i]
-        slot = -1
-        if is_null:
-            code = state[_NULL] if nulls_match else -1
-            if code >= 0 or not nulls_match or not insert:
-                out[i] = code
-                continue
-        else:
-            slot = _home(key, shift)
-            while table[slot] >= 0 and key_of[table[slot]] != key:
-                slot = (slot + 1) & mask
-            code = np.int64(table[slot])
-            if code >= 0 or not insert:
-                out[i] = code
-                continue
-        if state[_FREE] > 0:
-            state[_FREE] -= 1
-            code = free[state[_FREE]]
-        elif state[_NEXT] < len(key_of) and 2 * state[_LIVE] < len(table):
-            code = state[_NEXT]
-            state[_NEXT] += 1
-        else:
-            return i
-        if is_null:
-            state[_NULL] = code
-        else:
-            table[slot] = code
-        key_of[code] = key
-        state[_LIVE] += 1
-        new[state[_NEW]] = code
-        state[_NEW] += 1
-        out[i] = code
-    return len(keys)
-
-
-@nb.njit(nb.void(_READ, _TABLE, nb.int64, _WRITE, _WRITE, _WRITE), nogil=True, cache=True)
-def _release(
-    codes: Ints, table: npt.NDArray[np.int32], shift: int, key_of: Ints, free: Ints, state: Ints
-) -> None:
-    """Take keys out; what stood behind them in the table moves up, so no gravestones remain."""
-    mask = len(table) - 1
-    for code in codes:
-        free[state[_FREE]] = code
-        state[_FREE] += 1
-        state[_LIVE] -= 1
-        if code == state[_NULL]:
-            state[_NULL] = -1
-            continue
-        hole = _home(key_of[code], shift)
-        while table[hole] != code:
-            hole = (hole + 1) & mask
-        at = hole
-        while True:
-            at = (at + 1) & mask
-            if table[at] < 0:
-                break
-            home = _home(key_of[table[at]], shift)
-            if (at - home) & mask >= (at - hole) & mask:
-                table[hole] = table[at]
-                hole = at
-        table[hole] = -1
-
-
-@nb.njit(nb.void(_TABLE, nb.int64, _TABLE, _READ), nogil=True, cache=True)
-def _rehash(old: npt.NDArray[np.int32], shift: int, table: npt.NDArray[np.int32], key_of: Ints) -> None:
-    mask = len(table) - 1
-    for code in old:
-        if code >= 0:
-            slot = _home(key_of[code], shift)
-            while table[slot] >= 0:
-                slot = (slot + 1) & mask
-            table[slot] = code
-
-
-class IntTable:
-    """Codes of 64-bit integers: open addressing, linear probing, at most half full."""
-
-    def __init__(self) -> None:
-        self._bits = 5
-        self._table = np.full(1 << self._bits, -1, np.int32)
-        self.key_of: Ints = np.zeros(1 << self._bits - 1, np.int64)
-        self._free: Ints = np.zeros(1 << self._bits - 1, np.int64)
-        self._state: Ints = np.array([0, 0, 0, -1, 0], np.int64)
-
-    def encode(self, keys: Ints, valid: Flags | None, insert: bool, nulls_match: bool) -> tuple[Ints, Ints]:
-        """Codes of the keys, -1 where there is none, and the codes that are new."""
-        n = len(keys)
-        out = np.empty(n, np.int64)
-        new = np.empty(n if insert else 0, np.int64)
-        flags = NO_FLAGS if valid is None else valid
-        self._state[_NEW] = 0
-        at = 0
-        while True:
-            at = _encode(
-                keys, flags, insert, nulls_match, self._table, 64 - self._bits, self.key_of, self._free, self._state,
-                out, new, at,
-            )  # fmt: skip
-            if at == n:
-                return out, new[: self._state[_NEW]]
-            self._grow()
-
-    def release(self, codes: Ints) -> None:
-        """Forget the keys of these codes, each of which is given once."""
-        _release(codes, self._table, 64 - self._bits, self.key_of, self._free, self._state)
-
-    def _grow(self) -> None:
-        self._bits += 1
-        old, size = self._table, 1 << self._bits
-        if self._state[_NULL] >= 0:
-            self.key_of[self._state[_NULL]] = 0
-        self.key_of = np.concatenate([self.key_of, np.zeros(size // 2 - len(self.key_of), np.int64)])
-        self._free = np.concatenate([self._free, np.zeros(size // 2 - len(self._free), np.int64)])
-        self._table = np.full(size, -1, np.int32)
-        _rehash(old, 64 - self._bits, self._table, self.key_of)
-
-    def nulls(self, codes: Ints) -> Flags:
-        """Which of the codes is that of NULL."""
-        found: Flags = codes == self._state[_NULL]
-        return found
-
-    @property
-    def capacity(self) -> int:
-        """All codes there have been are below this."""
-        return int(self._state[_NEXT])
-
-    @property
-    def live(self) -> int:
-        return int(self._state[_LIVE])
-
-    @property
-    def nbytes(self) -> int:
-        return self._table.nbytes + self.key_of.nbytes + self._free.nbytes
+_DECIMAL_BYTES = 16
 
 
 class ObjectTable:
-    """Codes of values that have no fixed width; a batch asks once for each distinct value."""
+    """Codes of values that have no bytes of their own: arrays, and the one value of type NULL."""
 
     def __init__(self, dtype: DataType) -> None:
         self._type = dtype
@@ -202,21 +41,16 @@ class ObjectTable:
         self._bytes = 0
 
     def encode(self, array: pa.Array, insert: bool, nulls_match: bool) -> tuple[Ints, Ints]:
-        indices: npt.NDArray[Any] | None = None
-        if len(array) > _ONE_BY_ONE and self._type.kind not in (Kind.ARRAY, Kind.NULL):
-            encoded = array.dictionary_encode(null_encoding="encode")
-            indices = encoded.indices.to_numpy()
-            array = encoded.dictionary
         new: list[int] = []
         codes = np.empty(len(array), np.int64)
         for i, value in enumerate(to_python(array, self._type)):
             codes[i] = self._code(value, insert, nulls_match, new)
-        return codes if indices is None else codes[indices], np.array(new, np.int64)
+        return codes, np.array(new, np.int64)
 
     def _code(self, value: object, insert: bool, nulls_match: bool, new: list[int]) -> int:
         if value is None and not nulls_match:
             return -1
-        key = value if isinstance(value, str) else hashable(value)
+        key = hashable(value)
         code = self._codes.get(key, -1)
         if code < 0 and insert:
             if self._free:
@@ -231,7 +65,7 @@ class ObjectTable:
         return code
 
     def decode(self, codes: Ints) -> pa.Array:
-        return to_arrow([_unhashed(self._values[c]) for c in codes.tolist()], self._type)
+        return to_arrow([_unhashed(self._values[c]) if c >= 0 else None for c in codes.tolist()], self._type)
 
     def release(self, codes: Ints) -> None:
         for code in codes.tolist():
@@ -266,25 +100,36 @@ def _weight(key: object) -> int:
     return 150 + (len(key) if isinstance(key, str | bytes | tuple) else 0)
 
 
+def _table(dtype: DataType) -> IntTable | BytesTable | ObjectTable:
+    match dtype.kind:
+        case Kind.STRING | Kind.BINARY:
+            return BytesTable(dtype.arrow)
+        case Kind.DECIMAL:
+            return BytesTable(dtype.arrow, _DECIMAL_BYTES)
+        case Kind.ARRAY | Kind.NULL:
+            return ObjectTable(dtype)
+    return IntTable()
+
+
 class _Column:
     """The codes of one column of a key; ``uses`` counts the pairs that have each."""
 
     def __init__(self, dtype: DataType) -> None:
         self._type = dtype
-        self.table = ObjectTable(dtype) if dtype.kind in _AS_OBJECTS else IntTable()
+        self.table = _table(dtype)
         self._is_float = dtype.is_float
-        self.uses = np.zeros(16, np.int64)
+        self.uses = np.zeros(16, np.int32)
 
     def encode(self, array: pa.Array, insert: bool, nulls_match: bool) -> tuple[Ints, Ints]:
-        if isinstance(self.table, ObjectTable):
+        if not isinstance(self.table, IntTable):
             return self.table.encode(array, insert, nulls_match)
         keys = ordered(array) if self._is_float else integers(array)
         return self.table.encode(keys, validity(array), insert, nulls_match)
 
     def decode(self, codes: Ints) -> pa.Array:
-        if isinstance(self.table, ObjectTable):
+        if not isinstance(self.table, IntTable):
             return self.table.decode(codes)
-        keys = self.table.key_of[codes]
+        keys = self.table.key_of.take(codes)
         values: npt.NDArray[Any] = restore(keys) if self._is_float else keys
         if self._type.kind in _NARROW:
             values = values.astype(_NARROW[self._type.kind])
@@ -296,7 +141,7 @@ class _Pairs:
 
     def __init__(self) -> None:
         self.table = IntTable()
-        self.uses = np.zeros(16, np.int64)
+        self.uses = np.zeros(16, np.int32)
 
 
 class Interner:
@@ -398,7 +243,7 @@ class Interner:
 
 def _use(part: _Column | _Pairs, codes: Ints) -> None:
     if part.table.capacity > len(part.uses):
-        longer = np.zeros(max(2 * len(part.uses), part.table.capacity), np.int64)
+        longer = np.zeros(max(2 * len(part.uses), part.table.capacity), np.int32)
         longer[: len(part.uses)] = part.uses
         part.uses = longer
     np.add.at(part.uses, codes, 1)
