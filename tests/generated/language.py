@@ -295,16 +295,17 @@ def cases(draw: st.DrawFn) -> Case:
         slack_s=f" SLACK {slack_s}" if slack_s else "", slack_r=f" SLACK {slack_r}" if slack_r else ""
     )
     streams = {"s": draw(stream_rows("s", slack_s)), "r": draw(stream_rows("r", slack_r))}
-    beginning = [(draw(numbers), draw(texts)) for _ in range(draw(st.integers(0, 3)))]
+    beginning: list[Row] = [(draw(numbers), draw(texts)) for _ in range(draw(st.integers(0, 3)))]
     present: list[Row] = list(beginning)
     relation: list[tuple[int, str, Row]] = []
     at = 0
     for _ in range(draw(st.integers(0, 4))):
         at += draw(st.integers(0, 6)) if relation else draw(st.integers(1, 6))
-        if present and draw(st.booleans()):
+        leaves = bool(present) and draw(st.booleans())
+        if leaves:
             relation.append((at, "-", present.pop(draw(st.integers(0, len(present) - 1)))))
         else:
-            row = (draw(numbers), draw(texts))
+            row: Row = (draw(numbers), draw(texts))
             present.append(row)
             relation.append((at, "+", row))
     return Case(declare, draw(queries()), streams, relation, beginning)

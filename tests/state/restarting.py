@@ -10,6 +10,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from pyarrow import fs
 
+from penstock.delta import Delta
 from penstock.hosts import QuerySettings
 from penstock.hosts.local import LocalRunner
 from penstock.ingest import Batch, Instant
@@ -74,7 +75,10 @@ class RestartingRunner:
         self._calls.append(call)
         call(self._runner)
 
-    def run(self) -> pa.Table | None:
+    def table(self, answers: Sequence[Delta]) -> pa.Table:
+        return self._runner.table(answers)
+
+    def run(self) -> Delta | None:
         if self._retried:
             self._retried = False
             self._runner.run()
