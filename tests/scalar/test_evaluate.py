@@ -305,12 +305,14 @@ def test_user_results_of_another_type_fail(given: object, dtype: DataType) -> No
     assert (found, context.failures) == (None, 1)
 
 
-def test_user_exceptions_fail_on_the_row() -> None:
-    found, context = user(lambda x: 1 // x, INT, (0, INT))
-    assert found is None
-    assert context.last_failure is not None
-    assert context.last_failure.startswith("f: ZeroDivisionError: ")
-    found, context = user(lambda x: x, TIMESTAMP, (2**62, TIMESTAMP))
+def test_what_a_user_function_raises_stops_the_query() -> None:
+    with pytest.raises(QueryFailed, match=r"function `f` raised ZeroDivisionError: .*, called with \(0\)") as caught:
+        user(lambda x: 1 // x, INT, (0, INT))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_what_a_user_function_cannot_be_given_fails_on_the_row() -> None:
+    _, context = user(lambda x: x, TIMESTAMP, (2**62, TIMESTAMP))
     assert context.last_failure == f"f: {2**62} is out of range of Python's timestamp"
 
 

@@ -171,12 +171,17 @@ def _user_call(expr: UserCall, row: Sequence[object], context: Context) -> objec
         raise QueryFailed(f"there is no Python function `{expr.function}`")
     try:
         given = [to_user(v, arg.type) for v, arg in zip(values, expr.args, strict=True)]
-        return from_user(function(*given), expr.type)
+        try:
+            result = function(*given)
+        except Exception as error:
+            shown = ", ".join(map(repr, given))
+            raise QueryFailed(
+                f"function `{expr.function}` raised {type(error).__name__}: {error}, called with ({shown})",
+                hint="catch it in the function and return None where the value should be NULL",
+            ) from error
+        return from_user(result, expr.type)
     except RowError as e:
         return context.fail(f"{expr.function}: {e}")
-    except Exception as e:
-        # Whatever the user's code raises is a failure of the row, like any other.
-        return context.fail(f"{expr.function}: {type(e).__name__}: {e}")
 
 
 def fold(expr: Expr) -> Literal | None:
