@@ -51,4 +51,6 @@ say "installing the pinned dependencies of requirements.lock"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements.lock
 say "installing penstock (editable)"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+say "compiling kernels for this machine"
+"$venv/bin/python" -m penstock.kernels.warm
 say "done: $venv/bin/penstock"

@@ -20,6 +20,7 @@ from penstock.cli.script import Engine, run_script
 from penstock.demo.scenario import FILES, SECONDS, START
 from penstock.io.readers import read_batches
 from penstock.io.text import plain
+from penstock.kernels.warm import announce
 from penstock.play import load_relation
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def demo(
     """Play five minutes of a smart house and its energy through six queries."""
     lasts = seconds if seconds is not None else _LASTS if sys.stdout.isatty() else 0.0
     started = time.perf_counter()
+    if engine is Engine.local:
+        announce(sys.stderr)
     with as_file(files("penstock.demo")) as folder, penstock.connect(engine=engine.value) as db:
         run_script(db, folder / "demo.cql")
         print((folder / "demo.cql").read_text(encoding="utf-8"))

@@ -25,7 +25,7 @@ def explain(
     if as_json and as_mermaid:
         raise Failure("--json and --mermaid exclude each other")
     format: Literal["text", "json", "mermaid"] = "json" if as_json else "mermaid" if as_mermaid else "text"
-    with penstock.connect() as db:
+    with penstock.connect(engine="reference") as db:  # plans are the same on every engine
         for result in run_script(db, file):
             if result.table is not None and format == "text":
                 print(table_text(result.table), end="")

@@ -19,6 +19,7 @@ from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers
 from penstock.cli.failures import Failure
 from penstock.cli.script import Engine, run_script, table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
+from penstock.kernels.warm import announce
 from penstock.play import input_name, play
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def run(
     started = time.perf_counter()
     given = _parse_inputs(input or [])
     chosen: OutputFormat | None = None if format is None else format.value
+    if engine is Engine.local:
+        announce(sys.stderr)
     with penstock.connect(engine=engine.value) as db, ExitStack() as stack:
         for result in run_script(db, file):
             if result.table is not None:

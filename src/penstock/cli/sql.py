@@ -19,6 +19,7 @@ from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import Engine
 from penstock.cli.shell import Shell
 from penstock.errors import PenstockError
+from penstock.kernels.warm import announce
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -45,6 +46,8 @@ def sql(
 
     Without a terminal, statements are read from stdin and the first error ends the run.
     """
+    if engine is Engine.local:
+        announce(sys.stderr)
     with penstock.connect(engine=engine.value) as db:
         shell = Shell(db, sys.stdout)
         if sys.stdin.isatty():
