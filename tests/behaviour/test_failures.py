@@ -95,10 +95,10 @@ def test_state_is_measured_by_query() -> None:
     with penstock.connect(engine="local") as db:
         db.execute(DECLARE)
         small = db.query("SELECT a FROM s [ROWS 10]")
-        large = db.query("SELECT a FROM s [ROWS 1000]")
+        large = db.query("SELECT a FROM s [ROWS 10000]")
         passing = db.query("SELECT a FROM s WHERE a > 5")
-        db.push("s", [(i, i) for i in range(2_000)])
+        db.push("s", [(i, i) for i in range(30_000)])
         assert sum(s.rows for s in small.state.values()) == 10
-        assert sum(s.rows for s in large.state.values()) == 1000
+        assert sum(s.rows for s in large.state.values()) == 10_000
         assert sum(s.rows for s in passing.state.values()) == 0
         assert sum(s.bytes for s in large.state.values()) > sum(s.bytes for s in small.state.values()) > 0
