@@ -6,6 +6,7 @@ Where sqlglot forgives (a missing operand, a trailing comma, BETWEEN without AND
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -231,5 +232,6 @@ class ExpressionParser(TypeParser):
             raise self._expected("FROM")
         return exp.Anonymous(this="EXTRACT", expressions=[part, self._parse_scalar()])
 
+    @abstractmethod
     def _parse_query(self) -> exp.Expr:
-        raise NotImplementedError
+        """A query, which may stand inside an expression."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ def _saved(copies: list[_Copies]) -> pa.Table:
     )
 
 
-class _ByValue:
+class _ByValue(ABC):
     """Rows by value over one or more inputs; subclasses say how many copies are in the result.
 
     ``moments``: somebody above goes by the moments of this result. Each copy then has the moment of the rows it
@@ -59,13 +60,13 @@ class _ByValue:
         self._copies: dict[Hashable, _Copies] = {}
         self._by_id: Tracked[_Copies] = Tracked()
 
+    @abstractmethod
     def number(self, counts: Sequence[int]) -> int:
         """How many copies the result has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def moments_of(self, moments: Sequence[SortedBag[Instant]], number: int) -> list[Instant]:
         """The moments of these copies, in order."""
-        raise NotImplementedError
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         output = Output(self.node.schema)
