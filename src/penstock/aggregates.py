@@ -31,7 +31,11 @@ def compute(call: AggregateCall, rows: Sequence[Row], context: Context | None = 
     if call.function not in ("first", "last"):
         values = [args for args in values if all(v is not None for v in args)]
     if call.distinct:
-        values = list({hashable(args): args for args in reversed(values)}.values())[::-1]
+        # Each value counts once, at its first moment.
+        earliest: dict[object, tuple[object, ...]] = {}
+        for args in values:
+            earliest.setdefault(hashable(args), args)
+        values = list(earliest.values())
     if call.function == "count":
         return len(values)
     try:
