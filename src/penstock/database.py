@@ -8,6 +8,7 @@ with ``WITH (retain = …)`` ask for, which is forgotten as the stream moves on.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import threading
 import time
@@ -20,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from penstock import functions
 from penstock.catalog import Catalog, FunctionDef, StreamDef
 from penstock.cql.blocks import unique_names
 from penstock.cql.queries import bind_query
-from penstock.errors import BindError, CatalogError, InputError, StateError, suggest
+from penstock.errors import BindError, CatalogError, InputError, PlanError, StateError, suggest
 from penstock.hosts import DEFAULT_ENGINE, QuerySettings, check_engine, runner
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
@@ -38,6 +40,9 @@ from penstock.types import DataType
 
 if TYPE_CHECKING:
     from penstock.results import Result
+
+
+_log = logging.getLogger("penstock")
 
 
 def _wall_clock() -> int:
@@ -91,7 +96,7 @@ class Database:
             if text is not None:
                 bound, reads = plan_of_text(self, text)
                 return self.register(bound, reads, name=name, text=text)
-            bound = plan if isinstance(plan, Plan) else from_json(plan)
+            bound = plan if isinstance(plan, Plan) else from_json(_parsed(plan))
             self._check_plan(bound)
             reads = frozenset(
                 n.stream if isinstance(n, StreamScan) else n.relation
@@ -144,6 +149,8 @@ class Database:
         with self._lock:
             if query in self._queries:
                 return _explained(self._queries[query].plan, format)
+            if query.strip().isidentifier():
+                raise CatalogError(f"no query `{query}`", hint=suggest(query, self._queries))
             return _explained(optimize(plan_of_text(self, query)[0]), format)
 
     def explain_tree(self, tree: exp.Expr, format: str) -> str:
@@ -156,6 +163,14 @@ class Database:
         """Let queries call a Python function; types as CQL names them, for example ``["BIGINT", "STRING"]``."""
         from penstock.statements import parse_type
 
+        if isinstance(args, str):
+            raise CatalogError(f"args is a list of types, not {args!r}", hint=f"write args=[{args!r}]")
+        if not callable(function):
+            raise CatalogError(f"{function!r} cannot be called", hint="give a Python function")
+        if not name.isidentifier():
+            raise CatalogError(f"`{name}` cannot be the name of a function", hint="use letters, digits and _")
+        if name.lower() in functions.SCALARS or functions.is_aggregate(name.lower()):
+            raise CatalogError(f"there is a built-in function `{name.lower()}`", hint="use another name")
         types = tuple(a if isinstance(a, DataType) else parse_type(a) for a in args)
         result = returns if isinstance(returns, DataType) else parse_type(returns)
         with self._lock:
@@ -185,6 +200,16 @@ class Database:
             self._check_open()
             source = self._input(name)
             self._deliver(source, source.heartbeat(self._instant(at, source.definition.clock)))
+
+    def tick(self) -> None:
+        """Let streams that are stamped on arrival move on with the clock, though nothing arrives.
+
+        ``push``, ``fetch`` and waiting in an iteration do so too; subscribers of queries that time alone can change
+        need somebody to call this.
+        """
+        with self._lock:
+            if not self._closed:
+                self._stamp_idle(None)
 
     def close_stream(self, name: str) -> None:
         """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""
@@ -319,6 +344,7 @@ class Database:
         self._queries.pop(name, None)
 
     def _input(self, name: str) -> StreamInput:
+        self._check_open()
         found = self._inputs.get(name) or self._inputs.get(name.lower())
         if found is not None:
             return found
@@ -329,6 +355,8 @@ class Database:
         if isinstance(value, bool):
             raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
         if isinstance(value, int | np.integer):
+            if abs(int(value)) >= 2**62:
+                raise InputError(f"the instant {value} is out of range")
             return int(value)
         if isinstance(value, str):
             try:
@@ -351,10 +379,6 @@ class Database:
             if other.progress > -math.inf or source is not None:
                 self._deliver(other, other.heartbeat(self.clock()))
 
-    def _tick(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._stamp_idle(None)
 
     def _deliver(self, source: StreamInput, batch: Batch) -> None:
         """Hand rows and progress of a stream to the queries that read it, and let them work."""
@@ -369,12 +393,17 @@ class Database:
         self._work(readers)
 
     def _work(self, queries: Sequence[Query]) -> None:
-        for query in queries:
-            self._notify(query._advance())
+        # Every query has its answers before anybody is called back.
+        for due in [query._advance() for query in queries]:
+            self._notify(due)
 
     def _notify(self, due: list[tuple[Callable[[pa.Table], object], pa.Table]]) -> None:
         for callback, table in due:
-            callback(table)
+            try:
+                callback(table)
+            except Exception:
+                # The rows have been taken; whoever pushed them cannot do anything about a subscriber.
+                _log.exception("a subscriber raised; it stays subscribed")
 
     def _remember(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name
@@ -403,6 +432,16 @@ class Database:
     def _settled(self, query: Query) -> Instant:
         """Up to where the query's answers are final, so that a relation may change only after it."""
         return min((self._inputs[n].progress for n in query.inputs), default=0)
+
+
+def _parsed(plan: object) -> object:
+    """A plan object, also from its text."""
+    if not isinstance(plan, str):
+        return plan
+    try:
+        return json.loads(plan)
+    except json.JSONDecodeError as error:
+        raise PlanError(f"the plan is not JSON: {error}", hint="db.explain(…, format='json') gives one") from None
 
 
 def _explained(plan: Plan, format: str) -> str:

@@ -82,7 +82,7 @@ def as_table(rows: object, schema: Schema, where: str, optional: Sequence[str] =
         rows = pa.Table.from_batches([rows])
     elif not isinstance(rows, pa.Table) and hasattr(rows, "to_arrow"):
         rows = rows.to_arrow()
-    elif type(rows).__module__.startswith("pandas"):
+    elif type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
         rows = pa.Table.from_pandas(rows, preserve_index=False)
     elif hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, pa.Table):
         rows = pa.table(rows)
@@ -201,6 +201,8 @@ def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa
     have, wanted = column.type, dtype.arrow
     if have == wanted:
         return column
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), wanted)])
     if pa.types.is_dictionary(have):
         return _cast(column.cast(have.value_type), dtype, name, where)
     text = pa.types.is_string(have) or pa.types.is_large_string(have) or pa.types.is_string_view(have)
@@ -219,6 +221,9 @@ def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa
     if text and dtype.kind is not Kind.STRING:
         return pa.chunked_array([_column(column.to_pylist(), dtype, name, where)])
     try:
+        if pa.types.is_timestamp(have) and have.unit == "ns" and wanted == pa.timestamp("us"):
+            # Time has microseconds; what is finer is cut off, as in rows of Python values.
+            column = pc.floor_temporal(column, unit="microsecond")
         if pa.types.is_timestamp(have) and have.tz is not None and wanted == pa.timestamp("us"):
             return column.cast(pa.timestamp("us", "UTC")).cast(wanted)
         return column.cast(wanted)
@@ -276,6 +281,8 @@ class StreamInput:
         self._arrivals += len(ts)
         batch = Batch(self.definition.schema, table, ts, arrival, priority)
         if len(ts) == 0:
+            if self.definition.timestamp_by is None and self.progress > -math.inf:
+                self.progress = max(self.progress, self.clock())
             return batch
         slack, last = self.definition.slack, int(ts[-1])
         if not in_order or ts[0] < self.progress:

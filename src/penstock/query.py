@@ -21,6 +21,9 @@ from penstock.plan.nodes import RelationScan, StreamScan, walk
 if TYPE_CHECKING:
     from penstock.database import Database
 
+_TICK = 0.05
+"""Seconds between looks at the clock while an iteration waits: streams stamped on arrival move on by themselves."""
+
 Status = Literal["running", "ended", "stopped", "failed"]
 
 
@@ -77,8 +80,8 @@ class Query:
 
     @property
     def last_failure(self) -> str | None:
-        """What the last of the failures was."""
-        return self._runner.last_failure
+        """What the last of the failures was; of a query that failed, what stopped it."""
+        return self._runner.last_failure if self.error is None else self.error.message
 
     @property
     def state(self) -> Mapping[str, StateSize]:
@@ -100,7 +103,7 @@ class Query:
 
         Raises ``QueryFailed`` once all answers before the failure have been fetched.
         """
-        self._database._tick()
+        self._database.tick()
         with self._changed:
             waiting = list(self._waiting)
             self._waiting.clear()
@@ -113,7 +116,8 @@ class Query:
         while True:
             with self._changed:
                 while not self._waiting and self._status == "running":
-                    self._changed.wait()
+                    if not self._changed.wait(_TICK):
+                        self._database.tick()
                 if not self._waiting:
                     if self._status == "failed" and self.error is not None:
                         raise self.error
@@ -152,6 +156,7 @@ class Query:
         try:
             answers = self._runner.run()
         except PenstockError as error:
+            error.message = f"query `{self.name}`: {error.message}"
             self._fail(error)
             return []
         except Exception as error:

@@ -54,7 +54,17 @@ def show(db: Database, tree: exp.Expr) -> Result:
                 for f in catalog.functions.values()
             ]
     kind = tree.args["kind"].lower()
-    return Result("table", f"{len(rows)} {kind}", pa.Table.from_pylist(rows) if rows else None)
+    names = _COLUMNS.get(kind, ("function", "signature", "meaning"))
+    table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
+    return Result("table", f"{len(rows)} {kind}", table)
+
+
+_COLUMNS = {
+    "streams": ("stream", "columns", "timestamp by", "kind"),
+    "relations": ("relation", "columns", "rows"),
+    "views": ("view", "text"),
+    "queries": ("query", "status", "answers", "text"),
+}
 
 
 def _shown(schema: Schema) -> str:

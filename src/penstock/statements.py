@@ -297,7 +297,9 @@ def _explain(db: Database, tree: exp.Expr) -> Result:
         if isinstance(what, ast.CreateQuery):
             what = what.expression
         text = db.explain_tree(what, name)
-    return Result("table", text, pa.table({"plan": text.splitlines()}))
+    # A plan object is one value; what people read comes line by line.
+    lines = [text] if name.upper() == "JSON" else text.splitlines()
+    return Result("table", text, pa.table({"plan": lines}))
 
 
 # -- options ----------------------------------------------------------------------------------------------

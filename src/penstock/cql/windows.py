@@ -149,6 +149,10 @@ class _Binder:
 
     def _duration(self, node: exp.Expr, clause: str) -> int:
         ticks = self._any_duration(node, clause)
+        if ticks >= 2**62:
+            raise BindError(f"{clause} is longer than time itself", hint="use RANGE UNBOUNDED").at(
+                position_of(node), None
+            )
         if ticks <= 0:
             example = f"{clause} 10" if self.clock == "ticks" else f"{clause} 10 SECONDS"
             raise BindError(f"{clause} must be longer than nothing", hint=f"write for example {example}").at(

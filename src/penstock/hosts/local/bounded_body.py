@@ -67,6 +67,7 @@ class BoundedBody:
         self._keys = () if as_stream else delivery_keys(self._answer)
         self._before: tuple[tuple[int, int], ...] = tuple((0, 0) for _ in bounded)
         self.last_window: float | None = float("-inf")
+        self._nothing: Delta | None = None
         self._pieces = {i: Whole() for i in self._gates}
 
     def _build(self) -> Tree:
@@ -86,11 +87,27 @@ class BoundedBody:
         answers: list[Delta] = []
         for i, window in enumerate(windows):
             changes = {leaf: parts[i] for leaf, parts in others.items()}
-            delta = self._incremental(window, changes) if self._reuse else self._fresh(window, changes)
+            delta = self._of_nothing(window)
+            if delta is None:
+                delta = self._incremental(window, changes) if self._reuse else self._fresh(window, changes)
             answers.append(self._finish(delta, window))
             self.last_window = window.instant[0]
         self._ends.forget()
         return [a for a in answers if len(a)]
+
+    def _of_nothing(self, window: Ended) -> Delta | None:
+        """The result of a window without rows, which is the same for all of them; None where the window may have rows.
+
+        A gap in a stream can be millions of empty windows long.
+        """
+        if self._gates or window.rows is not None or any(low < high for low, high in window.ranges):
+            return None
+        if self._reuse and any(low < high for low, high in self._before):
+            return None
+        if self._nothing is None:
+            self._nothing = self._incremental(window, {}) if self._reuse else self._fresh(window, {})
+        self._before = window.ranges
+        return self._nothing
 
     def _others(self, feed: Feed, windows: list[Ended]) -> dict[int, list[Delta]]:
         """What sliding windows and relations change from one end to the next, for each end."""
@@ -161,6 +178,8 @@ class BoundedBody:
         return self._whole(self._tree, self._emit, leaves, window)
 
     def _finish(self, delta: Delta, window: Ended) -> Delta:
+        if not len(delta):
+            return delta
         delta = _at(delta, window.instant)
         if self._top is not None:
             delta = self._top.process([delta], Step(window.instant, None, (window.start, window.end)))
