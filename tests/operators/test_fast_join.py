@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from penstock.delta import MAX_TS, NEVER, Delta, Step, arrival_sub, concat
 from penstock.operators import fast_join
 from penstock.operators.fast_join import FastJoin, supports
+from penstock.operators.state import Loaded
 from penstock.plan.expr import Call, Column, Expr, Literal, UserCall
 from penstock.plan.nodes import Field, Join, JoinKind, Node, Query, Schema, StreamScan, Window
 from penstock.plan.window import Now, Range, Rows, Unbounded, WindowSpec
@@ -279,8 +280,8 @@ def test_ends_in_any_order(condition: int, left: list[Row], right: list[Row], si
     finally:
         fast_join._PIECE = before
     assert join.size().rows == 0
-    if join._interner is not None:
-        assert join._interner.live == 0
+    if join._keys is not None:
+        assert join._keys._interner.live == 0
 
 
 def _matches(node: Join, left: tuple[object, ...], right: tuple[object, ...], context: Context) -> bool:
@@ -418,7 +419,8 @@ def test_state_is_bounded_by_the_window() -> None:
 @pytest.mark.parametrize("step", [7, 400])
 @pytest.mark.parametrize("how", ["key", "order", "all"])
 @pytest.mark.parametrize("stays", ["equally long", "any time"])
-def test_many_rows(how: str, stays: str, step: int) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_many_rows(how: str, stays: str, step: int, restarts: bool) -> None:
     """Long enough for rings to wrap, grow and shrink, for blocks to split and merge, for codes to be used again."""
     n = 600 if how == "all" else 3_000
     random = np.random.default_rng(7)
@@ -450,9 +452,16 @@ def test_many_rows(how: str, stays: str, step: int) -> None:
 
     join = FastJoin(node, {}, Context(), emit_leaving=False, ends=True)
     parts = []
+    tables: dict[str, pa.Table] = {}
     for t in range(0, n, step):
         stop = min(t + step, n)
         parts.append(join.process([d.slice(t, stop) for d in sides], Step((stop, 0))))
+        if restarts and t // step % 3 == 0:
+            saved = join.save()
+            tables |= {p.name: p.table for p in saved.pieces if p.table is not None}
+            tables = {p.name: tables[p.name] for p in saved.pieces}
+            join = FastJoin(node, {}, Context(), emit_leaving=False, ends=True)
+            join.load(Loaded(saved.meta, tables))
         alive = sum(int((np.asarray(d.end)[:stop] > stop).sum()) for d in sides)
         assert alive <= join.size().rows
         if stays == "equally long":
@@ -469,8 +478,8 @@ def test_many_rows(how: str, stays: str, step: int) -> None:
     )
     join.process([d.slice(n, n) for d in sides], Step(NEVER))
     assert join.size().rows == 0
-    if join._interner is not None:
-        assert join._interner.live == 0
+    if join._keys is not None:
+        assert join._keys._interner.live == 0
 
 
 def test_a_key_is_released_once() -> None:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import Ints
-from penstock.kernels.buffers import Flags, integers, ordered, restore, validity
 from penstock.kernels.buffers import column as as_column
+from penstock.kernels.buffers import integers, ordered, restore, validity
 from penstock.kernels.keys_bytes import BytesTable
 from penstock.kernels.keys_fixed import IntTable
 from penstock.scalar.order import NAN, hashable
@@ -173,12 +173,15 @@ class Interner:
         return codes
 
     def decode(self, codes: Ints) -> list[pa.Array]:
-        """The keys of these codes: values equal to those that were encoded."""
+        """The keys of these codes: values equal to those that were encoded, and NULL where a code is negative."""
         found: list[pa.Array] = []
+        negative = codes < 0 if self._pairs and len(codes) and codes.min() < 0 else None
         for i in range(len(self._pairs) - 1, -1, -1):
             made = self._pairs[i].table.key_of[codes]
-            found.append(self._columns[i + 1].decode(made & 0xFFFF_FFFF))
-            codes = made >> 32
+            others, codes = made & 0xFFFF_FFFF, made >> 32
+            if negative is not None:
+                others[negative] = codes[negative] = -1
+            found.append(self._columns[i + 1].decode(others))
         if self._columns:
             found.append(self._columns[0].decode(codes))
         return found[::-1]

@@ -1,8 +1,8 @@
 """The walk of a window join: both inputs in the order of their instants, pairs of stored rows out.
 
 Each side keeps its rows in a ring, in the order in which they entered; they leave in that order too. Rows with the
-same key form a chain from the newest to the oldest: ``heads[code]`` is the newest slot, ``following[slot]`` the one
-that was the newest before it. Rows that leave are not unlinked: a link is followed only to a row that is older than
+same key form a chain from the newest to the oldest: ``keys[code, side]`` is the newest slot, ``following[slot]`` the
+one that was the newest before it. Rows that leave are not unlinked: a link is followed only to a row that is older than
 the one that has it, and a slot that was used again always holds a newer one.
 
 With ends (rows say when they leave), rows whose ends are not in the order of their entering stay in the ring beyond
@@ -12,7 +12,8 @@ in the chain, unless they are alone in it: a key has no rows when its chain is e
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -22,7 +23,14 @@ from penstock.delta import MAX_TS, Ints, Signs
 from penstock.kernels import ordered
 from penstock.kernels.ordered import GREATER_EQUAL, LESS, LESS_EQUAL, Ordered, without_counting
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 Slots = npt.NDArray[np.int32]
+Keys = npt.NDArray[np.int32]
+"""What both sides know of each key, together because fetching it is most of the work."""
+
+LEFT_HEAD, RIGHT_HEAD, WAITING = 0, 1, 2
+"""Places in what is known of a key: the newest row of each side, and whether it waits for release."""
 
 HASH, ORDER, CROSS = 0, 1, 2
 """How partners are found: by key, by an inequality, or all are."""
@@ -37,11 +45,16 @@ LEFT, RIGHT, WRITTEN, STATUS, FIRST, SEEN = 0, 1, 2, 3, 4, 5
 """Places in the cursor: rows taken of each input, pairs written, why the walk stopped, the first waiting key, and
 something that makes reading ahead not look useless to the compiler."""
 
-_AHEAD = 128
+_AHEAD = 64
+_IN_CACHE = 1 << 13
+"""So few keys are near anyway."""
+
+LOST = -2
+"""A row without a key has the code -1; one that lost its code c, ``LOST - c``, until the walk is over."""
 
 NONE, NOT_WAITING = -1, -2
-"""A key that lost its last row waits: it is released after the walk if it got no new one. ``waiting[code]`` is the key
-that began to wait before it, ``NONE`` for the first of all."""
+"""A key that lost its last row waits: it is released after the walk if it got no new one. ``keys[code, WAITING]`` is
+the key that began to wait before it, ``NONE`` for the first of all."""
 
 DONE, FULL, SHORT_OF_BLOCKS = 0, 1, 2
 
@@ -52,7 +65,6 @@ class Side(NamedTuple):
     code: Slots
     following: Slots
     ends: Ints
-    heads: Slots
     value: Ints
     meta: Ints
     tree: Ordered
@@ -76,6 +88,16 @@ class Pairs(NamedTuple):
     right: Slots
 
 
+def unknown(keys: int) -> Keys:
+    """What is known of keys without rows."""
+    fresh = np.full((keys, 3), -1, np.int32)
+    fresh[:, WAITING] = NOT_WAITING
+    return fresh
+
+
+NO_KEYS = unknown(0)
+
+
 def some(pairs: Pairs, chosen: slice | Ints) -> Pairs:
     """Some of the pairs."""
     ts, sub, sign, left, right = pairs
@@ -85,6 +107,11 @@ def some(pairs: Pairs, chosen: slice | Ints) -> Pairs:
 def cursor() -> Ints:
     """Where a walk begins."""
     return np.array([0, 0, 0, DONE, NONE, 0], np.int64)
+
+
+def near() -> Slots:
+    """Room that the walk needs for itself."""
+    return np.empty(_AHEAD, np.int32)
 
 
 def room(size: int) -> Pairs:
@@ -98,7 +125,13 @@ def room(size: int) -> Pairs:
     )
 
 
-@without_counting
+def _inlined(function: _Function) -> _Function:
+    """Compile a function into those that call it: handing arrays over costs more than what it does."""
+    options: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": False, "forceinline": True}
+    return numba.njit(**options)(function)  # type: ignore[no-any-return]
+
+
+@_inlined
 def _end(meta: Ints, ends: Ints, slot: int) -> int:
     kind = meta[ENDS]
     if kind == STORED:
@@ -108,29 +141,29 @@ def _end(meta: Ints, ends: Ints, slot: int) -> int:
     return MAX_TS
 
 
-@without_counting
+@_inlined
 def _age(meta: Ints, slot: int) -> int:
     """How many rows of the ring are older."""
     place = int(slot - meta[TAIL])
     return place if place >= 0 else int(place + meta[CAPACITY])
 
 
-@without_counting
+@_inlined
 def _newest(meta: Ints) -> int:
     """The slot behind the newest row."""
     slot = int(meta[TAIL] + meta[COUNT])
     return slot if slot < meta[CAPACITY] else int(slot - meta[CAPACITY])
 
 
-@without_counting
-def _pop(meta: Ints, code: Slots, heads: Slots, other_heads: Slots, waiting: Slots, first: int) -> int:
+@_inlined
+def _pop(meta: Ints, code: Slots, keys: Keys, me: int, first: int) -> int:
     """The oldest row leaves. A key that then has no rows on either side becomes the first that waits for release."""
     slot = int(meta[TAIL])
     key = code[slot]
-    if key >= 0 and len(heads) > 0 and heads[key] == slot:
-        heads[key] = -1
-        if other_heads[key] < 0 and waiting[key] == NOT_WAITING:
-            waiting[key] = first
+    if key >= 0 and len(keys) > 0 and keys[key, me] == slot:
+        keys[key, me] = -1
+        if keys[key, 1 - me] < 0 and keys[key, WAITING] == NOT_WAITING:
+            keys[key, WAITING] = first
             first = int(key)
     slot += 1
     meta[TAIL] = slot if slot < meta[CAPACITY] else 0
@@ -138,30 +171,46 @@ def _pop(meta: Ints, code: Slots, heads: Slots, other_heads: Slots, waiting: Slo
     return first
 
 
-@without_counting
-def _enter(meta: Ints, code: Slots, following: Slots, heads: Slots) -> None:
+@_inlined
+def _enter(meta: Ints, code: Slots, following: Slots, keys: Keys, me: int) -> None:
     """The row behind the newest one becomes the newest."""
     slot = _newest(meta)
     meta[COUNT] += 1
     key = code[slot]
-    if key >= 0 and len(heads) > 0:
-        following[slot] = heads[key]
-        heads[key] = slot
+    if key >= 0 and len(keys) > 0:
+        following[slot] = keys[key, me]
+        keys[key, me] = slot
 
 
-@without_counting
+@_inlined
 def _probe_key(
-    meta: Ints, code: Slots, following: Slots, ends: Ints, heads: Slots, key: int, now: int, slot: int,
+    meta: Ints, code: Slots, following: Slots, ends: Ints, keys: Keys, side: int, key: int, now: int, slot: int,
     mine: Slots, theirs: Slots, k: int,
 ) -> int:  # fmt: skip
     """Partners of ``slot`` by key, from place k of the output on. The new k, or -1 if the output is full."""
-    all_alive = meta[IN_ORDER] != 0
-    before, current = -1, heads[key]
+    before, current = -1, int(keys[key, side])
+    if meta[IN_ORDER] != 0:
+        tail, capacity = meta[TAIL], meta[CAPACITY]
+        age = capacity
+        while current >= 0:
+            older = current - tail
+            if older < 0:
+                older += capacity
+            if older >= age:
+                return k
+            if k == len(mine):
+                return -1
+            mine[k] = slot
+            theirs[k] = current
+            k += 1
+            age = older
+            current = int(following[current])
+        return k
     while current >= 0:
         follower = following[current]
         if follower >= 0 and _age(meta, follower) >= _age(meta, current):
             follower = -1
-        if all_alive or _end(meta, ends, current) > now:
+        if _end(meta, ends, current) > now:
             if k == len(mine):
                 return -1
             mine[k] = slot
@@ -172,8 +221,8 @@ def _probe_key(
             if before >= 0:
                 following[before] = follower
             else:
-                heads[key] = follower
-            code[current] = -1
+                keys[key, side] = follower
+            code[current] = LOST - code[current]
         current = follower
     return k
 
@@ -223,20 +272,20 @@ def _probe_order(
     return k
 
 
-@without_counting
+@_inlined
 def _probe(
     how: int, code: Slots, slot: int, now: int, meta: Ints, their_code: Slots, following: Slots, ends: Ints,
-    heads: Slots, mine: Slots, theirs: Slots, k: int,
+    keys: Keys, side: int, mine: Slots, theirs: Slots, k: int,
 ) -> int:  # fmt: skip
-    """Partners of the row at ``slot`` of one side on the other side, whose state follows ``now``."""
+    """Partners of the row at ``slot`` of one side on the other, ``side``, whose state follows ``now``."""
     if code[slot] < 0:
         return k
     if how == HASH:
-        return _probe_key(meta, their_code, following, ends, heads, code[slot], now, slot, mine, theirs, k)
+        return _probe_key(meta, their_code, following, ends, keys, side, code[slot], now, slot, mine, theirs, k)
     return _probe_all(meta, ends, now, slot, mine, theirs, k)
 
 
-@without_counting
+@_inlined
 def _stamp(ts: Ints, sub: Ints, sign: Signs, start: int, stop: int, now: int, then: int, change: int) -> None:
     for k in range(start, stop):
         ts[k] = now
@@ -245,28 +294,30 @@ def _stamp(ts: Ints, sub: Ints, sign: Signs, start: int, stop: int, now: int, th
 
 
 @without_counting
-def _touch(
-    meta: Ints, code: Slots, pending: int, heads: Slots, other_heads: Slots, other_following: Slots, reach: int
-) -> int:
+def _touch(meta: Ints, code: Slots, pending: int, keys: Keys, other: int, following: Slots, near: Slots) -> int:
     """Read what the next rows will need: one by one each would wait for memory, here the waits overlap.
 
-    Of the ``pending`` changes some are rows that leave, so the last slots looked at may hold anything.
+    ``following`` is that of the other side. Of the ``pending`` changes some are rows that leave, so the last slots
+    looked at may hold anything. ``near`` is room for what has been read.
     """
-    seen = 0
+    seen, n = 0, min(_AHEAD, pending)
     slot = _newest(meta)
-    for _ in range(min(reach, pending)):
+    for i in range(n):
         key = code[slot]
-        if 0 <= key < len(heads):
-            partner = other_heads[key]
-            seen += heads[key] + (other_following[partner] if partner >= 0 else 0)
+        near[i] = keys[key, other] if 0 <= key < len(keys) else -1
         slot += 1
         if slot == meta[CAPACITY]:
             slot = 0
+    for _ in range(2):
+        for i in range(n):
+            if 0 <= near[i] < len(following):
+                near[i] = following[near[i]]
+                seen += near[i]
     slot = int(meta[TAIL])
-    for _ in range(min(reach, meta[COUNT])):
+    for _ in range(min(_AHEAD, meta[COUNT])):
         key = code[slot]
         if key >= 0:
-            seen += heads[key] + other_heads[key]
+            seen += keys[key, other]
         slot += 1
         if slot == meta[CAPACITY]:
             slot = 0
@@ -275,8 +326,8 @@ def _touch(
 
 @without_counting
 def walk(
-    how: int, operator: int, mirrored: int, emit_leaving: bool, left: Side, right: Side, waiting: Slots,
-    lefts: Changes, rights: Changes, cursor: Ints, out: Pairs,
+    how: int, operator: int, mirrored: int, emit_leaving: bool, left: Side, right: Side, keys: Keys,
+    lefts: Changes, rights: Changes, cursor: Ints, out: Pairs, near: Slots,
 ) -> None:  # fmt: skip
     """Take changes from where the cursor stands until all are taken or the output is full.
 
@@ -284,8 +335,8 @@ def walk(
     sides, then left rows enter, then right ones, so each pair is met once. Stopping is possible before any row:
     what is left of an instant is then what its later parts would have been.
     """
-    code, following, ends, heads, value, meta, tree = left
-    code_, following_, ends_, heads_, value_, meta_, tree_ = right
+    code, following, ends, value, meta, tree = left
+    code_, following_, ends_, value_, meta_, tree_ = right
     ts, sub, sign = lefts
     ts_, sub_, sign_ = rights
     out_ts, out_sub, out_sign, out_left, out_right = out
@@ -293,12 +344,16 @@ def walk(
     n, m = len(ts), len(ts_)
     by_order = how == ORDER
     status = DONE
-    touched = i + j
+    touched, touched_ = i, j
+    if how != HASH or len(keys) <= _IN_CACHE:
+        touched, touched_ = n, m
     while status == DONE and (i < n or j < m):
-        if how == HASH and i + j >= touched and n + m > _AHEAD:
-            touched = i + j + _AHEAD
-            cursor[SEEN] = _touch(meta, code, n - i, heads, heads_, following_, _AHEAD)
-            cursor[SEEN] += _touch(meta_, code_, m - j, heads_, heads, following, _AHEAD)
+        if touched <= i < n:
+            touched = i + _AHEAD
+            cursor[SEEN] = _touch(meta, code, n - i, keys, RIGHT_HEAD, following_, near)
+        if touched_ <= j < m:
+            touched_ = j + _AHEAD
+            cursor[SEEN] = _touch(meta_, code_, m - j, keys, LEFT_HEAD, following, near)
         if j == m or (i < n and (ts[i] < ts_[j] or (ts[i] == ts_[j] and sub[i] <= sub_[j]))):
             now, then = ts[i], sub[i]
         else:
@@ -306,11 +361,11 @@ def walk(
         while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= now:
             if by_order:
                 _take_out(tree, meta, code, value)
-            first = _pop(meta, code, heads, heads_, waiting, first)
+            first = _pop(meta, code, keys, LEFT_HEAD, first)
         while meta_[COUNT] > 0 and _end(meta_, ends_, meta_[TAIL]) <= now:
             if by_order:
                 _take_out(tree_, meta_, code_, value_)
-            first = _pop(meta_, code_, heads_, heads, waiting, first)
+            first = _pop(meta_, code_, keys, RIGHT_HEAD, first)
 
         while i < n and ts[i] == now and sub[i] == then and sign[i] < 0:
             if emit_leaving:
@@ -320,8 +375,9 @@ def walk(
                     )
                 else:
                     k_ = _probe(
-                        how, code, meta[TAIL], now, meta_, code_, following_, ends_, heads_, out_left, out_right, k
-                    )
+                        how, code, meta[TAIL], now, meta_, code_, following_, ends_, keys, RIGHT_HEAD, out_left,
+                        out_right, k,
+                    )  # fmt: skip
                 if k_ < 0:
                     status = FULL
                     break
@@ -329,7 +385,7 @@ def walk(
                 k = k_
             if by_order:
                 _take_out(tree, meta, code, value)
-            first = _pop(meta, code, heads, heads_, waiting, first)
+            first = _pop(meta, code, keys, LEFT_HEAD, first)
             i += 1
         if status != DONE:
             break
@@ -341,8 +397,9 @@ def walk(
                     )
                 else:
                     k_ = _probe(
-                        how, code_, meta_[TAIL], now, meta, code, following, ends, heads, out_right, out_left, k
-                    )
+                        how, code_, meta_[TAIL], now, meta, code, following, ends, keys, LEFT_HEAD, out_right,
+                        out_left, k,
+                    )  # fmt: skip
                 if k_ < 0:
                     status = FULL
                     break
@@ -350,7 +407,7 @@ def walk(
                 k = k_
             if by_order:
                 _take_out(tree_, meta_, code_, value_)
-            first = _pop(meta_, code_, heads_, heads, waiting, first)
+            first = _pop(meta_, code_, keys, RIGHT_HEAD, first)
             j += 1
         if status != DONE:
             break
@@ -362,13 +419,15 @@ def walk(
             if by_order:
                 k_ = _probe_order(operator, code, value, slot, now, meta_, ends_, tree_, out_left, out_right, k)
             else:
-                k_ = _probe(how, code, slot, now, meta_, code_, following_, ends_, heads_, out_left, out_right, k)
+                k_ = _probe(
+                    how, code, slot, now, meta_, code_, following_, ends_, keys, RIGHT_HEAD, out_left, out_right, k
+                )
             if k_ < 0:
                 status = FULL
                 break
             _stamp(out_ts, out_sub, out_sign, k, k_, now, then, 1)
             k = k_
-            _enter(meta, code, following, heads)
+            _enter(meta, code, following, keys, LEFT_HEAD)
             if by_order and code[slot] >= 0:
                 ordered.insert(tree, value[slot], slot)
             i += 1
@@ -382,13 +441,15 @@ def walk(
             if by_order:
                 k_ = _probe_order(mirrored, code_, value_, slot, now, meta, ends, tree, out_right, out_left, k)
             else:
-                k_ = _probe(how, code_, slot, now, meta, code, following, ends, heads, out_right, out_left, k)
+                k_ = _probe(
+                    how, code_, slot, now, meta, code, following, ends, keys, LEFT_HEAD, out_right, out_left, k
+                )
             if k_ < 0:
                 status = FULL
                 break
             _stamp(out_ts, out_sub, out_sign, k, k_, now, then, 1)
             k = k_
-            _enter(meta_, code_, following_, heads_)
+            _enter(meta_, code_, following_, keys, RIGHT_HEAD)
             if by_order and code_[slot] >= 0:
                 ordered.insert(tree_, value_[slot], slot)
             j += 1
@@ -396,10 +457,10 @@ def walk(
 
 
 @without_counting
-def enter_all(side: Side, count: int) -> None:
+def enter_all(side: Side, keys: Keys, me: int, count: int) -> None:
     """So many rows behind the newest one enter, without looking for partners; the order is not told of them."""
     for _ in range(count):
-        _enter(side.meta, side.code, side.following, side.heads)
+        _enter(side.meta, side.code, side.following, keys, me)
 
 
 @without_counting
@@ -410,41 +471,46 @@ def _take_out(tree: Ordered, meta: Ints, code: Slots, value: Ints) -> None:
 
 
 @without_counting
-def expire(how: int, side: Side, other_heads: Slots, now: int, waiting: Slots, cursor: Ints) -> None:
+def expire(how: int, side: Side, keys: Keys, me: int, now: int, cursor: Ints) -> None:
     """Rows that have ended leave, as far as they are the oldest."""
-    code, _, ends, heads, value, meta, tree = side
+    code, _, ends, value, meta, tree = side
     first = cursor[FIRST]
     while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= now:
         if how == ORDER:
             _take_out(tree, meta, code, value)
-        first = _pop(meta, code, heads, other_heads, waiting, first)
+        first = _pop(meta, code, keys, me, first)
     cursor[FIRST] = first
 
 
 @without_counting
-def wait(codes: Slots, heads: Slots, other_heads: Slots, waiting: Slots, cursor: Ints) -> None:
+def _without_rows(keys: Keys, code: int) -> bool:
+    return bool(keys[code, LEFT_HEAD] < 0 and keys[code, RIGHT_HEAD] < 0)
+
+
+@without_counting
+def wait(codes: Slots, keys: Keys, cursor: Ints) -> None:
     """Codes of rows that were forgotten wait for release if no row has them."""
     first = cursor[FIRST]
     for code in codes:
-        if code >= 0 and heads[code] < 0 and other_heads[code] < 0 and waiting[code] == NOT_WAITING:
-            waiting[code] = first
+        if code >= 0 and _without_rows(keys, code) and keys[code, WAITING] == NOT_WAITING:
+            keys[code, WAITING] = first
             first = code
     cursor[FIRST] = first
 
 
 @numba.njit(nogil=True, cache=True)
-def without_rows(waiting: Slots, cursor: Ints, heads: Slots, other_heads: Slots) -> Ints:
+def without_rows(keys: Keys, cursor: Ints) -> Ints:
     """Those of the waiting codes that still no row has; none waits any more."""
     count, code = 0, cursor[FIRST]
     while code >= 0:
         count += 1
-        code = waiting[code]
+        code = keys[code, WAITING]
     found = np.empty(count, np.int64)
     count, code = 0, cursor[FIRST]
     while code >= 0:
-        follower = waiting[code]
-        waiting[code] = NOT_WAITING
-        if heads[code] < 0 and other_heads[code] < 0:
+        follower = keys[code, WAITING]
+        keys[code, WAITING] = NOT_WAITING
+        if _without_rows(keys, code):
             found[count] = code
             count += 1
         code = follower
@@ -483,13 +549,13 @@ def ended_slots(side: Side, now: int) -> Slots:
 
 
 @without_counting
-def chain(code: Slots, heads: Slots, count: int, following: Slots) -> None:
+def chain(code: Slots, keys: Keys, me: int, count: int, following: Slots) -> None:
     """Link the rows at 0 … count-1, oldest first, into the chains of their keys."""
-    heads[:] = -1
+    keys[:, me] = -1
     for slot in range(count):
         if code[slot] >= 0:
-            following[slot] = heads[code[slot]]
-            heads[code[slot]] = slot
+            following[slot] = keys[code[slot], me]
+            keys[code[slot], me] = slot
 
 
 @numba.njit(nogil=True, cache=True)

@@ -37,7 +37,7 @@ _NO_BYTES: Bytes = np.empty(0, np.uint8)
 _LEAST = 64
 
 
-@nb.njit(nb.uint64(_READ_BYTES, nb.int64), nogil=True, cache=True, inline="always", _nrt=False)
+@nb.njit(nb.uint64(_READ_BYTES, nb.int64), nogil=True, cache=True, inline="always")
 def _eight(data: Bytes, at: int) -> Any:
     """Eight bytes as a number, which becomes one load: unsigned places need no look at whether they are negative."""
     i = np.uint64(at)
@@ -47,7 +47,7 @@ def _eight(data: Bytes, at: int) -> Any:
     return low | np.uint64(data[i + np.uint64(6)]) << np.uint64(48) | np.uint64(data[i + np.uint64(7)]) << np.uint64(56)
 
 
-@nb.njit(nb.uint64(_READ_BYTES, nb.int64, nb.int64), nogil=True, cache=True, inline="always", _nrt=False)
+@nb.njit(nb.uint64(_READ_BYTES, nb.int64, nb.int64), nogil=True, cache=True, inline="always")
 def _few(data: Bytes, start: int, stop: int) -> Any:
     """Less than eight bytes as a number."""
     word = np.uint64(0)
@@ -56,7 +56,7 @@ def _few(data: Bytes, start: int, stop: int) -> Any:
     return word
 
 
-@nb.njit(nb.int64(_READ_BYTES, nb.int64, nb.int64), nogil=True, cache=True, inline="always", _nrt=False)
+@nb.njit(nb.int64(_READ_BYTES, nb.int64, nb.int64), nogil=True, cache=True, inline="always")
 def _word(data: Bytes, start: int, stop: int) -> int:
     """31 bits of the hash, and the length."""
     length = stop - start
@@ -75,7 +75,7 @@ def _word(data: Bytes, start: int, stop: int) -> int:
 
 
 @nb.njit(
-    nb.boolean(_READ_BYTES, nb.int64, _BYTES, nb.int64, nb.int64), nogil=True, cache=True, inline="always", _nrt=False
+    nb.boolean(_READ_BYTES, nb.int64, _BYTES, nb.int64, nb.int64), nogil=True, cache=True, inline="always"
 )
 def _same(data: Bytes, at: int, held: Bytes, start: int, length: int) -> bool:
     if length < 8:
@@ -86,10 +86,19 @@ def _same(data: Bytes, at: int, held: Bytes, start: int, length: int) -> bool:
     return bool(_eight(data, at + length - 8) == _eight(held, start + length - 8))
 
 
+@nb.njit(nb.void(_READ_BYTES, nb.int64, _BYTES, nb.int64, nb.int64), nogil=True, cache=True, inline="always")
+def _copy(data: Bytes, at: int, held: Bytes, start: int, length: int) -> None:
+    source, target = np.uint64(at), np.uint64(start)
+    for _ in range(length):
+        held[target] = data[source]
+        source += np.uint64(1)
+        target += np.uint64(1)
+
+
 @nb.njit(
-    nb.int64(_READ_BYTES, _READ_OFFSETS, _READ_FLAGS, nb.boolean, nb.boolean, _TABLE, nb.int64, _ENTRIES, _BYTES, _WRITE,
-             _WRITE, _WRITE, nb.int64),
-    nogil=True, cache=True, _nrt=False,
+    nb.int64(_READ_BYTES, _READ_OFFSETS, _READ_FLAGS, nb.boolean, nb.boolean, _TABLE, nb.int64, _ENTRIES, _BYTES,
+             _WRITE, _WRITE, _WRITE, nb.int64),
+    nogil=True, cache=True,
 )  # fmt: skip
 def _encode(
     data: Bytes, offsets: Slots, valid: Flags, insert: bool, nulls_match: bool, table: Slots, shift: int,
@@ -103,7 +112,7 @@ def _encode(
         if i == ahead:
             ahead = min(n, i + AHEAD)
             for j in range(i, ahead):
-                out[j] = _word(data, np.int64(offsets[j]), np.int64(offsets[j + 1]))
+                out[j] = _word(data, offsets[j], offsets[j + 1])
             if len(table) > IN_CACHE:
                 seen = 0
                 for j in range(i, ahead):
@@ -120,7 +129,7 @@ def _encode(
         is_null = len(valid) > 0 and not valid[i]
         slot = np.int64(-1)
         word = out[i]
-        at, length = np.int64(offsets[i]), np.int64(offsets[i + 1] - offsets[i])
+        at, length = offsets[i], offsets[i + 1] - offsets[i]
         if is_null:
             code = state[NULL] if nulls_match else np.int64(-1)
             if code >= 0 or not nulls_match or not insert:
@@ -155,8 +164,7 @@ def _encode(
             table[slot] = code
             entries[code, _WORD] = word
             entries[code, _START] = state[_USED]
-            for b in range(length):
-                held[state[_USED] + b] = data[at + b]
+            _copy(data, at, held, state[_USED], length)
             state[_USED] += length
         state[LIVE] += 1
         new[state[NEW]] = code
@@ -165,7 +173,7 @@ def _encode(
     return n
 
 
-@nb.njit(nb.void(_READ, _TABLE, nb.int64, _ENTRIES, _WRITE), nogil=True, cache=True, _nrt=False)
+@nb.njit(nb.void(_READ, _TABLE, nb.int64, _ENTRIES, _WRITE), nogil=True, cache=True)
 def _release(codes: Ints, table: Slots, shift: int, entries: npt.NDArray[np.int64], state: Ints) -> None:
     """Take keys out; what stood behind them in the table moves up, so no gravestones remain."""
     mask = len(table) - 1
@@ -206,7 +214,7 @@ def _release(codes: Ints, table: Slots, shift: int, entries: npt.NDArray[np.int6
         state[FREE] = code
 
 
-@nb.njit(nb.void(_TABLE, nb.int64, _TABLE, _ENTRIES), nogil=True, cache=True, _nrt=False)
+@nb.njit(nb.void(_TABLE, nb.int64, _TABLE, _ENTRIES), nogil=True, cache=True)
 def _rehash(old: Slots, shift: int, table: Slots, entries: npt.NDArray[np.int64]) -> None:
     mask = len(table) - 1
     for code in old:
@@ -217,22 +225,21 @@ def _rehash(old: Slots, shift: int, table: Slots, entries: npt.NDArray[np.int64]
             table[slot] = code
 
 
-@nb.njit(nb.void(_ENTRIES, nb.int64, _BYTES, _BYTES, _WRITE), nogil=True, cache=True, _nrt=False)
+@nb.njit(nb.void(_ENTRIES, nb.int64, _BYTES, _BYTES, _WRITE), nogil=True, cache=True)
 def _squeeze(entries: npt.NDArray[np.int64], codes: int, held: Bytes, fresh: Bytes, state: Ints) -> None:
     """Put the bytes that are in use into ``fresh``, which has room for them."""
-    used = np.int64(0)
+    used = 0
     for code in range(codes):
         word = entries[code, _WORD]
         if word >= 0:
-            start, length = entries[code, _START], word & 0xFFFF_FFFF
-            for b in range(length):
-                fresh[used + b] = held[start + b]
+            length = word & 0xFFFF_FFFF
+            _copy(held, entries[code, _START], fresh, used, length)
             entries[code, _START] = used
             used += length
     state[_USED], state[_DEAD] = used, 0
 
 
-@nb.njit(nb.types.Tuple((nb.int32[::1], _BYTES))(_READ, _ENTRIES, _BYTES), nogil=True, cache=True)
+@nb.njit(nogil=True, cache=True)
 def _decode(codes: Ints, entries: npt.NDArray[np.int64], held: Bytes) -> tuple[Slots, Bytes]:
     """Offsets and bytes of the keys of these codes, nothing where one is of NULL or negative."""
     n = len(codes)
@@ -243,10 +250,9 @@ def _decode(codes: Ints, entries: npt.NDArray[np.int64], held: Bytes) -> tuple[S
         offsets[i + 1] = offsets[i] + (0 if word < 0 else word & 0xFFFF_FFFF)
     data = np.empty(offsets[n], np.uint8)
     for i in range(n):
-        if offsets[i + 1] > offsets[i]:
-            start = entries[codes[i], _START]
-            for b in range(offsets[i + 1] - offsets[i]):
-                data[offsets[i] + b] = held[start + b]
+        at, length = offsets[i], offsets[i + 1] - offsets[i]
+        if length > 0:
+            _copy(held, entries[codes[i], _START], data, at, length)
     return offsets, data
 
 

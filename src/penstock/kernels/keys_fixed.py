@@ -37,7 +37,7 @@ def _home(key: int, shift: int) -> int:
 
 @nb.njit(
     nb.int64(_READ, _READ_FLAGS, nb.boolean, nb.boolean, _TABLE, nb.int64, _WRITE, _WRITE, _WRITE, _WRITE, nb.int64),
-    nogil=True, cache=True, _nrt=False,
+    nogil=True, cache=True,
 )  # fmt: skip
 def _encode(
     keys: Ints, valid: Flags, insert: bool, nulls_match: bool, table: Slots, shift: int, key_of: Ints, state: Ints,
@@ -60,7 +60,7 @@ def _encode(
             state[SEEN] = seen
         is_null = len(valid) > 0 and not valid[i]
         key = keys[i]
-        slot = np.int64(-1)
+        slot = -1
         if is_null:
             code = state[NULL] if nulls_match else np.int64(-1)
             if code >= 0 or not nulls_match or not insert:
@@ -95,7 +95,7 @@ def _encode(
     return n
 
 
-@nb.njit(nb.void(_READ, _TABLE, nb.int64, _WRITE, _WRITE), nogil=True, cache=True, _nrt=False)
+@nb.njit(nb.void(_READ, _TABLE, nb.int64, _WRITE, _WRITE), nogil=True, cache=True)
 def _release(codes: Ints, table: Slots, shift: int, key_of: Ints, state: Ints) -> None:
     """Take keys out; what stood behind them in the table moves up, so no gravestones remain."""
     mask = len(table) - 1
@@ -134,7 +134,7 @@ def _release(codes: Ints, table: Slots, shift: int, key_of: Ints, state: Ints) -
         state[FREE] = code
 
 
-@nb.njit(nb.void(_TABLE, nb.int64, _TABLE, _READ), nogil=True, cache=True, _nrt=False)
+@nb.njit(nb.void(_TABLE, nb.int64, _TABLE, _READ), nogil=True, cache=True)
 def _rehash(old: Slots, shift: int, table: Slots, key_of: Ints) -> None:
     mask = len(table) - 1
     for code in old:
@@ -183,10 +183,10 @@ class IntTable:
             self.key_of = np.concatenate([self.key_of, np.zeros(len(self.key_of) // 4, np.int64)])
 
     def nulls(self, codes: Ints) -> Flags | None:
-        """Which of the codes is that of NULL, if any can be."""
-        if self._state[NULL] < 0:
+        """Which of the codes are negative or that of NULL; None if none is."""
+        if self._state[NULL] < 0 and not (len(codes) and codes.min() < 0):
             return None
-        found: Flags = codes == self._state[NULL]
+        found: Flags = (codes < 0) | (codes == self._state[NULL])
         return found
 
     @property

@@ -241,11 +241,14 @@ def _texts(starts: Ints, heap: Bytes, slots: Slots) -> tuple[npt.NDArray[np.int3
             follower = 0
         offsets[k + 1] = offsets[k] + (starts[follower] - starts[slots[k]])
     data = np.empty(offsets[n], np.uint8)
+    size = len(heap)
     for k in range(n):
-        at = starts[slots[k]] % len(heap)
-        for b in range(offsets[k], offsets[k + 1]):
-            data[b] = heap[at]
-            at += 1
-            if at == len(heap):
-                at = 0
+        at = starts[slots[k]] % size
+        first, last = np.int64(offsets[k]), np.int64(offsets[k + 1])
+        if at + last - first <= size:
+            for b in range(last - first):
+                data[first + b] = heap[at + b]
+        else:
+            for b in range(last - first):
+                data[first + b] = heap[(at + b) % size]
     return offsets, data

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, empty
 from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.buffers import ordered as sortable
 from penstock.kernels.buffers import validity
-from penstock.kernels.intern import Interner
 from penstock.kernels.ring import storable
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Condition, Errors, Functions
-from penstock.operators.join_ring import JoinRing, longer
+from penstock.operators.join_keys import JoinKeys, kept_by_key
+from penstock.operators.join_ring import JoinRing
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.plan.expr import Call, Expr, conjunction, conjuncts, is_pure
 from penstock.plan.nodes import Join
@@ -35,8 +36,6 @@ _SEEN_FROM_RIGHT = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PIECE = 8_192
 """Rows of an input that go through the walk at a time: the ring must hold them besides the rows of the window."""
 _MOST_PAIRS = 1 << 17
-_FEW_KEYS = 1024
-"""Room for more keys is given back when none is left."""
 
 
 def supports(node: Join, left_fifo: bool, right_fifo: bool, *, ends: bool = False) -> bool:
@@ -78,25 +77,29 @@ class FastJoin:
         self._emit_leaving, self._ends = emit_leaving, ends
         split = len(node.left.schema)
         self._how, self._operator = kernel.CROSS, ordered.LESS
-        self._interner: Interner | None = None
+        self._keys: JoinKeys | None = None
         left: list[Expr] = [a for a, _ in node.keys]
         right: list[Expr] = [b for _, b in node.keys]
         residual = node.residual
         if node.keys:
             self._how = kernel.HASH
-            self._interner = Interner([a.type for a in left], nulls_match=False)
+            self._keys = JoinKeys([a.type for a in left])
         elif (found := _inequality(node.residual, split)) is not None:
             self._how = kernel.ORDER
             function, a, b, residual = found
             self._operator, left, right = _OPERATORS[function], [a], [b]
-        self._rings = (JoinRing(node.left.schema, self._how), JoinRing(node.right.schema, self._how))
+        by_key = (kept_by_key(left), kept_by_key(right)) if node.keys else ({}, {})
+        self._rings = (
+            JoinRing(node.left.schema, self._how, kernel.LEFT_HEAD, self._keys, by_key[0]),
+            JoinRing(node.right.schema, self._how, kernel.RIGHT_HEAD, self._keys, by_key[1]),
+        )
         self._exprs = (
             ColumnsOf(left, functions, errors),
             ColumnsOf(right, functions, errors),
         )
         self._residual = None if residual is None else Condition(residual, functions, errors)
-        self._waiting = np.full(16, kernel.NOT_WAITING, np.int32)
         self._room = 256
+        self._near = kernel.near()
         self._now = MIN_TS
         nothing = empty(node.schema)
         self._nothing = replace(nothing, end=nothing.ts) if ends else nothing
@@ -108,7 +111,7 @@ class FastJoin:
         return concat(pairs) if pairs else self._nothing
 
     def size(self) -> StateSize:
-        keys = NOTHING if self._interner is None else StateSize(0, self._interner.nbytes + self._waiting.nbytes)
+        keys = NOTHING if self._keys is None else StateSize(0, self._keys.nbytes)
         return self._rings[0].size() + self._rings[1].size() + keys
 
     def save(self) -> Saved:
@@ -119,24 +122,17 @@ class FastJoin:
         for which, name in enumerate(("left", "right")):
             ring = self._rings[which]
             for rows in ring.load(state.part(name)):
-                self._append(which, rows, Step(BEGINNING))
-                self._cover()
+                self._append(which, rows, Step(BEGINNING), everything=True)
                 ring.enter(len(rows))
         self._now = state.meta["now"]
-
-    def _cover(self) -> None:
-        """Be ready for all codes there are."""
-        if self._interner is not None:
-            for ring in self._rings:
-                ring.cover(self._interner.capacity)
-            self._waiting = longer(self._waiting, self._interner.capacity, kernel.NOT_WAITING)
 
     def _walk(self, left: Delta, right: Delta, step: Step) -> Iterator[Delta]:
         """Take changes in, and give the pairs they make and break."""
         one, other = self._rings
         lefts, rights = self._append(0, left, step), self._append(1, right, step)
-        self._cover()
         mirrored = ordered.MIRRORED[self._operator]
+        # Nothing is made of what comes later, so a row that is its own moment is the later one of its pairs.
+        later_is_now = not self._emit_leaving and _is_its_moment(left) and _is_its_moment(right)
         cursor = kernel.cursor()
         status = kernel.FULL
         while status != kernel.DONE:
@@ -144,8 +140,8 @@ class FastJoin:
             cursor[kernel.WRITTEN] = 0
             while True:
                 kernel.walk(
-                    self._how, self._operator, mirrored, self._emit_leaving, one.side, other.side, self._waiting,
-                    lefts, rights, cursor, out,
+                    self._how, self._operator, mirrored, self._emit_leaving, one.side, other.side, one.known,
+                    lefts, rights, cursor, out, self._near,
                 )  # fmt: skip
                 status = cursor[kernel.STATUS]
                 if status != kernel.SHORT_OF_BLOCKS:
@@ -156,7 +152,7 @@ class FastJoin:
             if status == kernel.FULL and (written == 0 or self._room < _MOST_PAIRS):
                 self._room *= 4
             if written:
-                yield from self._pairs(out, written, step)
+                yield from self._pairs(out, written, step, later_is_now)
         if max(self._room, 1024) > 8 * written:
             self._room = max(256, self._room // 2)
         for side in (lefts, rights):
@@ -164,8 +160,11 @@ class FastJoin:
                 self._now = max(self._now, int(side.ts[-1]))
         self._release(cursor)
 
-    def _append(self, which: int, delta: Delta, step: Step) -> kernel.Changes:
-        """Put the rows that enter into the ring, and say when they and others come and go."""
+    def _append(self, which: int, delta: Delta, step: Step, *, everything: bool = False) -> kernel.Changes:
+        """Put the rows that enter into the ring, and say when they and others come and go.
+
+        ``everything``: also rows that will never have partners.
+        """
         entering = delta
         if not self._ends and len(delta) and delta.sign.min() < 0:
             entering = delta.take(np.flatnonzero(delta.sign > 0))
@@ -173,71 +172,88 @@ class FastJoin:
         usable: npt.NDArray[np.bool_] | None = None
         if self._how != kernel.CROSS and len(entering):
             columns = self._exprs[which](entering, step)
-            if self._interner is not None:
-                found_by = self._interner.encode(columns, len(entering))
+            if self._keys is not None:
+                found_by = self._keys.encode(columns, len(entering))
                 usable = None if found_by.min() >= 0 else found_by >= 0
             else:
                 found_by, usable = sortable(columns[0]), validity(columns[0])
-            if self._ends and usable is not None:
+            if self._ends and usable is not None and not everything:
                 # Nobody will say that these rows leave, and they have no partners.
                 delta = entering = entering.take(np.flatnonzero(usable))
                 found_by, usable = found_by[usable], None
         self._rings[which].append(entering, found_by, usable, self._now)
         return kernel.Changes(_plain(delta.ts), _plain(delta.sub), _plain(delta.sign))
 
-    def _pairs(self, out: kernel.Pairs, count: int, step: Step) -> Iterator[Delta]:
-        """The rows of the pairs, where the residual is TRUE."""
+    def _pairs(self, out: kernel.Pairs, count: int, step: Step, later_is_now: bool) -> Iterator[Delta]:
+        """The rows of the pairs, where the residual is TRUE. ``later_is_now``: their moment is their instant."""
         out = kernel.some(out, slice(count))
         one, other = self._rings
         if self._residual is not None:
-            reads, split = self._residual.reads, one.width
-            read = [one.read(out.left, i) if i < split else other.read(out.right, i - split) for i in reads]
+            reads = self._residual.reads
+            read = self._columns(out, reads)
             chosen = self._residual(read, out.sign, step)
             if chosen is not None:
                 if not len(chosen):
                     return
                 out = kernel.some(out, chosen)
-        ts, sub = kernel.latest(out.left, out.right, one.moment_ts, one.moment_sub, other.moment_ts, other.moment_sub)
+        ts, sub = out.ts, out.sub
+        if not later_is_now:
+            moments = one.moment_ts, one.moment_sub, other.moment_ts, other.moment_sub
+            ts, sub = kernel.latest(out.left, out.right, *moments)
         priorities = one.priority(out.left), other.priority(out.right)
         if priorities[0] is not None and priorities[1] is not None:
             priority: Ints | None = np.maximum(priorities[0], priorities[1])
         else:
             known = priorities[1] if priorities[0] is None else priorities[0]
             priority = None if known is None else np.maximum(known, 0)
-        columns = [one.read(out.left, i) for i in range(one.width)]
-        columns += [other.read(out.right, i) for i in range(other.width)]
+        columns = self._columns(out, range(one.width + other.width))
         end = kernel.first_end(one.side, other.side, out.left, out.right) if self._ends else None
         yield Delta(self.node.schema, tuple(columns), out.ts, out.sub, out.sign, ts, sub, priority, end)
+
+    def _columns(self, out: kernel.Pairs, which: Iterable[int]) -> list[pa.Array]:
+        """Columns of the pairs; what the key says is the same on both sides and read once."""
+        one, other = self._rings
+        of_key: dict[int, pa.Array] = {}
+        found: list[pa.Array] = []
+        for i in which:
+            ring, slots, place = (one, out.left, i) if i < one.width else (other, out.right, i - one.width)
+            key = ring.kept_by_key.get(place)
+            if key is None:
+                found.append(ring.read(slots, place))
+                continue
+            if key not in of_key:
+                of_key[key] = ring.read(slots, place)
+            found.append(of_key[key])
+        return found
 
     def _forget(self, now: int) -> None:
         one, other = self._rings
         if self._ends:
             self._now = max(self._now, now)
             cursor = kernel.cursor()
-            kernel.expire(self._how, one.side, other.side.heads, now, self._waiting, cursor)
-            kernel.expire(self._how, other.side, one.side.heads, now, self._waiting, cursor)
+            kernel.expire(self._how, one.side, one.known, kernel.LEFT_HEAD, now, cursor)
+            kernel.expire(self._how, other.side, other.known, kernel.RIGHT_HEAD, now, cursor)
             self._release(cursor)
         for ring in self._rings:
             ring.trim(self._now)
-        if self._interner is not None and self._interner.live == 0 and self._interner.capacity > _FEW_KEYS:
-            self._interner = Interner([a.type for a, _ in self.node.keys], nulls_match=False)
-            self._waiting = self._waiting[:_FEW_KEYS].copy()
-            for ring in self._rings:
-                ring.uncover(_FEW_KEYS)
+        if self._keys is not None:
+            self._keys.trim()
 
     def _release(self, cursor: Ints) -> None:
         """Forget those keys that have no rows left."""
-        if self._interner is None:
-            return
-        one, other = self._rings
-        for ring in self._rings:
-            for codes in ring.dropped:
-                kernel.wait(codes, one.side.heads, other.side.heads, self._waiting, cursor)
-            ring.dropped.clear()
-        if cursor[kernel.FIRST] != kernel.NONE:
-            gone = kernel.without_rows(self._waiting, cursor, one.side.heads, other.side.heads)
-            if len(gone):
-                self._interner.release(gone)
+        if self._keys is not None:
+            dropped = [codes for ring in self._rings for codes in ring.dropped]
+            for ring in self._rings:
+                ring.dropped.clear()
+            self._keys.release(cursor, dropped)
+
+
+def _is_its_moment(delta: Delta) -> bool:
+    """Whether each row that enters does so at the instant of the last element that made it."""
+    if delta.ts is delta.moment_ts and delta.sub is delta.moment_sub:
+        return True
+    same = (delta.ts == delta.moment_ts) & (delta.sub == delta.moment_sub)
+    return bool((same | (delta.sign < 0)).all())
 
 
 def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.ring import RingColumn, column, kept, put
 from penstock.operators.base import StateSize
+from penstock.operators.join_keys import JoinKeys
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved
 from penstock.operators.tables import columns_of, has, ints, table_of
@@ -25,28 +26,26 @@ _NO_INTS = np.empty(0, np.int64)
 _NO_TREE = ordered.create(0)
 
 
-def longer(array: kernel.Slots, size: int, fill: int) -> kernel.Slots:
-    """The array, with room for ``size`` entries; new ones are ``fill``."""
-    if size <= len(array):
-        return array
-    new = np.full(max(size, len(array) + len(array) // 2), fill, np.int32)
-    new[: len(array)] = array
-    return new
-
-
 class JoinRing:
     """The rows of one side, oldest first.
 
-    A row keeps its payload, its moment, the code of its key or the value it is ordered by, and its end where it has
-    one: not at all while no row ever ends or all stay equally long, as in one window. Bounded by the rows alive, and
-    with ends that are not in the order of entering by twice those. The ring grows by an eighth, and shrinks when three
-    quarters are unused.
+    A row keeps its payload except what its key says, its moment, the code of its key or the value it is ordered by, and
+    its end where it has one: not at all while no row ever ends or all stay equally long, as in one window. Bounded by
+    the rows alive, and with ends that are not in the order of entering by twice those. The ring grows by an eighth, and
+    shrinks when three quarters are unused.
     """
 
-    def __init__(self, schema: Schema, how: int) -> None:
+    def __init__(
+        self, schema: Schema, how: int, side: int, keys: JoinKeys | None, kept_by_key: Mapping[int, int]
+    ) -> None:
+        """``side`` is ``kernel.LEFT_HEAD`` or ``RIGHT_HEAD``. ``kept_by_key``: which columns are columns of the key."""
         self._how = how
+        self._me = side
+        self._keys, self.kept_by_key = keys, kept_by_key
         self.width = len(schema)
-        self._columns: list[RingColumn] = [column(f.type, _SMALLEST) for f in schema]
+        self._columns: list[RingColumn | None] = [
+            None if i in kept_by_key else column(f.type, _SMALLEST) for i, f in enumerate(schema)
+        ]
         self.moment_ts = np.empty(_SMALLEST, np.int64)
         self.moment_sub = np.empty(_SMALLEST, np.int64)
         self._priority: Ints | None = None
@@ -62,7 +61,6 @@ class JoinRing:
             np.zeros(_SMALLEST, np.int32),
             np.empty(_SMALLEST, np.int32) if hashed else _NO_SLOTS,
             _NO_INTS,
-            np.full(16, -1, np.int32) if hashed else _NO_SLOTS,
             np.empty(_SMALLEST, np.int64) if by_order else _NO_INTS,
             self._meta,
             ordered.create(2) if by_order else _NO_TREE,
@@ -75,13 +73,17 @@ class JoinRing:
     def capacity(self) -> int:
         return int(self._meta[kernel.CAPACITY])
 
+    @property
+    def known(self) -> kernel.Keys:
+        """What is known of the keys."""
+        return kernel.NO_KEYS if self._keys is None else self._keys.known
+
     def size(self) -> StateSize:
         arrays: list[npt.NDArray[Any]] = [
             self.moment_ts,
             self.moment_sub,
             self.side.code,
             self.side.following,
-            self.side.heads,
             self.side.value,
         ]
         if self._meta[kernel.ENDS] == kernel.STORED:
@@ -89,18 +91,9 @@ class JoinRing:
         if self._priority is not None:
             arrays.append(self._priority)
         found = sum(a.nbytes for a in arrays) + ordered.nbytes(self.side.tree)
-        return StateSize(len(self), found + sum(c.nbytes for c in self._columns))
+        return StateSize(len(self), found + sum(c.nbytes for c in self._columns if c is not None))
 
     # Rows come in.
-
-    def cover(self, codes: int) -> None:
-        """Be ready for codes below this."""
-        if codes > len(self.side.heads):
-            self.side = self.side._replace(heads=longer(self.side.heads, codes, -1))
-
-    def uncover(self, codes: int) -> None:
-        """There are no rows, and codes start again; keep room for this many."""
-        self.side = self.side._replace(heads=self.side.heads[:codes].copy())
 
     def append(self, rows: Delta, found_by: Ints | None, usable: npt.NDArray[np.bool_] | None, now: int) -> None:
         """Put rows behind the newest one; they enter one by one as the walk comes to them.
@@ -115,7 +108,8 @@ class JoinRing:
         self._reserve(n, now)
         at = int(self._meta[kernel.TAIL] + self._meta[kernel.COUNT]) % self.capacity
         for stored, array in zip(self._columns, rows.columns, strict=True):
-            stored.write(at, array)
+            if stored is not None:
+                stored.write(at, array)
         if rows.end is not None:
             self._put_ends(at, rows.moment_ts, rows.end)
         put(self.moment_ts, at, rows.moment_ts)
@@ -184,7 +178,8 @@ class JoinRing:
         """Give back what the rows that left do not need any more."""
         count = len(self)
         for stored in self._columns:
-            stored.forget(int(self._meta[kernel.TAIL]))
+            if stored is not None:
+                stored.forget(int(self._meta[kernel.TAIL]))
         if self.capacity > _SMALLEST and 4 * count < self.capacity:
             self._keep(now, max(count + 1 + count // 8, _SMALLEST))
         tree = self.side.tree
@@ -197,8 +192,18 @@ class JoinRing:
         self.side = self.side._replace(tree=ordered.resized(self.side.tree, used + used // 16 + 2))
 
     def read(self, slots: kernel.Slots, column: int) -> pa.Array:
-        """A column of the payload of these rows."""
-        return self._columns[column].read(slots)
+        """A column of the payload of these rows, the keys of which have not been released since the last walk."""
+        stored = self._columns[column]
+        if stored is not None:
+            return stored.read(slots)
+        codes = self.side.code.take(slots)
+        if not self._meta[kernel.IN_ORDER]:
+            codes = np.where(codes <= kernel.LOST, kernel.LOST - codes, codes)
+        return self._of_key(codes, column)
+
+    def _of_key(self, codes: kernel.Slots, column: int) -> pa.Array:
+        assert self._keys is not None
+        return self._keys.column(codes, self.kept_by_key[column])
 
     def priority(self, slots: kernel.Slots) -> Ints | None:
         """The priorities of these rows, if any row has one."""
@@ -220,7 +225,8 @@ class JoinRing:
         elif meta[kernel.ENDS] != kernel.NO_ENDS:
             shift = meta[kernel.SHIFT] if meta[kernel.ENDS] == kernel.SHIFTED else 0
             end = self.side.ends[slots] + shift
-        columns = [self.read(slots, i) for i in range(self.width)]
+        codes = np.maximum(self.side.code[slots], -1)
+        columns = [self._of_key(codes, i) if c is None else c.read(slots) for i, c in enumerate(self._columns)]
         moments = {"moment_ts": self.moment_ts[slots], "moment_sub": self.moment_sub[slots]}
         return table_of(self._schema, columns, **moments, priority=self.priority(slots), end=end)
 
@@ -236,7 +242,7 @@ class JoinRing:
 
     def enter(self, count: int) -> None:
         """So many rows that were put in are there without having looked for partners."""
-        kernel.enter_all(self.side, count)
+        kernel.enter_all(self.side, self.known, self._me, count)
         if self._how == kernel.ORDER:
             slots = ((self._meta[kernel.TAIL] + np.arange(len(self))) % self.capacity).astype(np.int32)
             usable = slots[self.side.code[slots] >= 0]
@@ -256,7 +262,8 @@ class JoinRing:
             self._stop += count
         capacity = self.capacity if capacity is None else capacity
         for stored in self._columns:
-            stored.keep(slots, capacity)
+            if stored is not None:
+                stored.keep(slots, capacity)
         ends = kept(side.ends, slots, capacity) if meta[kernel.ENDS] == kernel.STORED else _NO_INTS
         self.moment_ts = kept(self.moment_ts, slots, capacity)
         self.moment_sub = kept(self.moment_sub, slots, capacity)
@@ -279,7 +286,7 @@ class JoinRing:
             if not meta[kernel.IN_ORDER]:
                 ended = side.code[kernel.ended_slots(side, now)]
                 self.dropped.append(ended[ended >= 0])
-            kernel.chain(code, side.heads, count, following)
+            kernel.chain(code, self.known, self._me, count, following)
         meta[kernel.TAIL], meta[kernel.COUNT], meta[kernel.CAPACITY] = 0, count, capacity
         if meta[kernel.ENDS] == kernel.STORED:
             meta[kernel.IN_ORDER] = int((ends[1:count] >= ends[: max(count - 1, 0)]).all())
