@@ -190,6 +190,8 @@ class GeneralTopN:
                 first = self._shown.pop_least()
                 note(-1, first)
                 self._skipped.add(first)
+            elif self._rest:  # LIMIT 0
+                self._skipped.add(self._rest.pop_least())
         elif self._shown and not self._shown.greatest < item:
             self._shown.remove(item)
             note(-1, item)
