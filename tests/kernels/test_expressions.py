@@ -417,3 +417,10 @@ def test_constants_among_the_items_of_a_constant() -> None:
 
 def test_every_vectorised_function_exists() -> None:
     assert set(VECTORISED) <= scalar.BUILTINS
+
+
+def test_joining_nothing_but_nulls_gives_a_row_for_each() -> None:
+    """pyarrow gives none at all."""
+    call = functions.resolve("concat_ws", [Literal("", STRING), Column(0, STRING)])
+    found = compile_expr(call, {})([pa.array([None, None], pa.string())], 2, RowErrors())
+    assert found.to_pylist() == ["", ""]

@@ -203,7 +203,10 @@ def _joined(parts: tuple[Value, ...], separator: pa.Scalar, nulls: str) -> pa.Ar
     longest = sum(_size(p) for p in parts) + _size(separator) * len(parts)
     if longest > MAX_LENGTH:
         return None
-    return pc.binary_join_element_wise(*parts, separator, null_handling=nulls)
+    joined = pc.binary_join_element_wise(*parts, separator, null_handling=nulls)
+    # pyarrow gives no rows at all where every text is empty.
+    length = max((len(p) for p in parts if isinstance(p, pa.Array)), default=1)
+    return joined if not isinstance(joined, pa.Array) or len(joined) == length else None
 
 
 def _cardinality(call: Call) -> Kernel | None:
