@@ -1,6 +1,7 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
 # make demo    plays the smart-home scenario (ENGINE=local, or reference)
 # make test    everything that must hold before a change is handed in
+# make fuzz    the generated tests with new random cases, again and again until one fails or somebody stops it
 SHELL := /bin/bash
 PYTHON ?= python3
 ENGINE ?= local
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test clean
+.PHONY: setup demo test fuzz clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -25,6 +26,10 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
+
+fuzz: $(READY)
+	@while PENSTOCK_HYPOTHESIS=explore $(BIN)/python -m pytest -q -n 2 -x \
+	  tests/generated tests/operators tests/state tests/plan tests/kernels; do :; done
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
