@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -72,7 +73,7 @@ class Simulated:
                 found.update(tuple(comparable(v) for v in row) for row in zip(*columns, strict=True))
         return found
 
-    def _packets(self, rows: Rows, *, streams: bool) -> Iterator[dict[str, object]]:
+    def _packets(self, rows: Rows, *, streams: bool) -> Iterator[dict[str, Any]]:
         for i, source in enumerate(self._job.sources):
             if source.is_stream != streams:
                 continue

@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.catalog import FunctionDef
 from penstock.cql.durations import parse_duration
 from penstock.errors import InputError
-from penstock.hosts.spark.checkpoint import late_folder
+from penstock.hosts.spark.checkpoint import late_folder, located
 from penstock.hosts.spark.compile import Compiled, Settings, answers, compiled, explained
 from penstock.hosts.spark.session import session
+from penstock.plan.explain import explain_text
 from penstock.types import TICKS_PER_SECOND
 
 __all__ = ["Duration", "Pipeline", "explain", "late", "pipeline", "session", "sql"]
@@ -43,6 +45,7 @@ def sql(
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Sequence[FunctionDef] = (),
+    streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> DataFrame:
     """The answers of one query.
@@ -50,9 +53,11 @@ def sql(
     ``timestamps`` names the column of a stream that says when a row happened; without it that is its only TIMESTAMP,
     or one called ts, at, timestamp or event_time. A row of a later micro-batch may be older than rows of earlier ones
     by up to ``slack``; what is older still is set apart (see ``late``). ``shards``: into how many parts the work is
-    split, where the query has a key for it. ``idle``: an input that is further behind the others than this does not hold
-    them up. ``declare``: statements that come before the query, such as CREATE VIEW.
+    split, where the query has a key for it. ``idle``: an input that is further behind the others than this does not
+    hold them up. ``declare``: statements that come before the query, such as CREATE VIEW. ``streams`` are more
+    DataFrames, for names that are arguments here or not known when the call is written.
     """
+    dataframes = {**(streams or {}), **dataframes}
     settings = _settings(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
     return answers(spark, _compiled(spark, {"query": query}, dataframes, relations, settings), named=False)
 
@@ -66,11 +71,11 @@ def explain(
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Sequence[FunctionDef] = (),
+    streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> str:
     """The plan of a query, and how it is spread over shards."""
-    from penstock.plan.explain import explain_text
-
+    dataframes = {**(streams or {}), **dataframes}
     settings = _settings(dataframes, relations, shards, timestamps, 0, None, declare, functions)
     what = _compiled(spark, {"query": query}, dataframes, relations, settings)
     return f"{explain_text(what.job.parts[0].queries[0].plan)}\n{explained(what)}"
@@ -110,32 +115,28 @@ def pipeline(
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Sequence[FunctionDef] = (),
+    streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> Pipeline:
     """Several queries over the same DataFrames; the arguments are those of ``sql``."""
     if not queries:
         raise InputError("a pipeline needs at least one query")
+    dataframes = {**(streams or {}), **dataframes}
     settings = _settings(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
     what = _compiled(spark, queries, dataframes, relations, settings)
     return Pipeline(answers(spark, what, named=True), {n: s.names for n, s in what.schemas.items()})
 
 
 def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:
-    """The rows that came too late for a stream of a streaming query, None if there were none so far."""
-    from penstock.hosts.spark.checkpoint import located
+    """The rows that came too late for a stream of a streaming query, None if there were none so far.
 
-    filesystem, path = located(checkpoint)
-    folder = late_folder(f"{path.rstrip('/')}/penstock", stream)
-    if not filesystem.get_file_info(folder).is_file and not _has_files(filesystem, folder):
+    They have the columns that the query reads.
+    """
+    folder = late_folder(f"{checkpoint.rstrip('/')}/penstock", stream.lower())
+    filesystem, path = located(folder)
+    if not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
         return None
-    return spark.read.parquet(late_folder(f"{checkpoint.rstrip('/')}/penstock", stream))
-
-
-def _has_files(filesystem: object, folder: str) -> bool:
-    from pyarrow import fs
-
-    assert isinstance(filesystem, fs.FileSystem)
-    return bool(filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)))
+    return spark.read.parquet(folder)
 
 
 def _compiled(

@@ -112,7 +112,9 @@ def located(location: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), location
     scheme, rest = location.split("://", 1)
     # What Hadoop calls s3a is s3 to everybody else.
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}")
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(
+        f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
+    )
     return found
 
 

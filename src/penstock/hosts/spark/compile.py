@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -17,10 +17,10 @@ from penstock.errors import BindError, EngineError, InputError, PenstockError
 from penstock.hosts.spark.checkpoint import tell_tasks
 from penstock.hosts.spark.gather import Gather, Packets
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
+from penstock.hosts.spark.narrow import narrowed, used
 from penstock.hosts.spark.scatter import PACKETS, Scatter
 from penstock.hosts.spark.schemas import Columns, columns_of, spark_arrow, spark_schema, timestamp_column
-from penstock.plan.expr import columns
-from penstock.plan.nodes import Filter, Node, Project, Query, RelationScan, StreamScan, inputs
+from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.relations import RelationStore
 from penstock.statements import plan_of_text
@@ -62,24 +62,16 @@ def compiled(
     unknown = [n for n in (*settings.timestamps, *settings.slack) if n not in streams]
     if unknown:
         raise InputError(f"there is no stream `{unknown[0]}`", hint=f"there is {', '.join(map(repr, streams))}")
-    everything = {
-        name: _source(name, found, name in streams, settings, found.schema) for name, found in given.items()
-    }
+    everything = {name: _source(name, found, name in streams, settings) for name, found in given.items()}
     plans = _bound(texts, everything, given, settings)
-    used: dict[str, set[int]] = {}
-    for plan in plans.values():
-        _used(plan, None, used)
-    for name in frames:
-        if name not in used:
-            raise InputError(f"no query reads `{name}`", hint="leave it out")
-    needed = {name: _narrowed(everything[name], used[name]) for name in frames}
-    narrow = _bound(texts, needed, given, settings)
-    if any(narrow[n].schema != plan.schema for n, plan in plans.items()):
-        needed, narrow = everything, plans
-    clock_face = bool(given) and any(g.clock_face for g in given.values()) and not any(
-        _has_instants(g, frames[n]) for n, g in given.items()
-    )
-    queries = [RunQuery(name, plan, answer_schema(plan)) for name, plan in narrow.items()]
+    read = [used(plan) for plan in plans.values()]
+    unread = [name for name in frames if not any(name in one for one in read)]
+    if unread:
+        raise InputError(f"no query reads `{unread[0]}`", hint="leave it out")
+    kept = {name: _kept(source, read) for name, source in everything.items()}
+    needed = {name: _narrowed(source, kept[name]) for name, source in everything.items()}
+    plans = {name: narrowed(plan, kept) for name, plan in plans.items()}
+    queries = [RunQuery(name, plan, answer_schema(plan)) for name, plan in plans.items()]
     shards = settings.shards if settings.shards is not None else spark.sparkContext.defaultParallelism
     if shards < 1:
         raise InputError(f"shards is {shards}", hint="at least one is needed")
@@ -92,7 +84,8 @@ def compiled(
         functions={f.name: f.call for f in settings.functions},
     )
     chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
-    schemas = {q.name: spark_arrow(q.schema, clock_face=clock_face) for q in queries}
+    faces = {found.timestamps for found in given.values()} - {"none"}
+    schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
     return Compiled(job, tuple(chosen), schemas)
 
 
@@ -141,18 +134,22 @@ def _packets(what: Compiled) -> Packets:
     return found
 
 
-def _source(
-    name: str, found: Columns, is_stream: bool, settings: Settings, schema: tuple[Any, ...]
-) -> Source:
+def _source(name: str, found: Columns, is_stream: bool, settings: Settings) -> Source:
     if not is_stream:
-        return Source(name, schema)
+        return Source(name, found.schema)
     column, clock = timestamp_column(found, settings.timestamps.get(name), name)
-    place = next(i for i, f in enumerate(schema) if f.name == column)
-    return Source(name, schema, place, clock, settings.slack.get(name, 0))
+    place = next(i for i, f in enumerate(found.schema) if f.name == column)
+    return Source(name, found.schema, place, clock, settings.slack.get(name, 0))
 
 
-def _narrowed(source: Source, used: set[int]) -> Source:
-    kept = sorted(used | ({source.timestamp} if source.timestamp is not None else set())) or [0]
+def _kept(source: Source, read: Sequence[Mapping[str, frozenset[int]]]) -> tuple[int, ...]:
+    places = frozenset[int]().union(*(one.get(source.name, ()) for one in read))
+    if source.timestamp is not None:
+        places |= {source.timestamp}
+    return tuple(sorted(places)) or (0,)
+
+
+def _narrowed(source: Source, kept: tuple[int, ...]) -> Source:
     place = None if source.timestamp is None else kept.index(source.timestamp)
     return replace(source, schema=tuple(source.schema[i] for i in kept), timestamp=place)
 
@@ -190,25 +187,6 @@ def _explaining(error: PenstockError, given: Mapping[str, Columns]) -> PenstockE
             if f"`{column}`" in error.message:
                 error.hint = f"`{column}` of `{source}` is {dtype.upper()} in Spark, which CQL does not have"
     return error
-
-
-def _used(node: Node, needed: frozenset[int] | None, found: dict[str, set[int]]) -> None:
-    """The columns of each source that somebody reads; ``needed`` of the node's own, None: all."""
-    match node:
-        case StreamScan() | RelationScan():
-            name = node.stream if isinstance(node, StreamScan) else node.relation
-            found.setdefault(name, set()).update(range(len(node.schema)) if needed is None else needed)
-        case Project(below, exprs, _):
-            _used(below, frozenset[int]().union(*map(columns, exprs)), found)
-        case Filter(below, predicate):
-            _used(below, None if needed is None else needed | columns(predicate), found)
-        case _:
-            for child in inputs(node):
-                _used(child, None, found)
-
-
-def _has_instants(found: Columns, frame: DataFrame) -> bool:
-    return any(f.dataType.typeName() == "timestamp" for f in frame.schema.fields)
 
 
 def _column(name: str) -> Any:

@@ -62,7 +62,9 @@ def _values(column: pa.Array) -> Hashes:
     crc = np.fromiter((zlib.crc32(v or b"") for v in raw.to_pylist()), np.uint64, len(raw))
     if not len(crc):
         return np.zeros(len(column), np.uint64)
-    return _mixed(crc)[pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)]
+    codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)
+    hashes: Hashes = _mixed(crc)[codes]
+    return hashes
 
 
 def _tuple(value: object) -> object:

@@ -113,7 +113,7 @@ def _newest(table: pa.Table, source: Source) -> int:
             hint=f"leave them out, as in df.where('{name} IS NOT NULL')",
         )
     ends = pc.min_max(pa.chunked_array([c.view(pa.int64()) for c in column.chunks])).as_py()
-    if not (-_LIMIT < ends["min"] and ends["max"] < _LIMIT):
+    if not (ends["min"] > -_LIMIT and ends["max"] < _LIMIT):
         raise InputError(f"stream `{source.name}`: a timestamp in `{name}` is out of range")
     return int(ends["max"])
 

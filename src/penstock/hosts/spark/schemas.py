@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from penstock.errors import InputError, suggest
@@ -26,13 +28,13 @@ class Columns:
     """The columns of a DataFrame that CQL can read.
 
     ``spark`` are their names there; CQL folds names to lower case, as Spark does when it compares them.
-    ``unread`` are the others, with their types. ``clock_face``: has TIMESTAMP_NTZ columns and no TIMESTAMP.
+    ``unread`` are the others, with their types. ``timestamps``: are they instants, what a clock shows, or both.
     """
 
     schema: Schema
     spark: Mapping[str, str]
     unread: Mapping[str, str]
-    clock_face: bool = False
+    timestamps: Literal["none", "instants", "clock", "both"] = "none"
 
 
 def columns_of(schema: StructType, where: str) -> Columns:
@@ -54,12 +56,16 @@ def columns_of(schema: StructType, where: str) -> Columns:
             fields.append(Field(name, dtype))
             spark[name] = field.name
     kinds = {type(f.dataType) for f in schema.fields}
-    return Columns(tuple(fields), spark, unread, TimestampNTZType in kinds and TimestampType not in kinds)
+    instants, clock = TimestampType in kinds, TimestampNTZType in kinds
+    return Columns(
+        tuple(fields), spark, unread,
+        "both" if instants and clock else "instants" if instants else "clock" if clock else "none",
+    )  # fmt: skip
 
 
-def _cql_type(dtype: object) -> DataType | None:
+def _cql_type(dtype: SparkType) -> DataType | None:
     try:
-        found = from_arrow(to_arrow_type(dtype))  # type: ignore[arg-type]
+        found = from_arrow(to_arrow_type(dtype, timezone="UTC"))
     except Exception:  # pyspark raises an error of its own for each type that Arrow does not have
         return None
     return None if found is None or found.kind is Kind.NULL else found

@@ -1,9 +1,9 @@
 """One shard of a job: rows of a step in any order and progress in, answers out.
 
-A step is a micro-batch, or all there is. Within a step rows have no order but that of time (ties: the order in which the
-source gave them), so a row is late if it is behind the progress that its stream had made *before* the step: the newest
-row of all earlier steps, of any shard, minus slack. A table that is read as a stream has one step, so nothing in it is
-late.
+A step is a micro-batch, or all there is. Within a step rows have no order but that of time (ties: the order in which
+the source gave them), so a row is late if it is behind the progress that its stream had made *before* the step: the
+newest row of all earlier steps, of any shard, minus slack. A table that is read as a stream has one step, so nothing in
+it is late.
 
 A shard holds its programs' state, and of each stream the rows that are newer than its progress; those wait for slack.
 """
