@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark import TaskContext
 
+from penstock.errors import EngineError
 from penstock.hosts.spark.checkpoint import Versions, here
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.scatter import unpacked
@@ -47,7 +48,7 @@ class Gather:
 
         State is stored before the first answer is given away: Spark need not ask for all of them.
         """
-        packets, newest = self._received(batches)
+        packets, newest = self._received(batches, number)
         if batch is None:
             shard = Shard(self.job, self.job.part_of(number))
             shard.begin(packets)
@@ -63,12 +64,18 @@ class Gather:
         versions.commit(shard)
         yield from self._batches(answers)
 
-    def _received(self, batches: Iterator[pa.RecordBatch]) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+    def _received(
+        self, batches: Iterator[pa.RecordBatch], shard: int
+    ) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
         """Rows of each source in the order in which it gave them, and how far each came."""
         found: list[tuple[int, int, int, pa.Buffer]] = []
         newest: dict[str, int] = {}
         for batch in batches:
-            source, task, number, last = (batch.column(i).to_pylist() for i in (1, 2, 3, 4))
+            target, source, task, number, last = (batch.column(i).to_pylist() for i in range(5))
+            if any(t != shard for t in target):
+                raise EngineError(
+                    f"partition {shard} was given rows of shard {target[0]}", hint="Spark moved partitions"
+                )
             rows = batch.column(5)
             for i in range(batch.num_rows):
                 name = self.job.sources[source[i]].name

@@ -127,7 +127,8 @@ def cut(table: pa.Table, source: str, part: Part, task: int) -> Iterator[tuple[i
         yield part.first + task % part.shards, table
         return
     columns = [_whole(table.column(i)) for i in part.split.keys[source]]
-    shard = shard_of(columns, part.shards)
+    # Numbers of 16 bits are sorted by counting.
+    shard = shard_of(columns, part.shards).astype(np.uint16 if part.shards < 1 << 16 else np.int64)
     order = np.argsort(shard, kind="stable")
     ends = np.searchsorted(shard[order], np.arange(part.shards + 1))
     sorted_rows = table.take(pa.array(order))
