@@ -111,7 +111,8 @@ def main() -> None:
             found.setdefault(name, []).append((sum(each), answers))
             print(
                 f"{name}: {answers} answers, {sum(each):.1f} s in micro-batches, "
-                f"median {statistics.median(each):.3f} s, {whole:.1f} s in all, {2 * args.rows / sum(each) / 1000:.0f}k rows/s"
+                f"median {statistics.median(each):.3f} s, {whole:.1f} s in all, "
+                f"{2 * args.rows / sum(each) / 1000:.0f}k rows/s"
             )
     if len(found) == 2:
         same = len({answers for runs in found.values() for _, answers in runs}) == 1
