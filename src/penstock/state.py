@@ -70,6 +70,7 @@ class StateStore:
         self._query = query
         self._made = False
         self._current: dict[str, dict[str, PieceFile]] = {}
+        self._attempt = ""
         self.written = 0
         """Bytes of the pieces written by this store."""
 
@@ -100,9 +101,11 @@ class StateStore:
             path: {"meta": saved.meta, "pieces": {name: asdict(f) for name, f in files[path].items()}}
             for path, saved in state.items()
         }
-        content = {"format": FORMAT, "version": version, "query": self._query, "operators": operators}
+        content = {
+            "format": FORMAT, "version": version, "query": self._query, "attempt": attempt, "operators": operators
+        }  # fmt: skip
         self._write_manifest(version, content, attempt)
-        self._current = files
+        self._current, self._attempt = files, attempt
 
     def load(self, version: int, *, verify: bool = False) -> LoadedState | None:
         """The state of a version, None if there is none. Pieces are opened when they are asked for.
@@ -125,11 +128,16 @@ class StateStore:
             for pieces in files.values():
                 for file in pieces.values():
                     self._read(file, everything=True)
-        self._current = files
+        self._current, self._attempt = files, content["attempt"]
         return {
             path: Loaded(operator["meta"], _Tables(self, files[path]))
             for path, operator in content["operators"].items()
         }
+
+    def holds(self, version: int) -> bool:
+        """Is what is stored as this version what this store committed or loaded last, and not another attempt?"""
+        content = self._manifest(version)
+        return content is not None and content["attempt"] == self._attempt
 
     def versions(self) -> list[int]:
         """The versions there are, ascending."""

@@ -20,9 +20,14 @@ def whole(case: Case) -> Feed:
 
 
 def answers(
-    case: Case, engine: str, feed: Feed | None = None, plan: Callable[[Plan], Plan] | None = None
+    case: Case,
+    engine: str,
+    feed: Feed | None = None,
+    plan: Callable[[Plan], Plan] | None = None,
+    *,
+    close: bool = True,
 ) -> Counter[object]:
-    """The answers when pushed as ``feed`` says (default: whole streams) and everything is closed after it."""
+    """The answers when pushed as ``feed`` says (default: whole streams) and, usually, everything is closed after it."""
     with penstock.connect(engine=engine) as db:
         db.run_script(case.declare)
         if case.beginning:
@@ -36,18 +41,19 @@ def answers(
             db.push("q", [{"k": r[0], "name": r[1], "ts": at, "op": op} for at, op, r in case.relation])
         for name, rows in whole(case) if feed is None else feed:
             db.push(name, rows)
-        for name in case.streams:
+        for name in case.streams if close else ():
             db.close_stream(name)
         table = query.fetch()
         found = zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True)
-        return Counter(tuple(_comparable(v) for v in row) for row in found)
+        return Counter(tuple(comparable(v) for v in row) for row in found)
 
 
-def _comparable(value: object) -> object:
+def comparable(value: object) -> object:
+    """A value that is equal to what counts as equal: NaN to NaN, -0.0 to 0.0."""
     if isinstance(value, float):
         if math.isnan(value):
             return "NaN"
         return value + 0.0 if value != 0 else 0.0
     if isinstance(value, list):
-        return tuple(_comparable(v) for v in value)
+        return tuple(comparable(v) for v in value)
     return value

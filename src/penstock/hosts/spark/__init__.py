@@ -1,0 +1,21 @@
+"""The Spark host: the programs of ``hosts.local`` inside Spark's Python workers.
+
+    source ── scatter ──┐
+    source ── scatter ──┼─ union ── a partition for each shard ── gather ── answers
+    relation ─ scatter ─┘
+
+*Scatter* (a task for each partition of a source) cuts rows by the shard that their key names and packs them, so that
+few fat rows cross the shuffle, and tells every shard how far the source is. *Gather* (a task for each shard) puts a
+shard's rows in order and lets its programs run. In a streaming query it starts from the state that the micro-batch
+before it left under the checkpoint location, and leaves its own there before it gives any answer away.
+
+| module | owns |
+|---|---|
+| ``schemas`` | Spark's types and ours |
+| ``job`` | what is sent to the workers: sources, queries, how rows are split |
+| ``keys`` | the shard of a row |
+| ``scatter``, ``gather`` | what a task does |
+| ``shard`` | one shard: order, lateness, progress, its programs; knows nothing of Spark |
+| ``checkpoint`` | where state is, which version counts, what a worker may remember |
+| ``compile`` | from texts and DataFrames to a job and a DataFrame of answers |
+"""

@@ -1,0 +1,207 @@
+"""From texts and DataFrames to a job, and from a job to a DataFrame of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.catalog import FunctionDef, RelationDef, StreamDef
+from penstock.database import Database, answer_schema
+from penstock.errors import BindError, EngineError, InputError, PenstockError
+from penstock.hosts.spark.checkpoint import tell_tasks
+from penstock.hosts.spark.gather import Gather, Packets
+from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
+from penstock.hosts.spark.narrow import narrowed, used
+from penstock.hosts.spark.scatter import PACKETS, Scatter
+from penstock.hosts.spark.schemas import Columns, columns_of, spark_arrow, spark_schema, timestamp_column
+from penstock.plan.nodes import Query
+from penstock.plan.optimize import optimize
+from penstock.relations import RelationStore
+from penstock.statements import plan_of_text
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What may be said besides texts and DataFrames; lengths of time in ticks."""
+
+    shards: int | None = None
+    timestamps: Mapping[str, str] = field(default_factory=dict)
+    slack: Mapping[str, int] = field(default_factory=dict)
+    idle: int | None = None
+    declare: str = ""
+    functions: tuple[FunctionDef, ...] = ()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A job with the DataFrames that it reads. ``schemas``: of the answers as Spark gets them."""
+
+    job: Job
+    frames: tuple[DataFrame, ...]
+    schemas: Mapping[str, pa.Schema]
+
+
+def compiled(
+    spark: SparkSession,
+    texts: Mapping[str, str],
+    streams: Mapping[str, DataFrame],
+    relations: Mapping[str, DataFrame],
+    settings: Settings,
+) -> Compiled:
+    """Bind queries over DataFrames; what no query reads is not asked from them."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise EngineError("this is a session of Spark Connect", hint="Penstock needs a classic Spark session")
+    frames = {**streams, **relations}
+    given = {name: columns_of(frame.schema, f"DataFrame `{name}`") for name, frame in frames.items()}
+    unknown = [n for n in (*settings.timestamps, *settings.slack) if n not in streams]
+    if unknown:
+        raise InputError(f"there is no stream `{unknown[0]}`", hint=f"there is {', '.join(map(repr, streams))}")
+    everything = {name: _source(name, found, name in streams, settings) for name, found in given.items()}
+    plans = _bound(texts, everything, given, settings)
+    read = [used(plan) for plan in plans.values()]
+    unread = [name for name in frames if not any(name in one for one in read)]
+    if unread:
+        raise InputError(f"no query reads `{unread[0]}`", hint="leave it out")
+    kept = {name: _kept(source, read) for name, source in everything.items()}
+    needed = {name: _narrowed(source, kept[name]) for name, source in everything.items()}
+    plans = {name: narrowed(plan, kept) for name, plan in plans.items()}
+    queries = [RunQuery(name, plan, answer_schema(plan)) for name, plan in plans.items()]
+    shards = settings.shards if settings.shards is not None else spark.sparkContext.defaultParallelism
+    if shards < 1:
+        raise InputError(f"shards is {shards}", hint="at least one is needed")
+    streaming = [name for name, frame in streams.items() if frame.isStreaming]
+    job = Job(
+        tuple(needed.values()),
+        parts_of(queries, shards),
+        bounded=not streaming,
+        idle=settings.idle,
+        functions={f.name: f.call for f in settings.functions},
+    )
+    chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
+    faces = {found.timestamps for found in given.values()} - {"none"}
+    schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
+    return Compiled(job, tuple(chosen), schemas)
+
+
+def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
+    """The answers of a job; ``named``: with a column that says of which query, and the columns of all queries."""
+    job = what.job
+    output = _all_columns(what.schemas) if named else next(iter(what.schemas.values()))
+    packets = [
+        frame.mapInArrow(Scatter(job, i), PACKETS)
+        for i, frame in enumerate(what.frames)
+        if job.bounded or job.sources[i].is_stream
+    ]
+    relations: Packets = {}
+    if not job.bounded:
+        tell_tasks(spark)
+        relations = _packets(what)
+    gather = Gather(job, what.schemas, output, named, relations)
+    together = reduce(DataFrame.union, packets).repartitionById(job.shards, F.col("shard"))
+    return together.mapInArrow(gather, spark_schema(output))
+
+
+def explained(what: Compiled) -> str:
+    """How the queries are spread over shards, and why."""
+    return "\n".join(f"{q.name}: {_spread(part, what.job)}" for part in what.job.parts for q in part.queries)
+
+
+def _spread(part: Part, job: Job) -> str:
+    if part.split.keys is None:
+        return f"1 shard: {part.split.reason}"
+    if part.split.anywhere:
+        return f"{part.shards} shards, any row in any: rows do not meet each other"
+    names = {s.name: s.schema for s in job.sources}
+    keys = (f"{n} by {', '.join(names[n][c].name for c in cs)}" for n, cs in part.split.keys.items())
+    return f"{part.shards} shards: {'; '.join(keys)}"
+
+
+def _packets(what: Compiled) -> Packets:
+    """The rows of relations, through the driver: Spark cannot put a table beside streams."""
+    found: dict[int, dict[str, list[bytes]]] = {}
+    for i, source in enumerate(what.job.sources):
+        if source.is_stream:
+            continue
+        rows = what.frames[i].mapInArrow(Scatter(what.job, i), PACKETS).where("rows IS NOT NULL").collect()
+        for row in sorted(rows, key=lambda r: (r.task, r.number)):
+            found.setdefault(row.shard, {}).setdefault(source.name, []).append(bytes(row.rows))
+    return found
+
+
+def _source(name: str, found: Columns, is_stream: bool, settings: Settings) -> Source:
+    if not is_stream:
+        return Source(name, found.schema)
+    column, clock = timestamp_column(found, settings.timestamps.get(name), name)
+    place = next(i for i, f in enumerate(found.schema) if f.name == column)
+    return Source(name, found.schema, place, clock, settings.slack.get(name, 0))
+
+
+def _kept(source: Source, read: Sequence[Mapping[str, frozenset[int]]]) -> tuple[int, ...]:
+    places = frozenset[int]().union(*(one.get(source.name, ()) for one in read))
+    if source.timestamp is not None:
+        places |= {source.timestamp}
+    return tuple(sorted(places)) or (0,)
+
+
+def _narrowed(source: Source, kept: tuple[int, ...]) -> Source:
+    place = None if source.timestamp is None else kept.index(source.timestamp)
+    return replace(source, schema=tuple(source.schema[i] for i in kept), timestamp=place)
+
+
+def _bound(
+    texts: Mapping[str, str], sources: Mapping[str, Source], given: Mapping[str, Columns], settings: Settings
+) -> dict[str, Query]:
+    with Database("reference") as db:
+        for source in sources.values():
+            position = db.catalog.next_position
+            if source.timestamp is None:
+                db.add_relation(RelationStore(RelationDef(source.name, source.schema, position)))
+                continue
+            column = source.schema[source.timestamp].name
+            db.add_stream(StreamDef(source.name, source.schema, position, source.clock, column, source.slack))
+        for function in settings.functions:
+            db.catalog.add_function(function)
+        try:
+            if settings.declare:
+                db.run_script(settings.declare)
+            plans = {name: optimize(plan_of_text(db, text)[0]) for name, text in texts.items()}
+        except PenstockError as error:
+            raise _explaining(error, given) from None
+    for name, plan in plans.items():
+        pushed = [r for r in reads(plan) if r not in sources]
+        if pushed:
+            raise BindError(f"`{pushed[0]}` in query `{name}` has no DataFrame", hint=f"say {pushed[0]}=…")
+    return plans
+
+
+def _explaining(error: PenstockError, given: Mapping[str, Columns]) -> PenstockError:
+    """A column that is there, but in a type that CQL does not have, is not simply missing."""
+    for source, found in given.items():
+        for column, dtype in found.unread.items():
+            if f"`{column}`" in error.message:
+                error.hint = f"`{column}` of `{source}` is {dtype.upper()} in Spark, which CQL does not have"
+    return error
+
+
+def _column(name: str) -> Any:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _all_columns(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    fields: dict[str, pa.Field] = {"query": pa.field("query", pa.string())}
+    owner: dict[str, str] = {}
+    for query, schema in schemas.items():
+        for f in schema:
+            if f.name == "query" or fields.setdefault(f.name, f).type != f.type:
+                other = "the name of the query" if f.name == "query" else f"{fields[f.name].type} in `{owner[f.name]}`"
+                raise BindError(
+                    f"the column `{f.name}` is {f.type} in query `{query}` and {other}", hint="rename it with AS"
+                )
+            owner.setdefault(f.name, query)
+    return pa.schema(list(fields.values()))

@@ -1,0 +1,107 @@
+"""The second half of a job: the packets of one shard become its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from penstock.errors import EngineError
+from penstock.hosts.spark.checkpoint import Versions, here
+from penstock.hosts.spark.job import Job
+from penstock.hosts.spark.scatter import unpacked
+from penstock.hosts.spark.schemas import in_schema
+from penstock.hosts.spark.shard import Answers, Shard
+
+_ROWS = 1 << 16
+"""Answers that are handed to Spark at a time."""
+
+Packets = Mapping[int, Mapping[str, list[bytes]]]
+"""Packets of relations by shard and name."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The function of a task. ``schemas``: of each query's answers, as Spark gets them.
+
+    ``named``: answers of several queries: a column ``query`` first, then the columns of them all. ``relations``: in a
+    streaming query, their rows, given to a shard that has no state yet.
+    """
+
+    job: Job
+    schemas: Mapping[str, pa.Schema]
+    output: pa.Schema
+    named: bool = False
+    relations: Packets = field(default_factory=dict)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        return self.answer(batches, context.partitionId(), None if self.job.bounded else here())
+
+    def answer(
+        self, batches: Iterator[pa.RecordBatch], number: int, batch: tuple[str, int] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The answers of a shard; ``batch``: checkpoint location and number of the micro-batch, if it is one.
+
+        State is stored before the first answer is given away: Spark need not ask for all of them.
+        """
+        packets, newest = self._received(batches, number)
+        if batch is None:
+            shard = Shard(self.job, self.job.part_of(number))
+            shard.begin(packets)
+            yield from self._batches(shard.step(packets, newest))
+            return
+        versions = Versions(self.job, number, *batch)
+        shard = versions.open()
+        if versions.is_new:
+            mine = self.relations.get(number, {})
+            shard.begin({name: [unpacked(p) for p in rows] for name, rows in mine.items()})
+        answers = shard.step(packets, newest)
+        versions.keep_late(answers.late)
+        versions.commit(shard)
+        yield from self._batches(answers)
+
+    def _received(
+        self, batches: Iterator[pa.RecordBatch], shard: int
+    ) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+        """Rows of each source in the order in which it gave them, and how far each came."""
+        found: list[tuple[int, int, int, pa.Buffer]] = []
+        newest: dict[str, int] = {}
+        for batch in batches:
+            target, source, task, number, last = (batch.column(i).to_pylist() for i in range(5))
+            if any(t != shard for t in target):
+                raise EngineError(
+                    f"partition {shard} was given rows of shard {target[0]}", hint="Spark moved partitions"
+                )
+            rows = batch.column(5)
+            for i in range(batch.num_rows):
+                name = self.job.sources[source[i]].name
+                if last[i] is not None:
+                    newest[name] = max(newest.get(name, last[i]), last[i])
+                if rows[i].is_valid:
+                    found.append((source[i], task[i], number[i], rows[i].as_buffer()))
+        found.sort(key=lambda packet: packet[:3])
+        packets: dict[str, list[pa.Table]] = {}
+        for place, _, _, rows in found:
+            packets.setdefault(self.job.sources[place].name, []).append(unpacked(rows))
+        return packets, newest
+
+    def _batches(self, answers: Answers) -> Iterator[pa.RecordBatch]:
+        for name, table in answers.tables.items():
+            given = in_schema(table, self.schemas[name])
+            if self.named:
+                given = self._among_others(name, given)
+            yield from given.combine_chunks().to_batches(max_chunksize=_ROWS)
+
+    def _among_others(self, name: str, table: pa.Table) -> pa.Table:
+        n = len(table)
+        columns = [
+            pa.array([name], pa.string()).take(pa.nulls(n, pa.int8()).fill_null(0)) if field.name == "query"
+            else table.column(field.name) if field.name in table.column_names
+            else pa.nulls(n, field.type)
+            for field in self.output
+        ]  # fmt: skip
+        return pa.Table.from_arrays(columns, schema=self.output)

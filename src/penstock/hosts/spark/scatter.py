@@ -1,0 +1,155 @@
+"""The first half of a job: the rows of one partition of a source, packed by shard.
+
+Each packet is one row for Spark: a piece of Arrow IPC with the rows of one shard. At its end a task sends every shard a
+packet without rows that says how far it came, so that shards without rows know what the others know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from penstock.errors import InputError
+from penstock.hosts.spark.job import Job, Part, Source
+from penstock.hosts.spark.keys import shard_of
+from penstock.ingest import arrow_schema
+
+PACKETS = "shard INT, source INT, task INT, number INT, newest BIGINT, rows BINARY"
+_SCHEMA = pa.schema([
+    ("shard", pa.int32()), ("source", pa.int32()), ("task", pa.int32()), ("number", pa.int32()),
+    ("newest", pa.int64()), ("rows", pa.binary()),
+])  # fmt: skip
+_ROWS = 1 << 18
+"""Rows of a source that are packed at a time."""
+_LIMIT = 2**62
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """The function of a task; ``source`` is the place of the source in the job."""
+
+    job: Job
+    source: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        return self.pack(batches, context.partitionId())
+
+    def pack(self, batches: Iterator[pa.RecordBatch], task: int) -> Iterator[pa.RecordBatch]:
+        """The packets of a task, of which there is one for each partition of the source."""
+        source = self.job.sources[self.source]
+        newest: int | None = None
+        number = 0
+        for table in _gathered(batches, source):
+            if source.timestamp is not None:
+                last = _newest(table, source)
+                newest = last if newest is None else max(newest, last)
+            packets: list[tuple[int, bytes | None]] = []
+            for part in self.job.parts:
+                if source.name in part.reads:
+                    packets += [(shard, packed(rows)) for shard, rows in cut(table, source.name, part, task)]
+            yield self._packets(task, number, None, packets)
+            number += 1
+        # A packet without rows; ``newest`` is NULL where there were none.
+        yield self._packets(task, number, newest, [(shard, None) for shard in range(self.job.shards)])
+
+    def _packets(
+        self, task: int, number: int, newest: int | None, packets: Sequence[tuple[int, bytes | None]]
+    ) -> pa.RecordBatch:
+        n = len(packets)
+        columns = [
+            pa.array([shard for shard, _ in packets], pa.int32()),
+            pa.array([self.source] * n, pa.int32()),
+            pa.array([task] * n, pa.int32()),
+            pa.array([number] * n, pa.int32()),
+            pa.array([newest] * n, pa.int64()),
+            pa.array([rows for _, rows in packets], pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.Table]:
+    """Tables of about ``_ROWS`` rows, of the types that are declared."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+        if count >= _ROWS:
+            yield _declared(held, source)
+            held, count = [], 0
+    if held:
+        yield _declared(held, source)
+
+
+def _declared(batches: list[pa.RecordBatch], source: Source) -> pa.Table:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    columns = [_cast(c, f.type.arrow) for c, f in zip(table.columns, source.schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=arrow_schema(source.schema))
+
+
+def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if column.type == wanted:
+        return column
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return column.cast(wanted)
+
+
+def _newest(table: pa.Table, source: Source) -> int:
+    assert source.timestamp is not None
+    column = table.column(source.timestamp)
+    name = source.schema[source.timestamp].name
+    if column.null_count:
+        raise InputError(
+            f"stream `{source.name}`: the timestamp `{name}` of {column.null_count} rows is NULL",
+            hint=f"leave them out, as in df.where('{name} IS NOT NULL')",
+        )
+    ends = pc.min_max(pa.chunked_array([c.view(pa.int64()) for c in column.chunks])).as_py()
+    if not (ends["min"] > -_LIMIT and ends["max"] < _LIMIT):
+        raise InputError(f"stream `{source.name}`: a timestamp in `{name}` is out of range")
+    return int(ends["max"])
+
+
+def cut(table: pa.Table, source: str, part: Part, task: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each shard of a part, in their order."""
+    if part.split.keys is None or part.shards == 1:
+        yield part.first, table
+        return
+    if part.split.anywhere:
+        yield part.first + task % part.shards, table
+        return
+    columns = [_whole(table.column(i)) for i in part.split.keys[source]]
+    # Numbers of 16 bits are sorted by counting.
+    shard = shard_of(columns, part.shards).astype(np.uint16 if part.shards < 1 << 16 else np.int64)
+    order = np.argsort(shard, kind="stable")
+    ends = np.searchsorted(shard[order], np.arange(part.shards + 1))
+    sorted_rows = table.take(pa.array(order))
+    for i in range(part.shards):
+        if ends[i + 1] > ends[i]:
+            yield part.first + i, sorted_rows.slice(int(ends[i]), int(ends[i + 1] - ends[i]))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def packed(rows: pa.Table) -> bytes:
+    """Rows as one piece of bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def unpacked(packet: bytes | pa.Buffer) -> pa.Table:
+    """The rows of ``packed``, without copying them."""
+    return pa.ipc.open_stream(packet).read_all()

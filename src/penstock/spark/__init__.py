@@ -1,0 +1,203 @@
+"""Penstock for Spark: DataFrames in, a DataFrame of answers out.
+
+    import penstock.spark as ps
+
+    out = ps.sql(spark, "SELECT ISTREAM b.auction, p.name FROM bids [ROWS 100] b JOIN people [RANGE 10 MINUTES] p "
+                 "ON b.bidder = p.id", bids=bids_df, people=people_df)
+    out.writeStream.format("parquet").option("checkpointLocation", …).start(…)
+
+Streaming DataFrames are streams, and static ones beside them are relations. Where all are static, those that are not
+in ``relations`` are streams that have ended: the answers are those that the same query gives while the rows arrive.
+The answers have the columns ``ts``, ``op`` (``+`` or ``-``) and those of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.catalog import FunctionDef
+from penstock.cql.durations import parse_duration
+from penstock.errors import InputError
+from penstock.hosts.spark.checkpoint import late_folder, located
+from penstock.hosts.spark.compile import Compiled, Settings, answers, compiled, explained
+from penstock.hosts.spark.session import session
+from penstock.plan.explain import explain_text
+from penstock.types import TICKS_PER_SECOND
+
+__all__ = ["Duration", "Pipeline", "explain", "late", "pipeline", "session", "sql"]
+
+Duration = int | str | timedelta
+"""Ticks (microseconds), a text like ``2 seconds``, or a timedelta."""
+
+
+def sql(
+    spark: SparkSession,
+    query: str,
+    *,
+    shards: int | None = None,
+    timestamps: Mapping[str, str] | None = None,
+    slack: Duration | Mapping[str, Duration] = 0,
+    idle: Duration | None = None,
+    relations: Mapping[str, DataFrame] | None = None,
+    declare: str = "",
+    functions: Sequence[FunctionDef] = (),
+    streams: Mapping[str, DataFrame] | None = None,
+    **dataframes: DataFrame,
+) -> DataFrame:
+    """The answers of one query.
+
+    ``timestamps`` names the column of a stream that says when a row happened; without it that is its only TIMESTAMP,
+    or one called ts, at, timestamp or event_time. A row of a later micro-batch may be older than rows of earlier ones
+    by up to ``slack``; what is older still is set apart (see ``late``). ``shards``: into how many parts the work is
+    split, where the query has a key for it. ``idle``: an input that is further behind the others than this does not
+    hold them up. ``declare``: statements that come before the query, such as CREATE VIEW. ``streams`` are more
+    DataFrames, for names that are arguments here or not known when the call is written.
+    """
+    dataframes = {**(streams or {}), **dataframes}
+    settings = _settings(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
+    return answers(spark, _compiled(spark, {"query": query}, dataframes, relations, settings), named=False)
+
+
+def explain(
+    spark: SparkSession,
+    query: str,
+    *,
+    shards: int | None = None,
+    timestamps: Mapping[str, str] | None = None,
+    relations: Mapping[str, DataFrame] | None = None,
+    declare: str = "",
+    functions: Sequence[FunctionDef] = (),
+    streams: Mapping[str, DataFrame] | None = None,
+    **dataframes: DataFrame,
+) -> str:
+    """The plan of a query, and how it is spread over shards."""
+    dataframes = {**(streams or {}), **dataframes}
+    settings = _settings(dataframes, relations, shards, timestamps, 0, None, declare, functions)
+    what = _compiled(spark, {"query": query}, dataframes, relations, settings)
+    return f"{explain_text(what.job.parts[0].queries[0].plan)}\n{explained(what)}"
+
+
+class Pipeline:
+    """Several queries that read each source once, as one Spark query.
+
+    ``answers`` has a column ``query``, then ``ts``, ``op`` and the columns of all queries by name; columns that a query
+    does not have are NULL.
+    """
+
+    def __init__(self, answers: DataFrame, columns: Mapping[str, Sequence[str]]) -> None:
+        self.answers = answers
+        self._columns = columns
+
+    def __getitem__(self, query: str) -> DataFrame:
+        """The answers of one query alone."""
+        return self.of(query, self.answers)
+
+    def of(self, query: str, answers: DataFrame) -> DataFrame:
+        """The answers of one query out of a part of ``answers``, as ``foreachBatch`` gives it."""
+        if query not in self._columns:
+            raise InputError(f"no query `{query}`", hint=f"there is {', '.join(self._columns)}")
+        names = [f"`{c}`" for c in self._columns[query]]
+        return answers.where(answers["query"] == query).select(*names)
+
+
+def pipeline(
+    spark: SparkSession,
+    queries: Mapping[str, str],
+    *,
+    shards: int | None = None,
+    timestamps: Mapping[str, str] | None = None,
+    slack: Duration | Mapping[str, Duration] = 0,
+    idle: Duration | None = None,
+    relations: Mapping[str, DataFrame] | None = None,
+    declare: str = "",
+    functions: Sequence[FunctionDef] = (),
+    streams: Mapping[str, DataFrame] | None = None,
+    **dataframes: DataFrame,
+) -> Pipeline:
+    """Several queries over the same DataFrames; the arguments are those of ``sql``."""
+    if not queries:
+        raise InputError("a pipeline needs at least one query")
+    dataframes = {**(streams or {}), **dataframes}
+    settings = _settings(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
+    what = _compiled(spark, queries, dataframes, relations, settings)
+    return Pipeline(answers(spark, what, named=True), {n: s.names for n, s in what.schemas.items()})
+
+
+def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:
+    """The rows that came too late for a stream of a streaming query, None if there were none so far.
+
+    They have the columns that the query reads.
+    """
+    folder = late_folder(f"{checkpoint.rstrip('/')}/penstock", stream.lower())
+    filesystem, path = located(folder)
+    if not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        return None
+    return spark.read.parquet(folder)
+
+
+def _compiled(
+    spark: SparkSession,
+    texts: Mapping[str, str],
+    dataframes: Mapping[str, DataFrame],
+    relations: Mapping[str, DataFrame] | None,
+    settings: Settings,
+) -> Compiled:
+    streams, tables = _kinds(dataframes, relations)
+    return compiled(spark, texts, streams, tables, settings)
+
+
+def _kinds(
+    dataframes: Mapping[str, DataFrame], relations: Mapping[str, DataFrame] | None
+) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+    """What is a stream and what is a relation, under the names that CQL knows them by."""
+    named = {name.lower(): frame for name, frame in dataframes.items()}
+    tables = {name.lower(): frame for name, frame in (relations or {}).items()}
+    for name, frame in tables.items():
+        if name in named:
+            raise InputError(f"`{name}` is given twice, as a relation too")
+        if frame.isStreaming:
+            raise InputError(f"relation `{name}` is a streaming DataFrame", hint="give it as a stream")
+    if not named and not tables:
+        raise InputError("there is no DataFrame to read", hint="give them by name, as in bids=bids_df")
+    if any(frame.isStreaming for frame in named.values()):
+        tables |= {name: frame for name, frame in named.items() if not frame.isStreaming}
+        named = {name: frame for name, frame in named.items() if frame.isStreaming}
+    return named, tables
+
+
+def _settings(
+    dataframes: Mapping[str, DataFrame],
+    relations: Mapping[str, DataFrame] | None,
+    shards: int | None,
+    timestamps: Mapping[str, str] | None,
+    slack: Duration | Mapping[str, Duration],
+    idle: Duration | None,
+    declare: str,
+    functions: Sequence[FunctionDef],
+) -> Settings:
+    streams, _ = _kinds(dataframes, relations)
+    each = slack if isinstance(slack, Mapping) else dict.fromkeys(streams, slack)
+    return Settings(
+        shards,
+        {name.lower(): column for name, column in (timestamps or {}).items()},
+        {name.lower(): _ticks(length, "slack") for name, length in each.items()},
+        None if idle is None else _ticks(idle, "idle"),
+        declare,
+        tuple(functions),
+    )
+
+
+def _ticks(length: Duration, what: str) -> int:
+    if isinstance(length, timedelta):
+        ticks: int | None = (length.days * 86_400 + length.seconds) * TICKS_PER_SECOND + length.microseconds
+    elif isinstance(length, str):
+        ticks = parse_duration(length)
+    else:
+        ticks = length
+    if ticks is None or ticks < 0:
+        raise InputError(f"{what} is {length!r}", hint="give a length of time, as in '2 seconds'")
+    return ticks
