@@ -25,7 +25,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 fuzz: $(READY)
 	@while PENSTOCK_HYPOTHESIS=explore $(BIN)/python -m pytest -q -n 2 -x \
