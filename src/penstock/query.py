@@ -21,6 +21,8 @@ from penstock.plan.nodes import RelationScan, StreamScan, walk
 if TYPE_CHECKING:
     from penstock.database import Database
 
+_FEW = 64
+
 _TICK = 0.05
 """Seconds between looks at the clock while an iteration waits: streams stamped on arrival move on by themselves."""
 
@@ -66,6 +68,7 @@ class Query:
         self._runner = runner
         self._status: Status = "running"
         self._waiting: deque[Answers] = deque()
+        self._small = 0  # how many of the last ones are small
         self._subscribers: list[Callable[[pa.Table], object]] = []
         self._changed = threading.Condition(database._lock)
 
@@ -171,11 +174,20 @@ class Query:
                 table = self._runner.table([answers])
                 due = [(callback, table) for callback in self._subscribers]
             else:
-                self._waiting.append(answers)
+                self._wait(answers)
                 self._changed.notify_all()
         if self._runner.ended:
             self._end("ended")
         return due
+
+    def _wait(self, answers: Answers) -> None:
+        """Keep answers for the reader; many small ones are put together, or the interpreter would mind their number."""
+        self._waiting.append(answers)
+        self._small = min(self._small, len(self._waiting) - 1) + 1 if len(answers) < _FEW else 0
+        if self._small == _FEW:
+            last = [self._waiting.pop() for _ in range(_FEW)]
+            self._waiting.append(self._runner.together(last[::-1]))
+            self._small = 0
 
     def _fail(self, error: PenstockError) -> None:
         self.error = error

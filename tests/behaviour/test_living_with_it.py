@@ -147,3 +147,15 @@ def test_looking_around_in_an_empty_database() -> None:
             db.explain("nosuch")
     with pytest.raises(penstock.StateError, match="the database is closed"):
         db.late("s")
+
+
+def test_answers_wait_in_order_however_many_there_are(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.execute(DECLARE)
+        fetched, read = db.query("SELECT a FROM s"), db.query("SELECT a FROM s")
+        for i in range(150):
+            db.push("s", [(i, "a", i)])
+        db.push("s", [(200, "a", i) for i in range(150, 300)])
+        db.close_stream("s")
+        assert fetched.fetch().column("a").to_pylist() == list(range(300))
+        assert [a for batch in read for a in batch.column("a").to_pylist()] == list(range(300))

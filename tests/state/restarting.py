@@ -75,6 +75,9 @@ class RestartingRunner:
         self._calls.append(call)
         call(self._runner)
 
+    def together(self, answers: Sequence[Delta]) -> Delta:
+        return self._runner.together(answers)
+
     def table(self, answers: Sequence[Delta]) -> pa.Table:
         return self._runner.table(answers)
 

@@ -57,6 +57,9 @@ class Runner(Protocol):
     def run(self) -> Answers | None:
         """The answers that have become certain."""
 
+    def together(self, answers: Sequence[Any]) -> Answers:
+        """What ``run`` gave several times, as one."""
+
     def table(self, answers: Sequence[Any]) -> pa.Table:
         """What ``run`` gave, one or several times, in order of delivery: ts, op, the columns. Also after ``close``."""
 

@@ -52,6 +52,9 @@ class ReferenceRunner:
     def run(self) -> list[Answer] | None:
         return self._evaluator.run() or None
 
+    def together(self, answers: Sequence[list[Answer]]) -> list[Answer]:
+        return [answer for some in answers for answer in some]
+
     def table(self, answers: Sequence[list[Answer]]) -> pa.Table:
         return pa.concat_tables([self._schema.empty_table(), *map(self._table, answers)])
 

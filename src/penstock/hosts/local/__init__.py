@@ -64,6 +64,9 @@ class LocalRunner:
             return None
         return deltas[0] if len(deltas) == 1 else concat(deltas)
 
+    def together(self, answers: Sequence[Delta]) -> Delta:
+        return concat(answers)
+
     def table(self, answers: Sequence[Delta]) -> pa.Table:
         if not answers:
             return self._schema.empty_table()
