@@ -325,7 +325,8 @@ class StreamInput:
             row = pc.index(pc.is_null(values), True).as_py()
             raise InputError(f"{where}, row {row + 1}: the timestamp `{column}` is NULL")
         chunk = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-        ts: np.ndarray[Any, np.dtype[np.int64]] = chunk.view(pa.int64()).to_numpy()
+        ticks = chunk if self.definition.clock == "ticks" else chunk.view(pa.int64())
+        ts: np.ndarray[Any, np.dtype[np.int64]] = ticks.to_numpy()
         return ts
 
     def _priorities(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]] | None:

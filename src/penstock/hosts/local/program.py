@@ -69,7 +69,7 @@ class Program:
     def push(self, stream: str, batch: Batch) -> None:
         """Elements of a declared stream, in order."""
         for position in self._positions.get(stream, ()):
-            columns = [_contiguous(c) for c in batch.table.columns]
+            columns = _columns(batch.table)
             self._streams[position].push(columns, batch.ts, batch.arrival, batch.priority)
         for nested in self._nested.values():
             nested.push(stream, batch)
@@ -144,6 +144,8 @@ class Program:
         """No answer can come any more."""
         if self._body.ended:
             return True
+        if self._frontier != NEVER and not self._body.deciding:
+            return False
         deciding = self._deciding()
         return self._reads_streams and bool(deciding) and all(s.closed for s in deciding) and self._drained()
 
@@ -218,6 +220,11 @@ class Program:
 _AFTER_BEGINNING: Instant = (BEGINNING[0], BEGINNING[1] + 1)
 
 
-def _contiguous(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+def _columns(table: pa.Table) -> list[pa.Array]:
+    """The columns of a table, each in one piece."""
+    batches = table.to_batches()
+    if len(batches) == 1:
+        columns: list[pa.Array] = batches[0].columns
+        return columns
+    return [column.combine_chunks() for column in table.columns]
 
