@@ -29,8 +29,8 @@ from penstock.errors import BindError, CatalogError, InputError, PlanError, Stat
 from penstock.hosts import DEFAULT_ENGINE, QuerySettings, check_engine, runner
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
-from penstock.plan.nodes import Clock, RelationScan, StreamScan, walk
 from penstock.plan.nodes import Query as Plan
+from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.optimize import optimize
 from penstock.plan.serial import from_json
 from penstock.query import Query, QueryOptions
@@ -185,7 +185,7 @@ class Database:
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
             if name in self.catalog.relations:
-                instant = None if at is None else self._instant(at, "timestamp")
+                instant = None if at is None else self._instant(at)
                 self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor), instant)
                 return
             if at is not None:
@@ -199,7 +199,7 @@ class Database:
         with self._lock:
             self._check_open()
             source = self._input(name)
-            self._deliver(source, source.heartbeat(self._instant(at, source.definition.clock)))
+            self._deliver(source, source.heartbeat(self._instant(at)))
 
     def tick(self) -> None:
         """Let streams that are stamped on arrival move on with the clock, though nothing arrives.
@@ -315,10 +315,6 @@ class Database:
         self.catalog.relation(name)
         return list(self._relations[name].rows)
 
-    def instant(self, value: object, clock: Clock) -> int:
-        """Ticks of an instant given in any of the accepted forms."""
-        return self._instant(value, clock)
-
     # -- inside -----------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
@@ -351,7 +347,7 @@ class Database:
         definition = self.catalog.stream(name)
         raise InputError(f"stream `{definition.name}` is derived from a query, so nothing can be put into it")
 
-    def _instant(self, value: object, clock: Clock) -> int:
+    def _instant(self, value: object) -> int:
         if isinstance(value, bool):
             raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
         if isinstance(value, int | np.integer):

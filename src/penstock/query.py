@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, QueryFailed, StateError
+from penstock.errors import PenstockError, QueryFailed
 from penstock.hosts import Answers, Runner
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
@@ -197,9 +197,3 @@ class Query:
         self._status = status
         self._runner.close()
         self._changed.notify_all()
-
-
-def check_running(query: Query) -> None:
-    """Refuse to go on with a query that has stopped."""
-    if query.status != "running":
-        raise StateError(f"query `{query.name}` is {query.status}")

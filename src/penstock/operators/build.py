@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
-from penstock.delta import Arrivals, Delta, Step, merge
+from penstock.delta import Arrivals, Delta, Step
 from penstock.errors import QueryFailed
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.state import LoadedState, State, Stateful
@@ -126,17 +126,6 @@ class Tree:
         return sizes
 
 
-class Union:
-    """UNION ALL: the changes of both sides in one order. Remembers nothing."""
-
-    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
-        schema = inputs[0].schema
-        return merge([d.with_columns(schema, d.columns) for d in inputs])
-
-    def size(self) -> StateSize:
-        return StateSize(0, 0)
-
-
 def leaf_mode(node: Node, insertions_only: bool) -> Mode:
     """What the leaves below ``node`` must tell, when above it only insertions count (or not)."""
     if not insertions_only:
@@ -199,7 +188,7 @@ class _Builder:
             case SetOp(kind="union", all=True):
                 left, _ = self.node(node.left, leaving, moments)
                 right, _ = self.node(node.right, leaving, moments)
-                return self.add("Union", Union(), left, right), False
+                return self.add("Union", self.general(node, moments), left, right), False
             case SemiJoin() | SetOp():
                 left, _ = self.node(node.left, True, moments)
                 right, _ = self.node(node.right, True, moments)

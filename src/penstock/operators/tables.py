@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.delta import MAX_TS, Arrivals, Delta, Ints
-from penstock.operators.arrivals import joined
 from penstock.operators.rows import Row
 from penstock.plan.nodes import Schema
 from penstock.scalar.order import NAN
@@ -62,10 +61,6 @@ def arrivals_of(schema: Schema, table: pa.Table) -> Arrivals:
     priority = ints(table, "priority") if has(table, "priority") else None
     return Arrivals(schema, columns_of(schema, table), ints(table, "ts"), ints(table, "sub"), priority)
 
-
-def all_arrivals(schema: Schema, tables: Sequence[pa.Table]) -> Arrivals:
-    """Elements of several tables."""
-    return joined(schema, [arrivals_of(schema, t) for t in tables])
 
 
 def delta_table(delta: Delta) -> pa.Table:
