@@ -115,6 +115,10 @@ class Catalog:
         """The position that the next stream or relation gets; positions are never given twice."""
         return self._next_position
 
+    def skip_positions(self, next: int) -> None:
+        """Give no position before this one any more."""
+        self._next_position = next
+
     def names(self) -> Iterator[str]:
         """Every name that can stand in FROM."""
         yield from self._streams

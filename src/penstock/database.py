@@ -7,33 +7,37 @@ with ``WITH (retain = …)`` ask for, which is forgotten as the stream moves on.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions
-from penstock.catalog import Catalog, FunctionDef, StreamDef
+from penstock.catalog import Catalog, FunctionDef, StreamDef, ViewDef
 from penstock.cql.blocks import unique_names
 from penstock.cql.queries import bind_query
-from penstock.errors import BindError, CatalogError, InputError, PlanError, StateError, suggest
-from penstock.hosts import DEFAULT_ENGINE, QuerySettings, check_engine, runner
+from penstock.errors import BindError, CatalogError, CheckpointError, InputError, PlanError, StateError, suggest
+from penstock.hosts import QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.optimize import optimize
 from penstock.plan.serial import from_json
-from penstock.query import Query, QueryOptions
+from penstock.query import Due, Query, QueryOptions
 from penstock.reference import Change
 from penstock.relations import RelationStore
 from penstock.types import DataType
@@ -52,9 +56,16 @@ def _wall_clock() -> int:
 class Database:
     """Declare streams, register queries, push rows, fetch answers. Usable from several threads."""
 
-    def __init__(self, engine: str = DEFAULT_ENGINE, *, clock: Callable[[], int] = _wall_clock) -> None:
+    def __init__(
+        self,
+        engine: str | None = None,
+        *,
+        path: str | Path | None = None,
+        clock: Callable[[], int] = _wall_clock,
+        options: SparkOptions | None = None,
+    ) -> None:
+        self.engine = engine = engine or default_engine()
         check_engine(engine)
-        self.engine = engine
         self.catalog = Catalog()
         self.clock = clock
         self._lock = threading.RLock()
@@ -64,6 +75,9 @@ class Database:
         self._queries: dict[str, Query] = {}
         self._query_count = 0
         self._closed = False
+        self._depth = 0
+        self._host = host(engine, self, None if path is None else Path(path), options or SparkOptions())
+        self._host.open()
 
     # -- statements and queries ---------------------------------------------------------------------
 
@@ -81,7 +95,7 @@ class Database:
         """
         from penstock.statements import run_script
 
-        with self._lock:
+        with self._guarded():
             self._check_open()
             return run_script(self, text)
 
@@ -89,7 +103,7 @@ class Database:
         """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form)."""
         from penstock.statements import plan_of_text
 
-        with self._lock:
+        with self._guarded():
             self._check_open()
             if (text is None) == (plan is None):
                 raise BindError("give either the text of a query or a plan")
@@ -126,11 +140,15 @@ class Database:
         optimized = optimize(plan)
         schema = answer_schema(plan)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
-        run = runner(self.engine, optimized, schema, QuerySettings(functions, options.strict))
+        run = self._host.runner(name, optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
         self._queries[name] = query
         self._feed_past(query)
-        self._notify(query._advance())
+        try:
+            self.notify(query._advance())
+        except CheckpointError:
+            del self._queries[name]
+            raise
         return query
 
     @property
@@ -148,14 +166,14 @@ class Database:
 
         with self._lock:
             if query in self._queries:
-                return _explained(self._queries[query].plan, format)
+                return self._explained(self._queries[query].plan, format)
             if query.strip().isidentifier():
                 raise CatalogError(f"no query `{query}`", hint=suggest(query, self._queries))
-            return _explained(optimize(plan_of_text(self, query)[0]), format)
+            return self._explained(optimize(plan_of_text(self, query)[0]), format)
 
     def explain_tree(self, tree: exp.Expr, format: str) -> str:
         """The plan of a parsed query."""
-        return _explained(optimize(bind_query(tree, self.catalog)[0]), format)
+        return self._explained(optimize(bind_query(tree, self.catalog)[0]), format)
 
     def create_function(
         self, name: str, function: Callable[..., object], *, args: Sequence[str | DataType], returns: str | DataType
@@ -174,13 +192,15 @@ class Database:
         types = tuple(a if isinstance(a, DataType) else parse_type(a) for a in args)
         result = returns if isinstance(returns, DataType) else parse_type(returns)
         with self._lock:
-            self.catalog.add_function(FunctionDef(name.lower(), types, result, function))
+            definition = FunctionDef(name.lower(), types, result, function)
+            self.catalog.add_function(definition)
+            self._host.declared(definition)
 
     # -- data ---------------------------------------------------------------------------------------
 
     def push(self, name: str, rows: object, *, at: object = None) -> None:
         """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none."""
-        with self._lock:
+        with self._guarded():
             self._check_open()
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
@@ -192,14 +212,14 @@ class Database:
                 raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
             source = self._input(name)
             self._stamp_idle(source)
-            self._deliver(source, source.push(rows))
+            self._deliver(source, partial(source.push, rows))
 
     def heartbeat(self, name: str, at: object) -> None:
         """Progress without data: no more rows before ``at`` will come (ticks, datetime, or ISO text)."""
-        with self._lock:
+        with self._guarded():
             self._check_open()
             source = self._input(name)
-            self._deliver(source, source.heartbeat(self._instant(at)))
+            self._deliver(source, partial(source.heartbeat, self._instant(at)))
 
     def tick(self) -> None:
         """Let streams that are stamped on arrival move on with the clock, though nothing arrives.
@@ -207,17 +227,25 @@ class Database:
         ``push``, ``fetch`` and waiting in an iteration do so too; subscribers of queries that time alone can change
         need somebody to call this.
         """
-        with self._lock:
+        with self._guarded():
             if not self._closed:
                 self._stamp_idle(None)
 
+    def settle(self) -> None:
+        """Return when everything pushed so far has been worked on. ``fetch`` does that by itself."""
+        self._host.settle()
+
+    def metrics(self) -> pa.Table:
+        """What the last micro-batches took, one row for each; empty where there are none."""
+        return self._host.metrics()
+
     def close_stream(self, name: str) -> None:
         """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""
-        with self._lock:
+        with self._guarded():
             self._check_open()
             source = self._input(name)
             if not source.closed:
-                self._deliver(source, source.close())
+                self._deliver(source, source.close)
 
     def progress(self, name: str) -> Instant:
         """Up to where a stream is complete, in ticks; infinite when closed."""
@@ -227,7 +255,10 @@ class Database:
     def late(self, name: str) -> pa.Table:
         """The rows that came too late for a stream, since the last call."""
         with self._lock:
-            return self._input(name).take_late()
+            source = self._input(name)
+            rows = source.take_late()
+            self._host.late_taken(source)
+            return rows
 
     def late_count(self, name: str) -> int:
         """How many rows came too late for a stream so far."""
@@ -253,24 +284,33 @@ class Database:
             at = int(last) + 1
         store.is_read = bool(readers)
         floor = max((self._settled(q) for q in readers), default=-math.inf)
+        before = store.copy()
         changes = change(store, at, floor)
+        try:
+            self._host.change(store, changes, readers)
+        except CheckpointError:
+            self._relations[name] = before
+            raise
         store.forget(newest)
-        for query in readers:
-            query._runner.change(name, changes)
-        self._work(readers)
+        self._host.work(readers)
         return len(changes)
 
     # -- life ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop all queries and forget everything."""
+        """Stop working and forget everything that is not on disk; a database with a directory can be opened again."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        # Without the lock: work may be under way that needs it.
+        self._host.close()
         with self._lock:
             for query in list(self._queries.values()):
                 query.stop()
             self._inputs.clear()
             self._history.clear()
             self._relations.clear()
-            self._closed = True
 
     def __enter__(self) -> Database:
         return self
@@ -289,6 +329,7 @@ class Database:
     def add_stream(self, definition: StreamDef) -> None:
         """Declare a stream; one that is not derived gets an input."""
         self.catalog.add(definition)
+        self._host.declared(definition)
         if not definition.derived:
             self._inputs[definition.name] = StreamInput(definition, self.clock)
             if definition.retain:
@@ -297,7 +338,13 @@ class Database:
     def add_relation(self, store: RelationStore) -> None:
         """Declare a relation."""
         self.catalog.add(store.definition)
+        self._host.declared(store.definition)
         self._relations[store.definition.name] = store
+
+    def replace_view(self, view: ViewDef) -> None:
+        """Declare a view, in the place of one of the same name."""
+        self.catalog.replace_view(view)
+        self._host.declared(view)
 
     def drop(self, name: str) -> None:
         """Forget a stream, relation or view that nothing uses."""
@@ -307,6 +354,7 @@ class Database:
         if users:
             raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
         self.catalog.remove(name)
+        self._host.dropped(name)
         for table in (self._inputs, self._relations, self._history):
             table.pop(name, None)
 
@@ -315,7 +363,30 @@ class Database:
         self.catalog.relation(name)
         return list(self._relations[name].rows)
 
+    def _explained(self, plan: Plan, format: str) -> str:
+        match format.lower():
+            case "text":
+                return "\n".join(filter(None, (explain_text(plan), self._host.explain(plan))))
+            case "json":
+                return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
+            case "mermaid":
+                return explain_mermaid(plan)
+        raise BindError(f"no format `{format}`", hint="there are text, json, mermaid")
+
     # -- inside -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Hold the lock; the host hears when the outermost of such sections is over."""
+        with self._lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                outermost = self._depth == 0
+        if outermost:
+            self._host.after()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -336,8 +407,9 @@ class Database:
             raise CatalogError(f"no query `{name}`", hint=suggest(name, self._queries) or "none is registered")
         return self._queries[name]
 
-    def _forget_query(self, name: str) -> None:
-        self._queries.pop(name, None)
+    def _forget_query(self, query: Query) -> None:
+        if self._queries.pop(query.name, None) is not None:
+            self._host.stopped(query)
 
     def _input(self, name: str) -> StreamInput:
         self._check_open()
@@ -373,30 +445,28 @@ class Database:
             if other is source or other.definition.timestamp_by is not None or other.closed:
                 continue
             if other.progress > -math.inf or source is not None:
-                self._deliver(other, other.heartbeat(self.clock()))
+                self._deliver(other, partial(other.heartbeat, self.clock()))
 
-
-    def _deliver(self, source: StreamInput, batch: Batch) -> None:
-        """Hand rows and progress of a stream to the queries that read it, and let them work."""
+    def _deliver(self, source: StreamInput, take: Callable[[], Batch]) -> None:
+        """Hand rows and progress of a stream to the queries that read it, and let them work. All, or nothing."""
         name = source.definition.name
         readers = [q for q in self._queries.values() if q.status == "running" and name in q.inputs]
-        for query in readers:
-            if len(batch):
-                query._runner.push(name, batch)
-            query._runner.progress(name, source.progress)
+        before = copy.copy(source)
+        batch = take()
+        try:
+            self._host.deliver(source, batch, readers)
+        except CheckpointError:
+            source.__dict__.update(before.__dict__)
+            raise
         if name in self._history:
             self._remember(source, batch)
-        self._work(readers)
+        self._host.work(readers)
 
-    def _work(self, queries: Sequence[Query]) -> None:
-        # Every query has its answers before anybody is called back.
-        for due in [query._advance() for query in queries]:
-            self._notify(due)
-
-    def _notify(self, due: list[tuple[Callable[[pa.Table], object], pa.Table]]) -> None:
-        for callback, table in due:
+    def notify(self, due: Sequence[Due]) -> None:
+        """Make calls that are due."""
+        for call in due:
             try:
-                callback(table)
+                call()
             except Exception:
                 # The rows have been taken; whoever pushed them cannot do anything about a subscriber.
                 _log.exception("a subscriber raised; it stays subscribed")
@@ -440,17 +510,6 @@ def _parsed(plan: object) -> object:
         raise PlanError(f"the plan is not JSON: {error}", hint="db.explain(…, format='json') gives one") from None
 
 
-def _explained(plan: Plan, format: str) -> str:
-    match format.lower():
-        case "text":
-            return explain_text(plan)
-        case "json":
-            return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
-        case "mermaid":
-            return explain_mermaid(plan)
-    raise BindError(f"no format `{format}`", hint="there are text, json, mermaid")
-
-
 def answer_schema(plan: Plan) -> pa.Schema:
     """The Arrow schema of a query's answers: ts, op, then the columns under unique names."""
     clock: Any = pa.int64() if plan.clock == "ticks" else pa.timestamp("us")
@@ -459,6 +518,26 @@ def answer_schema(plan: Plan) -> pa.Schema:
     return pa.schema([pa.field("ts", clock), pa.field("op", pa.string()), *columns])
 
 
-def connect(engine: str = DEFAULT_ENGINE, *, clock: Callable[[], int] = _wall_clock) -> Database:
-    """A new database in this process. ``clock`` gives the time in microseconds, for streams stamped on arrival."""
-    return Database(engine, clock=clock)
+def connect(
+    path: str | Path | None = None,
+    *,
+    engine: str | None = None,
+    master: str | None = None,
+    shards: int | None = None,
+    trigger: float | Literal["push"] | None = None,
+    batch_rows: int | None = None,
+    sync: bool = False,
+    spark: Mapping[str, str] | None = None,
+    clock: Callable[[], int] = _wall_clock,
+) -> Database:
+    """A database. With a directory it is kept there, and goes on from there when it is opened again.
+
+    ``engine``: ``spark`` (the default), ``local`` or ``reference``. Of ``spark`` alone: ``master`` is Spark's, by
+    default ``local[*]``; ``shards``: into how many parts queries with a key are split; ``trigger``: seconds in which
+    rows are collected before a micro-batch begins (by default it begins at once), or ``push``: calls return when their
+    answers are there; ``batch_rows``: at most so many rows in a micro-batch; ``sync``: what is acknowledged survives a
+    power failure; ``spark``: more settings for Spark. ``clock`` gives the time in microseconds, for streams stamped on
+    arrival.
+    """
+    options = SparkOptions(master, shards, trigger, batch_rows, sync, spark or {})
+    return Database(engine, path=path, clock=clock, options=options)

@@ -264,6 +264,46 @@ class StreamInput:
         """The greatest instant seen, or promised by a heartbeat."""
         return max(self._newest, -math.inf if self.closed else self.progress)
 
+    @property
+    def newest_row(self) -> Instant:
+        """The greatest instant of a row."""
+        return self._newest
+
+    @property
+    def arrivals(self) -> int:
+        """How many rows have come, late ones included."""
+        return self._arrivals
+
+    def waiting_since(self, arrivals: int) -> Batch | None:
+        """The rows that wait for slack, of those that came after so many others."""
+        if self._waiting is None:
+            return None
+        found = self._waiting.take(np.flatnonzero(self._waiting.arrival >= arrivals))
+        return found if len(found) else None
+
+    def late_since(self, count: int) -> pa.Table | None:
+        """The late rows after the first ``count``, as far as they are kept."""
+        if self.late_count == count or not self._late:
+            return None
+        kept = pa.concat_tables(self._late)
+        return kept.slice(max(0, len(kept) - (self.late_count - count)))
+
+    def restore(
+        self,
+        progress: Instant,
+        newest: Instant,
+        arrivals: int,
+        late_count: int,
+        closed: bool,
+        waiting: Sequence[Batch],
+        late: Sequence[pa.Table],
+    ) -> None:
+        """Be what an input of the same stream was."""
+        self.progress, self._newest, self._arrivals = progress, newest, arrivals
+        self.late_count, self.closed = late_count, closed
+        self._waiting = concat(waiting) if waiting else None
+        self._late = list(late) or None
+
     def push(self, rows: object) -> Batch:
         """Take rows in; give back those whose turn has come, in order."""
         where = f"stream `{self.definition.name}`"

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -25,6 +25,9 @@ _FEW = 64
 
 _TICK = 0.05
 """Seconds between looks at the clock while an iteration waits: streams stamped on arrival move on by themselves."""
+
+Due = Callable[[], object]
+"""Something to call once the lock need not be held."""
 
 Status = Literal["running", "ended", "stopped", "failed"]
 
@@ -107,12 +110,15 @@ class Query:
         Raises ``QueryFailed`` once all answers before the failure have been fetched.
         """
         self._database.tick()
+        self._database.settle()
         with self._changed:
             waiting = list(self._waiting)
-            self._waiting.clear()
             if not waiting and self._status == "failed" and self.error is not None:
                 raise self.error
-            return self._runner.table(waiting)
+            table = self._runner.table(waiting)
+            self._waiting.clear()
+            self._runner.delivered(waiting)
+            return table
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of answers as they come; ends with the query. Waits while other threads push."""
@@ -125,7 +131,10 @@ class Query:
                     if self._status == "failed" and self.error is not None:
                         raise self.error
                     return
-                batch = self._runner.table([self._waiting.popleft()])
+                answers = self._waiting[0]
+                batch = self._runner.table([answers])
+                self._waiting.popleft()
+                self._runner.delivered([answers])
             yield batch
 
     def subscribe(self, callback: Callable[[pa.Table], object]) -> None:
@@ -135,13 +144,15 @@ class Query:
             waiting, self._waiting = self._waiting, deque()
         for answers in waiting:
             callback(self._runner.table([answers]))
+            with self._changed:
+                self._runner.delivered([answers])
 
     def stop(self) -> None:
         """End the query. Answers that wait can still be fetched."""
         with self._changed:
             if self._status == "running":
                 self._end("stopped")
-            self._database._forget_query(self.name)
+            self._database._forget_query(self)
 
     def explain(self) -> str:
         """The plan as text."""
@@ -152,33 +163,40 @@ class Query:
 
     # -- the database's side, under its lock --------------------------------------------------------
 
-    def _advance(self) -> list[tuple[Callable[[pa.Table], object], pa.Table]]:
+    def _advance(self) -> list[Due]:
         """Let the runner work; gives the callbacks that are due."""
         if self._status != "running":
             return []
         try:
             answers = self._runner.run()
-        except PenstockError as error:
-            error.message = f"query `{self.name}`: {error.message}"
-            self._fail(error)
-            return []
         except Exception as error:
-            failure = QueryFailed(f"query `{self.name}` failed: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            self._fail(failure)
+            self._fail(self._failure(error))
             return []
-        due: list[tuple[Callable[[pa.Table], object], pa.Table]] = []
-        if answers is not None and len(answers):
-            self.answered += len(answers)
-            if self._subscribers:
-                table = self._runner.table([answers])
-                due = [(callback, table) for callback in self._subscribers]
-            else:
-                self._wait(answers)
-                self._changed.notify_all()
+        due = [] if answers is None else self._receive(answers)
         if self._runner.ended:
             self._end("ended")
         return due
+
+    def _receive(self, answers: Answers) -> list[Due]:
+        """Keep answers for the reader, or give the callbacks that are due."""
+        if not len(answers):
+            return []
+        self.answered += len(answers)
+        if not self._subscribers:
+            self._wait(answers)
+            self._changed.notify_all()
+            return []
+        table = self._runner.table([answers])
+        calls: list[Due] = [partial(callback, table) for callback in self._subscribers]
+        return [*calls, partial(self._runner.delivered, [answers])]
+
+    def _failure(self, error: Exception) -> PenstockError:
+        if isinstance(error, PenstockError):
+            error.message = f"query `{self.name}`: {error.message}"
+            return error
+        failure = QueryFailed(f"query `{self.name}` failed: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        return failure
 
     def _wait(self, answers: Answers) -> None:
         """Keep answers for the reader; many small ones are put together, or the interpreter would mind their number."""

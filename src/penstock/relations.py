@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -43,6 +43,10 @@ class RelationStore:
     @property
     def where(self) -> str:
         return f"relation `{self.definition.name}`"
+
+    def copy(self) -> RelationStore:
+        """The same content, on its own."""
+        return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))
 
     def load(self, rows: object, at: int | None, floor: Instant) -> list[Change]:
         """Rows as a user gives them, perhaps with columns ``ts`` and ``op``, as changes in order."""
@@ -90,6 +94,22 @@ class RelationStore:
         """What a query that starts now must be given: the rows as they are, and the changes still to come."""
         first = [Change(None, 1, row, i - len(self._base)) for i, row in enumerate(self._base)]
         return first + self._later
+
+    def replay(self, changes: Sequence[Change]) -> None:
+        """Take changes over that were made before, as they were made."""
+        for change in changes:
+            if change.sign > 0:
+                self.rows.append(change.row)
+            else:
+                self.rows.remove(self._find(self.rows, change.row, self.where))
+            if change.ts is not None:
+                self._later.append(change)
+                self.last_change = change.ts
+            elif change.sign > 0:
+                self._base.append(change.row)
+            else:
+                self._base.remove(self._find(self._base, change.row, self.where))
+            self._changes, self._groups = change.arrival + 1, change.group + 1
 
     def forget(self, before: Instant) -> None:
         """No query that starts from now on needs to know when changes up to this instant happened."""

@@ -41,6 +41,22 @@ def run_script(db: Database, text: str) -> list[Result]:
     return [_run(db, statement.tree, text) for statement in parse(text)]
 
 
+def declare(db: Database, text: str, position: int | None) -> None:
+    """Declare again what a definition says that was declared before, at the position that it had."""
+    if position is not None:
+        db.catalog.skip_positions(position)
+    tree = parse(text)[0].tree
+    if isinstance(tree, ast.CreateQuery):
+        # The stream that a query writes into; the query itself is another matter.
+        plan, reads = bind_query(tree.expression, db.catalog)
+        name = identifier(tree.args["into"])
+        db.add_stream(
+            StreamDef(name, plan.schema, db.catalog.next_position, plan.clock, query=plan, reads=reads, text=text)
+        )
+        return
+    _run(db, tree, text)
+
+
 def plan_of_text(db: Database, text: str) -> tuple[Plan, frozenset[str]]:
     """The plan of a text that is one query, and the names it reads."""
     statements = parse(text)
@@ -220,7 +236,7 @@ def _create_view(db: Database, tree: exp.Expr) -> Result:
     if name in reads:
         raise BindError(f"view `{name}` would contain itself")
     view = ViewDef(name, tree.expression.copy(), plan.schema, reads, format_statement(tree))
-    db.catalog.replace_view(view)
+    db.replace_view(view)
     return Result("done", f"view {name} {'replaced' if replaces else 'created'}")
 
 

@@ -1,18 +1,26 @@
-"""Hosts run queries. A database talks to each through ``Runner`` and knows no more about it."""
+"""Hosts run queries. A database talks to each through ``Host`` and ``Runner`` and knows no more about it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import EngineError
-from penstock.ingest import Batch, Instant
+from penstock.errors import EngineError, InputError
+from penstock.ingest import Batch, Instant, StreamInput
 from penstock.operators.base import StateSize
-from penstock.plan.nodes import Query
+from penstock.plan.nodes import Query as Plan
 from penstock.reference import Change
+
+if TYPE_CHECKING:
+    from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+    from penstock.database import Database
+    from penstock.query import Query
+    from penstock.relations import RelationStore
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,9 @@ class Runner(Protocol):
     def table(self, answers: Sequence[Any]) -> pa.Table:
         """What ``run`` gave, one or several times, in order of delivery: ts, op, the columns. Also after ``close``."""
 
+    def delivered(self, answers: Sequence[Any]) -> None:
+        """Somebody has these answers now."""
+
     def sizes(self) -> Mapping[str, StateSize]:
         """What is remembered, by operator."""
 
@@ -70,29 +81,108 @@ class Runner(Protocol):
         """Give everything back; called once, by the database."""
 
 
-def _reference(query: Query, schema: pa.Schema, settings: QuerySettings) -> Runner:
-    from penstock.hosts.reference import ReferenceRunner
+class Host(Protocol):
+    """What runs the queries of one database. All calls but ``after`` and ``settle`` come under the database's lock."""
 
-    return ReferenceRunner(query, schema, settings)
+    def open(self) -> None:
+        """Take up what is stored; called once, when the database is ready for it."""
+
+    def runner(self, name: str, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
+        """Something that runs a query; it is given relations, history and progress, and then ``run``."""
+
+    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
+        """Rows of a stream whose turn has come, and its progress. If it raises, nothing has been taken."""
+
+    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
+        """Changes of a relation. If it raises, nothing has been taken."""
+
+    def work(self, queries: Sequence[Query]) -> None:
+        """There is something to do for these queries."""
+
+    def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
+        """Something was added to the catalog."""
+
+    def dropped(self, name: str) -> None:
+        """Something was removed from the catalog."""
+
+    def stopped(self, query: Query) -> None:
+        """A query has been stopped, and its name is free."""
+
+    def late_taken(self, source: StreamInput) -> None:
+        """Somebody has taken the late rows of a stream."""
+
+    def after(self) -> None:
+        """The lock has been given back after something was done."""
+
+    def settle(self) -> None:
+        """Return when everything given so far has been worked on."""
+
+    def metrics(self) -> pa.Table:
+        """What the last pieces of work took."""
+
+    def explain(self, plan: Plan) -> str:
+        """What the host adds to the explanation of a plan; empty: nothing."""
+
+    def close(self) -> None:
+        """Give everything back."""
 
 
-def _local(query: Query, schema: pa.Schema, settings: QuerySettings) -> Runner:
-    from penstock.hosts.local import LocalRunner
+@dataclass(frozen=True)
+class SparkOptions:
+    """Settings of ``engine="spark"``.
 
-    return LocalRunner(query, schema, settings)
+    ``master``: as Spark names it. ``shards``: into how many parts queries with a key are split; by default as many as
+    Spark has cores. ``trigger``: seconds to collect rows before a micro-batch begins, or ``push``: every call returns
+    when its answers are there. ``batch_rows``: at most so many rows in a micro-batch, if one push has not more.
+    ``sync``: what is acknowledged survives the machine, not just the process. ``spark``: more settings for Spark.
+    """
+
+    master: str | None = None
+    shards: int | None = None
+    trigger: float | Literal["push"] | None = None
+    batch_rows: int | None = None
+    sync: bool = False
+    spark: Mapping[str, str] = field(default_factory=dict)
 
 
-ENGINES: Mapping[str, Callable[[Query, pa.Schema, QuerySettings], Runner]] = {
-    "reference": _reference,
-    "local": _local,
-}
-DEFAULT_ENGINE = "local"
+    def or_environment(self) -> SparkOptions:
+        """With what ``PENSTOCK_MASTER`` and ``PENSTOCK_TRIGGER`` say where nothing else does."""
+        said = os.environ.get("PENSTOCK_TRIGGER")
+        try:
+            trigger: float | Literal["push"] | None = "push" if said == "push" else float(said) if said else None
+        except ValueError:
+            raise InputError(f"PENSTOCK_TRIGGER is {said!r}", hint="give seconds, or 'push'") from None
+        return replace(
+            self,
+            master=self.master or os.environ.get("PENSTOCK_MASTER") or None,
+            trigger=trigger if self.trigger is None else self.trigger,
+        )
 
 
-def runner(engine: str, query: Query, schema: pa.Schema, settings: QuerySettings) -> Runner:
-    """A new runner for a query on the engine of that name."""
+ENGINES = ("reference", "local", "spark")
+
+
+def default_engine() -> str:
+    """The engine where none is named: that of the environment variable ``PENSTOCK_ENGINE``, or Spark."""
+    return os.environ.get("PENSTOCK_ENGINE") or "spark"
+
+
+def host(engine: str, database: Database, path: Path | None, options: SparkOptions) -> Host:
+    """A new host for a database, on the engine of that name."""
     check_engine(engine)
-    return ENGINES[engine](query, schema, settings)
+    if engine == "spark":
+        from penstock.hosts.spark.live.host import SparkHost
+
+        return SparkHost(database, path, options.or_environment())
+    if path is not None:
+        raise EngineError(
+            f"engine `{engine}` keeps nothing on disk", hint="use engine='spark', or leave the directory out"
+        )
+    if options != SparkOptions():
+        raise EngineError(f"engine `{engine}` takes no settings", hint="they belong to engine='spark'")
+    from penstock.hosts.inprocess import InProcess
+
+    return InProcess(database, engine)
 
 
 def check_engine(engine: str) -> None:

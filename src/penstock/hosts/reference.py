@@ -67,6 +67,9 @@ class ReferenceRunner:
             columns.append(to_arrow([a.row[i] for a in answers], field.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
 
+    def delivered(self, answers: Sequence[list[Answer]]) -> None:
+        pass
+
     def sizes(self) -> dict[str, StateSize]:
         return {}
 

@@ -34,8 +34,6 @@ class LocalRunner:
         self._errors = Context(functions=settings.functions, strict=settings.strict)
         self._program: Program | None = Program(query, settings.functions, self._errors)
         self._ended = False
-        self._ts_type = schema.field(0).type
-        self._is_stream = query.output != "changes"
 
     @property
     def ended(self) -> bool:
@@ -73,8 +71,11 @@ class LocalRunner:
         # Many small pieces are slow to work with; few large ones are not worth a copy.
         if len(answers) > 1 and sum(map(len, answers)) < 1_000 * len(answers):
             answers = [concat(answers)]
-        tables = [self._table(delta) for delta in answers]
+        tables = [answers_as_table(delta, self._schema, self._query) for delta in answers]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def delivered(self, answers: Sequence[Delta]) -> None:
+        pass
 
     def sizes(self) -> dict[str, StateSize]:
         return {} if self._program is None else self._program.size()
@@ -96,12 +97,14 @@ class LocalRunner:
         assert self._program is not None, "the database lets no closed runner work"
         return self._program
 
-    def _table(self, delta: Delta) -> pa.Table:
-        if delta.priority is not None and delta.priority.any():
-            delta = delta.take(np.argsort(-delta.priority, kind="stable"))
-        ts = pa.array(delta.ts).view(self._ts_type)
-        if len(delta) <= len(_PLUS) and (self._is_stream or delta.sign.min() > 0):
-            op = _PLUS.slice(0, len(delta))
-        else:
-            op = _OPS.take(pa.array((delta.sign > 0).astype(np.int8)))
-        return pa.Table.from_arrays([ts, op, *delta.columns], schema=self._schema)
+
+def answers_as_table(delta: Delta, schema: pa.Schema, query: Query) -> pa.Table:
+    """Answers as they are delivered: ts, op, the columns; those of higher priority first."""
+    if delta.priority is not None and delta.priority.any():
+        delta = delta.take(np.argsort(-delta.priority, kind="stable"))
+    ts = pa.array(delta.ts).view(schema.field(0).type)
+    if len(delta) <= len(_PLUS) and (query.output != "changes" or delta.sign.min() > 0):
+        op = _PLUS.slice(0, len(delta))
+    else:
+        op = _OPS.take(pa.array((delta.sign > 0).astype(np.int8)))
+    return pa.Table.from_arrays([ts, op, *delta.columns], schema=schema)

@@ -1,0 +1,94 @@
+"""Queries worked on in this process, in the thread that pushes: answers are there when the call returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.hosts import QuerySettings, Runner
+from penstock.ingest import Batch, StreamInput
+from penstock.plan.nodes import Query as Plan
+from penstock.reference import Change
+
+if TYPE_CHECKING:
+    from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+    from penstock.database import Database
+    from penstock.query import Query
+    from penstock.relations import RelationStore
+
+
+def _reference(query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
+    from penstock.hosts.reference import ReferenceRunner
+
+    return ReferenceRunner(query, schema, settings)
+
+
+def _local(query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
+    from penstock.hosts.local import LocalRunner
+
+    return LocalRunner(query, schema, settings)
+
+
+_RUNNERS: Mapping[str, Callable[[Plan, pa.Schema, QuerySettings], Runner]] = {
+    "reference": _reference,
+    "local": _local,
+}
+
+
+class InProcess:
+    """The host of ``local`` and ``reference``."""
+
+    def __init__(self, database: Database, engine: str) -> None:
+        self._database = database
+        self._runner = _RUNNERS[engine]
+
+    def open(self) -> None:
+        pass
+
+    def runner(self, name: str, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
+        return self._runner(query, schema, settings)
+
+    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
+        name = source.definition.name
+        for query in readers:
+            if len(batch):
+                query._runner.push(name, batch)
+            query._runner.progress(name, source.progress)
+
+    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
+        for query in readers:
+            query._runner.change(relation.definition.name, changes)
+
+    def work(self, queries: Sequence[Query]) -> None:
+        # Every query has its answers before anybody is called back.
+        for due in [query._advance() for query in queries]:
+            self._database.notify(due)
+
+    def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
+        pass
+
+    def dropped(self, name: str) -> None:
+        pass
+
+    def stopped(self, query: Query) -> None:
+        pass
+
+    def late_taken(self, source: StreamInput) -> None:
+        pass
+
+    def after(self) -> None:
+        pass
+
+    def settle(self) -> None:
+        pass
+
+    def metrics(self) -> pa.Table:
+        return pa.table({})
+
+    def explain(self, plan: Plan) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass

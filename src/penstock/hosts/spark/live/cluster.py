@@ -1,0 +1,131 @@
+"""Spark for a database: started in the background, shared by all databases of the process, stopped with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import CheckpointError, EngineError, PenstockError
+from penstock.hosts import SparkOptions
+from penstock.hosts.spark.live.plan import Plan, Report
+from penstock.hosts.spark.live.slot import run_slot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
+_starting = threading.Lock()
+_QUIET = 0.5
+"""Seconds that starting may take before somebody at a terminal is told."""
+
+
+class Cluster:
+    """Runs micro-batches. Spark is started by a thread that ends when it is there."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        self._options = options
+        self._master = options.master or "local[*]"
+        self._session: SparkSession | None = None
+        self._problem: PenstockError | None = None
+        self._ready = threading.Event()
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run side by side."""
+        running = _running()
+        if running is not None:
+            return int(running.sparkContext.defaultParallelism)
+        local = _LOCAL.fullmatch(self._master)
+        if local is None:
+            return int(self.session().sparkContext.defaultParallelism)
+        if local[1] == "*":
+            return len(os.sched_getaffinity(0))
+        return int(local[1] or 1)
+
+    def begin(self) -> None:
+        """Start Spark, if nobody has, without waiting for it."""
+        threading.Thread(target=self._start, name="penstock-spark-start", daemon=True).start()
+
+    def session(self) -> SparkSession:
+        """The session; waits for it, and says so on a terminal."""
+        if self._session is None and not self._ready.is_set():
+            if not _starting.locked():
+                self._start()
+            self._wait()
+        if self._problem is not None:
+            raise self._problem
+        assert self._session is not None, "a start ends in a session or a problem"
+        return self._session
+
+    def run(self, plan: Plan) -> list[Report]:
+        """Let each slot do its share."""
+        context = self.session().sparkContext
+        tasks = context.parallelize(range(plan.slots), plan.slots).mapPartitionsWithIndex(_Task(plan))
+        try:
+            found: list[Report | Exception] = tasks.collect()
+        except Exception as error:
+            raise EngineError(
+                f"Spark could not do a micro-batch: {_said(error)}", hint="nothing is lost: it can be done again"
+            ) from error
+        for report in found:
+            if isinstance(report, Exception):
+                raise report
+        return [report for report in found if isinstance(report, Report)]
+
+    def _start(self) -> None:
+        from penstock.hosts.spark.session import session
+
+        with _starting:
+            if self._ready.is_set():
+                return
+            try:
+                self._session = session(self._master, settings=self._options.spark)
+            except PenstockError as error:
+                self._problem = error
+            except Exception as error:
+                self._problem = EngineError(f"Spark did not start: {_said(error)}")
+            self._ready.set()
+
+    def _wait(self) -> None:
+        if self._ready.wait(_QUIET) or not sys.stderr.isatty():
+            self._ready.wait()
+            return
+        began = time.monotonic() - _QUIET
+        while not self._ready.wait(0.25):
+            seconds = time.monotonic() - began
+            print(f"\rpenstock: starting Spark ({self._master}) … {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class _Task:
+    """The function of a task."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __call__(self, index: int, _: Iterable[Any]) -> Iterator[Report | Exception]:
+        try:
+            yield run_slot(self._plan, index)
+        except CheckpointError as error:
+            # Trying again would not help, and Spark would bury the words.
+            yield error
+
+
+def _running() -> SparkSession | None:
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _said(error: Exception) -> str:
+    """The line that tells most of what Spark said."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if re.match(r"(?:[\w.]+(?:Error|Exception)): ", line)]
+    return (told or lines or [type(error).__name__])[-1 if told else 0]

@@ -1,0 +1,140 @@
+"""What the tasks of a micro-batch are told, and what they say back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.hosts.spark.job import Split, split_of
+from penstock.hosts.spark.live.frames import Frame
+from penstock.ingest import Batch, arrow_schema
+from penstock.operators.base import StateSize
+from penstock.plan.nodes import Query, RelationScan, Schema, StreamScan, walk
+from penstock.reference import Change
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A query as workers run it: written once, read by every worker that meets it.
+
+    ``changes``, ``rows`` and ``progress`` are what it is given before its first frame: relations as they are, the
+    history that streams retain, and how far they are.
+    """
+
+    id: str
+    plan: Query
+    schema: pa.Schema
+    functions: Mapping[str, Callable[..., object]]
+    strict: bool
+    changes: Mapping[str, Sequence[Change]]
+    rows: Mapping[str, Sequence[Batch]]
+    progress: Mapping[str, float]
+
+    @property
+    def sources(self) -> dict[str, Schema]:
+        """The columns of each stream and relation that it reads."""
+        scans = (n for n in walk(self.plan) if isinstance(n, StreamScan | RelationScan))
+        return {n.stream if isinstance(n, StreamScan) else n.relation: n.schema for n in scans}
+
+
+def live_split(plan: Query) -> Split:
+    """How a query is spread over slots; rows of a relation need a key for it."""
+    split = split_of(plan)
+    if split.anywhere and any(isinstance(n, RelationScan) for n in walk(plan)):
+        return Split(None, "the rows of a stored relation have no key here")
+    return split
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A query in a micro-batch. ``slot``: where it runs, None: in all. It reads frames from number ``start`` on."""
+
+    id: str
+    slot: int | None
+    start: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A micro-batch: ``number`` is used once, ``base`` is the number of the one whose state it goes on from."""
+
+    root: str
+    number: int
+    base: int | None
+    slots: int
+    queries: tuple[Assigned, ...]
+    frames: Mapping[str, Sequence[Frame]]
+    """By name of the stream or relation, in order."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a query failed: the error as it was, or its text where it cannot be sent."""
+
+    kind: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a micro-batch gave for one query in one slot."""
+
+    rows: int = 0
+    file: str = ""
+    ended: bool = False
+    failures: int = 0
+    last_failure: str | None = None
+    error: Failure | None = None
+    sizes: Mapping[str, StateSize] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a slot did, with seconds for getting its state, for the operators, and for storing state and answers."""
+
+    slot: int
+    outcomes: Mapping[str, Outcome]
+    rows: int
+    opening: float
+    working: float
+    storing: float
+    written: int
+
+
+_EXTRA = (("_arrival", pa.int64()), ("_priority", pa.int64()))
+STAMP = "_ts"
+
+
+def rows_schema(schema: Schema) -> pa.Schema:
+    """How the rows of a stream are logged: with their instant, number and priority."""
+    fields = [*arrow_schema(schema), pa.field(STAMP, pa.int64())]
+    return pa.schema([*fields, *(pa.field(n, t) for n, t in _EXTRA)])
+
+
+def changes_schema(schema: Schema) -> pa.Schema:
+    """How the changes of a relation are logged."""
+    more = [("_ts", pa.int64()), ("_sign", pa.int8()), ("_number", pa.int64()), ("_group", pa.int64())]
+    return pa.schema([*arrow_schema(schema), *(pa.field(n, t) for n, t in more)])
+
+
+def logged_rows(batch: Batch) -> pa.RecordBatch:
+    """Rows of a stream for its log."""
+    priority = pa.nulls(len(batch), pa.int64()) if batch.priority is None else pa.array(batch.priority)
+    columns = [c.combine_chunks() for c in batch.table.columns]
+    return pa.RecordBatch.from_arrays(
+        [*columns, pa.array(batch.ts), pa.array(batch.arrival), priority], schema=rows_schema(batch.schema)
+    )
+
+
+def rows_logged(schema: Schema, batches: Sequence[pa.RecordBatch]) -> Batch:
+    """The rows of several frames as one batch."""
+    table = pa.Table.from_batches(batches, rows_schema(schema)).combine_chunks()
+    count = len(schema)
+    ts, arrival = (table.column(i).to_numpy() for i in (count, count + 1))
+    priority = table.column(count + 2)
+    names = [f.name for f in schema]
+    data = pa.Table.from_arrays(table.columns[:count], names=names).cast(arrow_schema(schema))
+    return Batch(schema, data, ts, arrival, None if priority.null_count else priority.to_numpy())

@@ -1,0 +1,147 @@
+"""Opening a database that is there: declarations, inputs, relations and queries as they were acknowledged."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+import penstock.errors as errors
+from penstock.catalog import FunctionDef
+from penstock.errors import PenstockError, QueryFailed
+from penstock.hosts import QuerySettings
+from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
+from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
+from penstock.hosts.spark.live.plan import Definition, changes_schema, rows_logged, rows_schema
+from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
+from penstock.hosts.spark.live.slot import changes_of, write_definition
+from penstock.ingest import Batch, StreamInput, arrow_schema
+from penstock.plan.nodes import Schema
+from penstock.plan.serial import from_json
+from penstock.query import Query, QueryOptions
+from penstock.reference import Change
+from penstock.statements import declare
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+    from penstock.hosts.spark.live.host import SparkHost
+
+
+def restore(host: SparkHost, db: Database) -> None:
+    """Make an empty database what the directory of its host says."""
+    model = host.journal.model
+    for record in model.functions.values():
+        function: FunctionDef = pickle.loads(unpacked_bytes(record["code"]))
+        db.catalog.add_function(function)
+    for record in model.declared.values():
+        declare(db, record["text"], record["position"])
+    db.catalog.skip_positions(model.next_position)
+    db._query_count = model.query_count
+    numbers = [model.upto, *(q.start["start"] - 1 for q in model.queries.values())]
+    pending: list[tuple[str, Frame]] = []
+    for name, source in db._inputs.items():
+        for frame in _stream(host, db, name, source):
+            numbers.append(frame.number)
+            if frame.kind is Kind.ROWS and frame.number > model.upto:
+                pending.append((name, frame))
+    for name, store in db._relations.items():
+        for frame in host.log("relations", name).read():
+            numbers.append(frame.number)
+            store.replay(_changes(frame, store.definition.schema))
+            if frame.number > model.upto:
+                pending.append((name, frame))
+    host.next_frame = max(numbers) + 1
+    for id, known in model.queries.items():
+        _query(host, db, id, known)
+    read = {name for q in db._queries.values() if q.status == "running" for name in q.inputs | q.relations}
+    host.pending.extend(sorted((p for p in pending if p[0] in read), key=lambda p: p[1].number))
+    _sweep(host)
+
+
+def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> list[Frame]:
+    """Give an input back what it knew, and the rows that wait, are late, or are kept for new queries."""
+    schema = source.definition.schema
+    frames = list(host.log("streams", name).read())
+    if not frames:
+        return []
+    marks = frames[-1].marks
+    waiting = [_batch(f, schema) for f in frames if f.kind is Kind.WAITING]
+    waiting = [w.take(np.flatnonzero(w.ts > marks.progress)) for w in waiting if w.ts.max() > marks.progress]
+    late = [_late(f, schema) for f in host.log("late", name).read()]
+    source.restore(marks.progress, marks.newest, marks.arrivals, marks.late, marks.closed, waiting, late)
+    host.known(name, marks.arrivals, marks.late)
+    retain = source.definition.retain
+    if retain and math.isfinite(marks.progress):
+        rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
+        oldest = int(marks.progress) - retain
+        db._history[name] = [b.take(np.flatnonzero(b.ts >= oldest)) for b in rows if b.ts[-1] >= oldest]
+    return frames
+
+
+def _changes(frame: Frame, schema: Schema) -> list[Change]:
+    return changes_of(schema, unpacked(payload(mapped(frame.path), frame), changes_schema(schema)))
+
+
+def _batch(frame: Frame, schema: Schema) -> Batch:
+    return rows_logged(schema, [unpacked(payload(mapped(frame.path), frame), rows_schema(schema))])
+
+
+def _late(frame: Frame, schema: Schema) -> pa.Table:
+    batch = unpacked(payload(mapped(frame.path), frame), arrow_schema(schema))
+    return pa.Table.from_batches([batch])
+
+
+def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
+    from penstock.database import answer_schema
+
+    start = record.start
+    plan = from_json(start["plan"])
+    runner = SparkRunner(host, id, plan, answer_schema(plan))
+    runner.begun = True
+    runner.failures, runner.last_failure = record.failures, record.last_failure
+    query = Query(
+        db, start["name"], plan, runner.schema, runner, frozenset(start["reads"]), QueryOptions(**start["options"]),
+        start["text"],
+    )  # fmt: skip
+    query.answered = record.answered
+    for number, files in sorted(record.waiting.items()):
+        paths = tuple(host.folder(id) / file for file, _ in files)
+        query._waiting.append(StoredAnswers(((number, paths),), sum(rows for _, rows in files)))
+    db._queries[query.name] = query
+    if record.status == "running":
+        functions = {n: f.call for n, f in db.catalog.functions.items()}
+        runner.settings = QuerySettings(functions, query.options.strict)
+        if id in host.journal.model.started:
+            nothing: dict[str, list[Change]] = {name: [] for name in query.relations}
+            definition = Definition(id, plan, runner.schema, functions, query.options.strict, nothing, {}, {})
+            write_definition(host.folder(id) / "definition", definition)
+        host.runners[id] = runner
+        return
+    runner.ended = record.status == "ended"
+    query._status = "ended" if record.status == "ended" else "failed"
+    if record.error is not None:
+        query.error = _error(query, record.error)
+
+
+def _error(query: Query, failure: dict[str, Any]) -> PenstockError:
+    kind = getattr(errors, failure["kind"], QueryFailed) if failure["kind"] else QueryFailed
+    error: PenstockError = kind(failure["message"], hint=failure["hint"])
+    return query._failure(error)
+
+
+def _sweep(host: SparkHost) -> None:
+    """Remove what micro-batches that do not count, and queries that are no more, have left."""
+    folder = host.root / "queries"
+    for found in folder.iterdir() if folder.is_dir() else ():
+        known = host.journal.model.queries.get(found.name)
+        if known is None:
+            shutil.rmtree(found, ignore_errors=True)
+            continue
+        kept = {"definition", *(file for files in known.waiting.values() for file, _ in files)}
+        for file in found.iterdir():
+            if file.name not in kept:
+                file.unlink(missing_ok=True)
