@@ -235,6 +235,18 @@ class Database:
         """Return when everything pushed so far has been worked on. ``fetch`` does that by itself."""
         self._host.settle()
 
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What has been noted with the database: see ``note`` and ``Query.transfer``."""
+        with self._lock:
+            return self._host.notes()
+
+    def note(self, **notes: object) -> None:
+        """Note something (JSON) with the database, to be found after the next start; only with a directory."""
+        with self._lock:
+            self._check_open()
+            self._host.note(notes)
+
     def metrics(self) -> pa.Table:
         """What the last micro-batches took, one row for each; empty where there are none."""
         return self._host.metrics()
@@ -251,6 +263,13 @@ class Database:
         """Up to where a stream is complete, in ticks; infinite when closed."""
         with self._lock:
             return self._input(name).progress
+
+    def given(self, name: str) -> int:
+        """How many rows a stream has been given so far, or changes a relation."""
+        with self._lock:
+            if name in self._relations:
+                return self._relations[name].changes
+            return self._input(name).arrivals
 
     def late(self, name: str) -> pa.Table:
         """The rows that came too late for a stream, since the last call."""

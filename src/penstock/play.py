@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,23 +27,29 @@ def play(
     *,
     on_progress: Callable[[str, int], None] | None = None,
     chunk_rows: int = 4_096,
+    done: Mapping[str, int] | None = None,
 ) -> None:
     """Feed every input to the end and close its stream.
 
     The next chunk always comes from the stream that is least far, so that little waits for the others.
-    ``on_progress`` hears the name of an input and how many of its rows have been pushed, after each push.
+    ``on_progress`` hears the name of an input and how many of its rows have been pushed, after each push. ``done``: so
+    many rows of an input have been pushed before.
     """
     report = on_progress or (lambda name, rows: None)
+    done = done or {}
     streams = {}
     for given, path in inputs.items():
         name = input_name(db, given)
         if name in db.catalog.relations:
-            report(name, load_relation(db, name, path))
+            report(name, done[name] if done.get(name) else load_relation(db, name, path))
+        elif db.progress(name) == math.inf:
+            report(name, done.get(name, 0))
         else:
             stream = db.catalog.streams[name]
             ordering = frozenset({stream.timestamp_by} if stream.timestamp_by else ())
-            streams[name] = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering)
-    pushed = dict.fromkeys(streams, 0)
+            batches = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering)
+            streams[name] = _after(batches, done.get(name, 0))
+    pushed = {name: done.get(name, 0) for name in streams}
     while streams:
         name = min(streams, key=lambda n: (db.progress(n), db.catalog.streams[n].position))
         chunk = next(streams[name], None)
@@ -53,6 +60,14 @@ def play(
             db.push(name, chunk)
             pushed[name] += chunk.num_rows
         report(name, pushed[name])
+
+
+def _after(batches: Iterator[pa.Table], count: int) -> Iterator[pa.Table]:
+    """The batches without the first ``count`` rows."""
+    for batch in batches:
+        if count < batch.num_rows:
+            yield batch.slice(count)
+        count = max(0, count - batch.num_rows)
 
 
 def load_relation(db: Database, name: str, path: Path) -> int:

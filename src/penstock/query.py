@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -104,20 +104,48 @@ class Query:
         """The stored relations that the query reads."""
         return frozenset(n.relation for n in walk(self.plan) if isinstance(n, RelationScan))
 
-    def fetch(self) -> pa.Table:
+    def fetch(self, *, wait: bool = True) -> pa.Table:
         """The answers since the last fetch: ts, op, then the columns.
 
-        Raises ``QueryFailed`` once all answers before the failure have been fetched.
+        Waits until what was pushed before has been worked on; with ``wait=False`` it takes what is there. Raises
+        ``QueryFailed`` once all answers before the failure have been fetched.
         """
+        return self._taken(lambda table: table, wait=wait)
+
+    def transfer(self, write: Callable[[pa.Table], Mapping[str, object] | None], *, wait: bool = True) -> int:
+        """Like ``fetch``, but the answers count as delivered when ``write`` has returned; gives their number.
+
+        Of a database with a directory: if the process dies before that, they come again after the next start. What
+        ``write`` returns (JSON) is noted in the same step, to be found in ``Database.notes``: for example how long the
+        file is now, so that what was written after the last such step can be cut off.
+        """
+        notes: list[Mapping[str, object] | None] = [None]
+
+        def writing(table: pa.Table) -> pa.Table:
+            if table.num_rows:
+                notes[0] = write(table)
+            return table
+
+        return int(self._taken(writing, wait=wait, notes=notes).num_rows)
+
+    def _taken(
+        self,
+        use: Callable[[pa.Table], pa.Table],
+        *,
+        wait: bool,
+        notes: Sequence[Mapping[str, object] | None] = (None,),
+    ) -> pa.Table:
         self._database.tick()
-        self._database.settle()
+        if wait:
+            self._database.settle()
         with self._changed:
             waiting = list(self._waiting)
             if not waiting and self._status == "failed" and self.error is not None:
                 raise self.error
-            table = self._runner.table(waiting)
-            self._waiting.clear()
-            self._runner.delivered(waiting)
+            table = use(self._runner.table(waiting))
+            for _ in waiting:
+                self._waiting.popleft()
+            self._runner.delivered(waiting, notes[0])
             return table
 
     def __iter__(self) -> Iterator[pa.Table]:

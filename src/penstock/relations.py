@@ -44,6 +44,11 @@ class RelationStore:
     def where(self) -> str:
         return f"relation `{self.definition.name}`"
 
+    @property
+    def changes(self) -> int:
+        """How many changes have been made."""
+        return self._changes
+
     def copy(self) -> RelationStore:
         """The same content, on its own."""
         return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))

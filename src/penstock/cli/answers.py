@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from penstock.cli.failures import FAILED, Failure
-from penstock.errors import PenstockError
+from penstock.errors import QueryFailed
 from penstock.io.table_text import TableText
 from penstock.io.text import plain
-from penstock.io.writers import OutputFormat, format_for, open_writer
+from penstock.io.writers import OutputFormat, Resumable, format_for, open_writer
 
 if TYPE_CHECKING:
+    from penstock.database import Database
     from penstock.query import Query
 
-Sink = Callable[[pa.Table], None]
+Sink = Callable[[pa.Table], dict[str, object] | None]
 SUFFIX: dict[OutputFormat, str] = {
     "table": ".txt",
     "csv": ".csv",
@@ -35,15 +36,33 @@ class Answers:
         self._queries = list(zip(queries, sinks, strict=True))
         self.counts = {query.name: 0 for query in queries}
 
-    def drain(self) -> None:
+    def drain(self, *, wait: bool = True) -> None:
         for query, sink in self._queries:
             try:
-                answers = query.fetch()
-            except PenstockError as error:
+                self.counts[query.name] += query.transfer(sink, wait=wait)
+            except QueryFailed as error:
                 raise Failure(error.one_line, FAILED) from None
-            if answers.num_rows:
-                self.counts[query.name] += answers.num_rows
-                sink(answers)
+
+
+def resume_answers(db: Database, queries: Sequence[Query], output: Path, stack: ExitStack) -> Answers:
+    """A folder with a file for each query; what was written after the last delivery that counts is cut off."""
+    if output.is_file() or (format_for(output) is not None and not output.is_dir()):
+        raise Failure(f"with --database, --output is a folder, not a file like {output}")
+    sinks: list[Sink] = []
+    for query in queries:
+        path = output / f"{file_stem(query.name)}.csv"
+        key = f"output {path.absolute()}"
+        writer = stack.enter_context(Resumable(path, "csv", query.schema, db.notes.get(key, 0)))
+        sinks.append(_noting(key, writer))
+    return Answers(queries, sinks)
+
+
+def _noting(key: str, writer: Resumable) -> Sink:
+    def sink(table: pa.Table) -> dict[str, object]:
+        writer.write(table)
+        return {key: writer.length}
+
+    return sink
 
 
 def open_answers(

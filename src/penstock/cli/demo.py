@@ -14,13 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-import penstock
 from penstock.cli.run import summarize
-from penstock.cli.script import Engine, run_script
+from penstock.cli.script import EngineOption, MasterOption, open_database, run_script
 from penstock.demo.scenario import FILES, SECONDS, START
 from penstock.io.readers import read_batches
 from penstock.io.text import plain
-from penstock.kernels.warm import announce
 from penstock.play import load_relation
 
 if TYPE_CHECKING:
@@ -32,7 +30,8 @@ _LASTS = 15.0
 
 
 def demo(
-    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.local,
+    engine: EngineOption = None,
+    master: MasterOption = None,
     seconds: Annotated[
         float | None,
         typer.Option(min=0, help="How long it lasts; by default 15 on a terminal, and no waiting in a pipe."),
@@ -41,9 +40,7 @@ def demo(
     """Play five minutes of a smart house and its energy through six queries."""
     lasts = seconds if seconds is not None else _LASTS if sys.stdout.isatty() else 0.0
     started = time.perf_counter()
-    if engine is Engine.local:
-        announce(sys.stderr)
-    with as_file(files("penstock.demo")) as folder, penstock.connect(engine=engine.value) as db:
+    with as_file(files("penstock.demo")) as folder, open_database(engine, master, None) as db:
         run_script(db, folder / "demo.cql")
         print((folder / "demo.cql").read_text(encoding="utf-8"))
         load_relation(db, "rooms", folder / "data" / FILES["rooms"])

@@ -14,17 +14,26 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-import penstock
-from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers
+from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers, resume_answers
 from penstock.cli.failures import Failure
-from penstock.cli.script import Engine, run_script, table_text
+from penstock.cli.script import (
+    DatabaseOption,
+    EngineOption,
+    MasterOption,
+    open_database,
+    resume_script,
+    run_script,
+    table_text,
+)
 from penstock.io.writers import OutputFormat, Writer, open_writer
-from penstock.kernels.warm import announce
 from penstock.play import input_name, play
 
 if TYPE_CHECKING:
     from penstock.database import Database
     from penstock.query import Query
+
+_CHUNK = 16_384
+"""Rows that are pushed at a time."""
 
 Format = Enum("Format", {name: name for name in get_args(OutputFormat)}, type=str)  # type: ignore[misc]
 
@@ -38,7 +47,9 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="A file; with several queries a folder with a file for each.")
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.local,
+    engine: EngineOption = None,
+    master: MasterOption = None,
+    database: DatabaseOption = None,
     format: Annotated[
         Format | None, typer.Option(help="How answers are written; by default as --output ends, or a table.")
     ] = None,
@@ -52,21 +63,31 @@ def run(
     started = time.perf_counter()
     given = _parse_inputs(input or [])
     chosen: OutputFormat | None = None if format is None else format.value
-    if engine is Engine.local:
-        announce(sys.stderr)
-    with penstock.connect(engine=engine.value) as db, ExitStack() as stack:
-        for result in run_script(db, file):
-            if result.table is not None:
-                print(table_text(result.table), end="", file=sys.stderr)
-        queries = list(db.queries.values())
-        if not queries:
-            raise Failure(f"{file} has no query to run")
-        inputs = {input_name(db, name): path for name, path in given.items()}
-        _check_inputs(db, queries, inputs)
-        late_rows = stack.enter_context(LateRows(db, late, chosen))
-        answers = open_answers(queries, output, chosen, sys.stdout, stack)
-        rows = _play(db, inputs, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
-        summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
+    if database is not None and output is None:
+        raise Failure("with --database the answers go to files: give --output a folder")
+    try:
+        with open_database(engine, master, database) as db, ExitStack() as stack:
+            for result in run_script(db, file) if database is None else resume_script(db, file):
+                if result.table is not None:
+                    print(table_text(result.table), end="", file=sys.stderr)
+            queries = list(db.queries.values())
+            if not queries:
+                raise Failure(f"{file} has no query to run")
+            inputs = {input_name(db, name): path for name, path in given.items()}
+            _check_inputs(db, queries, inputs)
+            late_rows = stack.enter_context(LateRows(db, late, chosen))
+            if database is None or output is None:
+                answers = open_answers(queries, output, chosen, sys.stdout, stack)
+            elif chosen not in (None, "csv"):
+                raise Failure("with --database the answers are written as CSV")
+            else:
+                answers = resume_answers(db, queries, output, stack)
+            rows = _play(db, inputs, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
+            summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
+    except KeyboardInterrupt:
+        if database is not None:
+            print(f"penstock: interrupted; the same command goes on from {database}", file=sys.stderr)
+        raise
     if not quiet:
         print(summary, file=sys.stderr)
 
@@ -94,21 +115,31 @@ def _check_inputs(db: Database, queries: list[Query], inputs: dict[str, Path]) -
 def _play(
     db: Database, inputs: dict[str, Path], answers: Answers, late_rows: LateRows, *, shown: bool
 ) -> dict[str, int]:
-    rows = dict.fromkeys(inputs, 0)
+    done = _done(db, inputs)
+    rows = {name: done.get(name, 0) for name in inputs}
     with _progress(shown) as show:
 
         def after_push(name: str, pushed: int) -> None:
             rows[name] = pushed
-            answers.drain()
+            answers.drain(wait=False)
             late_rows.drain()
             show(name, pushed)
 
         for name, stream in db.catalog.streams.items():
             if not stream.derived and stream.name not in inputs:
                 db.close_stream(name)
-        play(db, inputs, on_progress=after_push)
+        play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK)
         answers.drain()
     return rows
+
+
+def _done(db: Database, inputs: dict[str, Path]) -> dict[str, int]:
+    """How many rows of each input were pushed before, by a run that this one goes on from."""
+    begun: dict[str, int] = db.notes.get("inputs", {})
+    new = {name: db.given(name) for name in inputs if name not in begun}
+    if new:
+        db.note(inputs=begun | new)
+    return {name: db.given(name) - begun[name] for name in inputs if name in begun}
 
 
 @contextmanager

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+import penstock
 from penstock.cli.failures import Failure, failure
+from penstock.cli.statements import split
 from penstock.errors import PenstockError
 from penstock.io.table_text import TableText
+from penstock.kernels.warm import announce
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +30,23 @@ class Engine(StrEnum):
     reference = "reference"
     local = "local"
     spark = "spark"
+
+
+EngineOption = Annotated[
+    Engine | None, typer.Option(help="What evaluates the queries: spark, unless PENSTOCK_ENGINE names another.")
+]
+MasterOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's master; by default local[*]: all cores of this machine.")
+]
+DatabaseOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Keep everything in this directory, and go on from it; spark only.")
+]
+
+
+def open_database(engine: Engine | None, master: str | None, path: Path | None) -> Database:
+    """The database of a command; says on a terminal what takes time."""
+    announce(sys.stderr)
+    return penstock.connect(path, engine=None if engine is None else engine.value, master=master)
 
 
 def read_script(file: Path) -> str:
@@ -45,6 +68,36 @@ def run_script(db: Database, file: Path) -> list[Result]:
         return db.run_script(text)
     except PenstockError as error:
         raise failure(error, str(file)) from None
+
+
+def resume_script(db: Database, file: Path) -> list[Result]:
+    """Run the statements of a CQL file that have not been run with this database.
+
+    The file must be the one that was run first; it may have grown.
+    """
+    text = read_script(file)
+    statements, _ = split(text if text.rstrip().endswith(";") else f"{text}\n;")
+    known: list[str] = db.notes.get("statements", [])
+    digests = [hashlib.sha256(" ".join(s.split()).encode()).hexdigest()[:16] for s in statements]
+    for i, digest in enumerate(known):
+        if i >= len(digests) or digests[i] != digest:
+            raise Failure(
+                f"statement {i + 1} of {file} is not the one that this database was begun with; "
+                "use another directory for the changed file"
+            )
+    results: list[Result] = []
+    try:
+        end = 0
+        for i, statement in enumerate(statements):
+            start = text.find(statement.rstrip(";"), end)
+            end = start + len(statement) - 1
+            if i >= len(known):
+                # Errors name the line of the file.
+                results += db.run_script("\n" * text.count("\n", 0, start) + statement)
+                db.note(statements=digests[: i + 1])
+    except PenstockError as error:
+        raise failure(error, str(file)) from None
+    return results
 
 
 def table_text(table: pa.Table, *, color: bool = False) -> str:

@@ -6,9 +6,8 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -16,10 +15,9 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 import penstock
 from penstock.cli.failures import Failure, failure, report
-from penstock.cli.script import Engine
+from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, open_database
 from penstock.cli.shell import Shell
 from penstock.errors import PenstockError
-from penstock.kernels.warm import announce
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -40,15 +38,15 @@ KEYWORDS = [
 
 
 def sql(
-    engine: Annotated[Engine, typer.Option(help="What evaluates the queries.")] = Engine.local,
+    engine: EngineOption = None,
+    master: MasterOption = None,
+    database: DatabaseOption = None,
 ) -> None:
     r"""Type statements and watch the answers; \? inside for help.
 
     Without a terminal, statements are read from stdin and the first error ends the run.
     """
-    if engine is Engine.local:
-        announce(sys.stderr)
-    with penstock.connect(engine=engine.value) as db:
+    with open_database(engine, master, database) as db:
         shell = Shell(db, sys.stdout)
         if sys.stdin.isatty():
             _converse(db, shell)

@@ -71,8 +71,8 @@ class Runner(Protocol):
     def table(self, answers: Sequence[Any]) -> pa.Table:
         """What ``run`` gave, one or several times, in order of delivery: ts, op, the columns. Also after ``close``."""
 
-    def delivered(self, answers: Sequence[Any]) -> None:
-        """Somebody has these answers now."""
+    def delivered(self, answers: Sequence[Any], notes: Mapping[str, object] | None = None) -> None:
+        """Somebody has these answers now, and notes this with it."""
 
     def sizes(self) -> Mapping[str, StateSize]:
         """What is remembered, by operator."""
@@ -116,6 +116,12 @@ class Host(Protocol):
 
     def settle(self) -> None:
         """Return when everything given so far has been worked on."""
+
+    def notes(self) -> dict[str, Any]:
+        """What has been noted."""
+
+    def note(self, notes: Mapping[str, object]) -> None:
+        """Note something (JSON) with the database."""
 
     def metrics(self) -> pa.Table:
         """What the last pieces of work took."""

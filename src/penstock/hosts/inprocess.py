@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -82,6 +82,12 @@ class InProcess:
         pass
 
     def settle(self) -> None:
+        pass
+
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+    def note(self, notes: Mapping[str, object]) -> None:
         pass
 
     def metrics(self) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -67,7 +67,7 @@ class ReferenceRunner:
             columns.append(to_arrow([a.row[i] for a in answers], field.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
 
-    def delivered(self, answers: Sequence[list[Answer]]) -> None:
+    def delivered(self, answers: Sequence[list[Answer]], notes: Mapping[str, object] | None = None) -> None:
         pass
 
     def sizes(self) -> dict[str, StateSize]:

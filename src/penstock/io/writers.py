@@ -10,7 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, TextIO
+from typing import IO, Any, Literal, Self, TextIO
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -36,7 +36,7 @@ class Writer(ABC):
     @abstractmethod
     def abort(self) -> None: ...
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -74,6 +74,42 @@ def open_writer(target: Path | TextIO, format: OutputFormat, schema: pa.Schema) 
     except BaseException:
         output.abort()
         raise
+
+
+class Resumable(Writer):
+    """A text file that is written to as the answers come, and goes on at a length that was noted before."""
+
+    def __init__(self, path: Path, format: OutputFormat, schema: pa.Schema, length: int) -> None:
+        if format not in ("csv", "json"):
+            raise InputError(f"{path}: {format} cannot be gone on with", hint="write CSV or JSON lines")
+        self._text = CsvText(schema) if format == "csv" else JsonText(schema)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = path.open("r+b" if path.exists() else "w+b")
+            if self._file.seek(0, os.SEEK_END) < length:
+                raise InputError(f"{path} has lost what was written to it", hint="restore it, or begin anew")
+            self._file.truncate(length)
+            self._file.seek(length)
+        except OSError as problem:
+            raise InputError(f"cannot write {path}: {problem.strerror}") from None
+        if length == 0:
+            self._file.write(self._text.head().encode())
+            self._file.flush()
+
+    @property
+    def length(self) -> int:
+        """Bytes written."""
+        return self._file.tell()
+
+    def write(self, table: pa.Table) -> None:
+        self._file.write(self._text.body(table).encode())
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def abort(self) -> None:
+        self._file.close()
 
 
 class _Stream:

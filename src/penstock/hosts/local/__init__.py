@@ -6,7 +6,7 @@ forgets them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,7 @@ class LocalRunner:
         tables = [answers_as_table(delta, self._schema, self._query) for delta in answers]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
-    def delivered(self, answers: Sequence[Delta]) -> None:
+    def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
         pass
 
     def sizes(self) -> dict[str, StateSize]:

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.errors import EngineError
+from penstock.hosts.spark.launch import started
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -41,14 +43,13 @@ def session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    check_java()
+    if SparkContext._active_spark_context is None:
+        check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    chosen = {"spark.master": master, "spark.app.name": name, **SETTINGS, **(settings or {})}
+    context = started(SparkConf().setAll(list(chosen.items())))
+    context.setLogLevel("ERROR")
+    return SparkSession.builder.getOrCreate()
 
 
 def check_java() -> None:

@@ -4,8 +4,9 @@
                           (acknowledged)         state before ─▶ operators ─▶ state after
 
 A call that gives rows returns when they are in a log. Micro-batches take what is in the logs, in order, and run as
-Spark jobs, one task for each slot. One counts when its record is in the journal, which names the state and the answers that
-it left; whatever dies before that is done again from the state before. Answers wait in files until somebody has them.
+Spark jobs, one task for each slot. One counts when its record is in the journal, which names the state and the answers
+that it left; whatever dies before that is done again from the state before. Answers wait in files until somebody has
+them.
 
 A directory holds:
 
@@ -28,7 +29,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -247,10 +248,10 @@ class SparkHost:
             log.close()
             shutil.rmtree(self.root / "late" / name, ignore_errors=True)
 
-    def delivered(self, id: str, upto: int, files: Sequence[Path]) -> None:
+    def delivered(self, id: str, upto: int, files: Sequence[Path], notes: Mapping[str, object]) -> None:
         """Answers up to a micro-batch have been taken by their reader."""
         if not self._stopping and id in self.journal.model.queries:
-            self.journal.add({"kind": "delivered", "id": id, "upto": upto})
+            self.journal.add({"kind": "delivered", "id": id, "upto": upto, "notes": dict(notes)})
         for file in files:
             file.unlink(missing_ok=True)
 
@@ -262,6 +263,12 @@ class SparkHost:
         assert isinstance(query._runner, SparkRunner), "this host made it"
         if not self._stopping and query._runner.id in self.journal.model.queries:
             self.journal.add({"kind": "stop", "id": query._runner.id})
+
+    def notes(self) -> dict[str, Any]:
+        return dict(self.journal.model.notes)
+
+    def note(self, notes: Mapping[str, object]) -> None:
+        self.journal.add({"kind": "notes", "notes": dict(notes)})
 
     def explain(self, plan: QueryPlan) -> str:
         split = live_split(plan)

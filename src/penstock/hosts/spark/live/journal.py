@@ -56,6 +56,8 @@ class Model:
     upto: int = 0
     started: set[str] = field(default_factory=set)
     """Queries that have had their first micro-batch."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What users of the database have noted."""
 
     def take(self, record: Record) -> None:
         """Apply one record."""
@@ -91,6 +93,9 @@ class Model:
                 known_query = self.queries.get(record["id"])
                 if known_query is not None:
                     known_query.waiting = {n: f for n, f in known_query.waiting.items() if n > record["upto"]}
+                self.notes |= record.get("notes", {})
+            case "notes":
+                self.notes |= record["notes"]
             case other:
                 raise CheckpointError(
                     f"the journal has a record `{other}`, which this release does not know",
@@ -116,6 +121,8 @@ class Model:
         for record in self.declared.values():
             yield {**record, "next_position": self.next_position}
         yield from self.functions.values()
+        if self.notes:
+            yield {"kind": "notes", "notes": self.notes}
         for id, query in self.queries.items():
             yield {**query.start, "count": self.query_count}
             yield {

@@ -78,10 +78,11 @@ class SparkRunner:
             deltas = [concat(deltas)]
         return pa.concat_tables([answers_as_table(d, self.schema, self.plan) for d in deltas])
 
-    def delivered(self, answers: Sequence[StoredAnswers]) -> None:
+    def delivered(self, answers: Sequence[StoredAnswers], notes: Mapping[str, object] | None = None) -> None:
         batches = [number for some in answers for number, _ in some.batches]
         if batches:
-            self._host.delivered(self.id, max(batches), [p for some in answers for _, ps in some.batches for p in ps])
+            files = [path for some in answers for _, paths in some.batches for path in paths]
+            self._host.delivered(self.id, max(batches), files, notes or {})
 
     def sizes(self) -> dict[str, StateSize]:
         found: dict[str, StateSize] = {}

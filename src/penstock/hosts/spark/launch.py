@@ -1,0 +1,67 @@
+"""Starting Spark's Java process with its noise in a file.
+
+Spark and its workers write to the standard error of the Java process, much of it before any log level applies. It goes
+to the file that ``PENSTOCK_SPARK_LOG`` names (``-``: the terminal), or to a temporary one that is removed when this
+process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+from penstock.errors import EngineError
+
+_SHOWN = 12
+"""Last lines of the log that are shown if Spark does not start."""
+
+
+def started(conf: SparkConf) -> SparkContext:
+    """The running context, or a new one."""
+    if SparkContext._active_spark_context is not None:
+        return SparkContext._active_spark_context
+    if SparkContext._gateway is not None:
+        # Java is there from an earlier session of this process.
+        return SparkContext.getOrCreate(conf)
+    log = _log()
+    try:
+        gateway = launch_gateway(conf, {} if log is None else {"stderr": log})  # type: ignore[no-untyped-call]
+        return SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        said = "" if log is None else _end(Path(str(log.name)))
+        raise EngineError(f"Spark did not start: {_first(error)}{said}") from error
+
+
+def _log() -> IO[Any] | None:
+    wanted = os.environ.get("PENSTOCK_SPARK_LOG")
+    if wanted == "-":
+        return None
+    if wanted:
+        try:
+            return open(wanted, "ab")
+        except OSError as error:
+            raise EngineError(
+                f"PENSTOCK_SPARK_LOG: {wanted} cannot be written: {error.strerror}", hint="name a file, or -"
+            ) from None
+    number, name = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
+    os.close(number)
+    atexit.register(Path(name).unlink, missing_ok=True)
+    return open(name, "ab")
+
+
+def _first(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _end(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").splitlines()[-_SHOWN:]
+    except OSError:
+        return ""
+    return "".join(f"\n  {line}" for line in lines)
