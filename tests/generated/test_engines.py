@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.hosts import ENGINES
 from tests.generated.language import Case, Row, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
 
-FAST = [engine for engine in ENGINES if engine != "reference"]
+FAST = ["local"]
+"""Databases on Spark have their own, in ``tests.spark``."""
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 

@@ -123,6 +123,7 @@ class SparkHost:
         self._batch_owner: threading.Thread | None = None
         self._wake = threading.Event()
         self._stopping = False
+        self._stop = threading.Event()
         self._broken: PenstockError | None = None
         self._thread: threading.Thread | None = None
         if options.shards is not None and options.shards != self.slots:
@@ -318,8 +319,8 @@ class SparkHost:
         while True:
             self._wake.wait()
             self._wake.clear()
-            if isinstance(pause, int | float) and pause > 0 and not self._stopping:
-                time.sleep(pause)
+            if isinstance(pause, int | float) and pause > 0:
+                self._stop.wait(pause)
             while self._has_work() and not self._stopping and self._broken is None:
                 try:
                     self._make_batch()
@@ -494,6 +495,7 @@ class SparkHost:
 
     def close(self) -> None:
         self._stopping = True
+        self._stop.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -1,0 +1,55 @@
+"""Databases on Spark without Spark: the tasks of a micro-batch are called one after the other in this process.
+
+It lets thousands of cases through logs, slots, journal and restarts; that Spark calls the slots as they are called here
+is what the tests with a session show.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from penstock.hosts import SparkOptions
+from penstock.hosts.spark.live import host, slot
+from penstock.hosts.spark.live.plan import Plan, Report
+
+
+class Direct:
+    """In the place of ``Cluster``. ``processes``: so many workers take turns at random, each with its own memory."""
+
+    processes = 2
+    seed = 0
+
+    def __init__(self, options: SparkOptions) -> None:
+        self.cores = 2
+        self._random = random.Random(self.seed)
+        self._memories: list[dict[Any, Any]] = [{} for _ in range(self.processes)]
+
+    def begin(self) -> None:
+        pass
+
+    def run(self, plan: Plan) -> list[Report]:
+        reports: list[Report] = []
+        for index in range(plan.slots):
+            memory = self._random.choice(self._memories)
+            slot._kept.clear()
+            slot._kept.update(memory)
+            sent: Plan = pickle.loads(pickle.dumps(plan))
+            reports.append(pickle.loads(pickle.dumps(slot.run_slot(sent, index))))
+            memory.clear()
+            memory.update(slot._kept)
+        slot._kept.clear()
+        return reports
+
+
+@contextmanager
+def directly() -> Iterator[None]:
+    """Databases that are opened inside need no Spark."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "Cluster", Direct)
+        yield

@@ -1,0 +1,89 @@
+"""connect() on Spark gives the reference's answers: however pushed, split, cut into micro-batches and restarted."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import penstock
+from tests.generated.language import Case, cases
+from tests.generated.regressions import REGRESSIONS
+from tests.generated.running import Feed, answers, comparable
+from tests.generated.test_engines import feeds, single_rows
+from tests.spark.direct import directly
+
+RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+def restarted(
+    case: Case, feed: Feed, shards: int, batch_rows: int, restarts: frozenset[int], fetches: frozenset[int]
+) -> Counter[object]:
+    """The answers of a run that is stopped, and gone on with, after some of its pushes; fetched after some others."""
+    folder = Path(tempfile.mkdtemp())
+    found: Counter[object] = Counter()
+
+    def opened() -> penstock.Database:
+        return penstock.connect(
+            folder, engine="spark", shards=shards, batch_rows=batch_rows, trigger="push" if not restarts else 3600
+        )
+
+    def fetch(query: penstock.Query) -> None:
+        table = query.fetch()
+        rows = zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True)
+        found.update(tuple(comparable(v) for v in row) for row in rows)
+
+    try:
+        db = opened()
+        db.run_script(case.declare)
+        if case.beginning:
+            db.push("q", list(case.beginning))
+        db.query(case.query, name="it")
+        if case.relation:
+            db.push("q", [{"k": r[0], "name": r[1], "ts": at, "op": op} for at, op, r in case.relation])
+        for i, (name, rows) in enumerate(feed):
+            db.push(name, rows)
+            if i in fetches:
+                fetch(db.queries["it"])
+            if i in restarts:
+                db.close()
+                db = opened()
+        for name in case.streams:
+            db.close_stream(name)
+        fetch(db.queries["it"])
+        db.close()
+        return found
+    finally:
+        shutil.rmtree(folder)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=RELAXED)
+@given(case=cases(), data=st.data(), shards=st.sampled_from([1, 2, 5]), batch_rows=st.sampled_from([1, 3, 1000]))
+def test_restarted_runs(case: Case, data: st.DataObject, shards: int, batch_rows: int) -> None:
+    feed = data.draw(feeds(case))
+    places = st.frozensets(st.integers(0, max(0, len(feed) - 1)), max_size=3)
+    restarts, fetches = data.draw(places), data.draw(places)
+    with directly():
+        found = restarted(case, feed, shards, batch_rows, restarts, fetches)
+    assert found == answers(case, "reference", feed), f"{case}\n  {feed} {restarts} {fetches}"
+
+
+@pytest.mark.parametrize("case", REGRESSIONS, ids=lambda c: c.query[:60])
+def test_cases_that_once_failed(case: Case) -> None:
+    feed = single_rows(case)
+    with directly():
+        assert restarted(case, feed, 2, 2, frozenset([1]), frozenset([0])) == answers(case, "reference")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])
+@given(case=cases(), data=st.data(), shards=st.sampled_from([1, 2, 5]))
+def test_on_spark_itself(spark: SparkSession, case: Case, data: st.DataObject, shards: int) -> None:
+    feed = data.draw(feeds(case))
+    found = restarted(case, feed, shards, 4, frozenset([1]), frozenset())
+    assert found == answers(case, "reference", feed), f"{case}\n  {feed}"
