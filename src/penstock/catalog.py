@@ -154,6 +154,13 @@ class Catalog:
             self.check_free(definition.name)
         self._views[definition.name] = definition
 
+    def restore_function(self, name: str, before: FunctionDef | None) -> None:
+        """Have the function again that was there before, or none."""
+        if before is None:
+            self._functions.pop(name, None)
+        else:
+            self._functions[name] = before
+
     def add_function(self, definition: FunctionDef) -> None:
         """Add a function, replacing one of the same name."""
         self._functions[definition.name] = definition

@@ -26,10 +26,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions
-from penstock.catalog import Catalog, FunctionDef, StreamDef, ViewDef
+from penstock.catalog import Catalog, FunctionDef, RelationDef, StreamDef, ViewDef
 from penstock.cql.blocks import unique_names
 from penstock.cql.queries import bind_query
-from penstock.errors import BindError, CatalogError, CheckpointError, InputError, PlanError, StateError, suggest
+from penstock.errors import (
+    BindError,
+    CatalogError,
+    CheckpointError,
+    InputError,
+    PenstockError,
+    PlanError,
+    StateError,
+    suggest,
+)
 from penstock.hosts import QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
@@ -145,10 +154,11 @@ class Database:
         self._queries[name] = query
         self._feed_past(query)
         try:
-            self.notify(query._advance())
-        except CheckpointError:
+            self._host.begin(query)
+        except PenstockError:
             del self._queries[name]
             raise
+        self.notify(query._advance())
         return query
 
     @property
@@ -193,8 +203,9 @@ class Database:
         result = returns if isinstance(returns, DataType) else parse_type(returns)
         with self._lock:
             definition = FunctionDef(name.lower(), types, result, function)
+            before = self.catalog.functions.get(definition.name)
             self.catalog.add_function(definition)
-            self._host.declared(definition)
+            self._declared(definition, lambda: self.catalog.restore_function(definition.name, before))
 
     # -- data ---------------------------------------------------------------------------------------
 
@@ -348,7 +359,7 @@ class Database:
     def add_stream(self, definition: StreamDef) -> None:
         """Declare a stream; one that is not derived gets an input."""
         self.catalog.add(definition)
-        self._host.declared(definition)
+        self._declared(definition, lambda: self.catalog.remove(definition.name))
         if not definition.derived:
             self._inputs[definition.name] = StreamInput(definition, self.clock)
             if definition.retain:
@@ -357,13 +368,24 @@ class Database:
     def add_relation(self, store: RelationStore) -> None:
         """Declare a relation."""
         self.catalog.add(store.definition)
-        self._host.declared(store.definition)
+        self._declared(store.definition, lambda: self.catalog.remove(store.definition.name))
         self._relations[store.definition.name] = store
 
     def replace_view(self, view: ViewDef) -> None:
         """Declare a view, in the place of one of the same name."""
+        before = self.catalog.views.get(view.name)
         self.catalog.replace_view(view)
-        self._host.declared(view)
+        self._declared(
+            view, lambda: self.catalog.replace_view(before) if before else self.catalog.remove(view.name)
+        )
+
+    def _declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef, undo: Callable[[], None]) -> None:
+        """Let the host know; if it cannot take it, nothing has been declared."""
+        try:
+            self._host.declared(definition)
+        except PenstockError:
+            undo()
+            raise
 
     def drop(self, name: str) -> None:
         """Forget a stream, relation or view that nothing uses."""

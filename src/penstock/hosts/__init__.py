@@ -88,7 +88,10 @@ class Host(Protocol):
         """Take up what is stored; called once, when the database is ready for it."""
 
     def runner(self, name: str, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
-        """Something that runs a query; it is given relations, history and progress, and then ``run``."""
+        """Something that runs a query; it is given relations, history and progress, and then ``begin`` is called."""
+
+    def begin(self, query: Query) -> None:
+        """A query has been given all that it starts from. If it raises, there is no such query."""
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         """Rows of a stream whose turn has come, and its progress. If it raises, nothing has been taken."""

@@ -50,6 +50,9 @@ class InProcess:
     def runner(self, name: str, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
         return self._runner(query, schema, settings)
 
+    def begin(self, query: Query) -> None:
+        pass
+
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         name = source.definition.name
         for query in readers:

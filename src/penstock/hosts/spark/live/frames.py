@@ -128,6 +128,8 @@ class Log:
                         f"{path}: damaged at byte {end}", hint="restore it from a copy; what follows it depends on it"
                     )
                 os.truncate(path, end)
+                if path == self._path:
+                    self._size = end
 
     def files(self) -> list[Path]:
         """The files, from the oldest."""

@@ -156,9 +156,9 @@ class SparkHost:
         runner.settings = settings
         return runner
 
-    def begin(self, runner: SparkRunner) -> None:
-        """A new query has been given all it starts from."""
-        query = next(q for q in self._db._queries.values() if q._runner is runner)
+    def begin(self, query: Query) -> None:
+        runner = query._runner
+        assert isinstance(runner, SparkRunner), "this host made it"
         definition = Definition(
             runner.id, runner.plan, runner.schema, runner.settings.functions, runner.settings.strict,
             runner.changes, runner.rows, runner.starting,
@@ -180,6 +180,7 @@ class SparkHost:
         }  # fmt: skip
         self.journal.add(record)
         self.runners[runner.id] = runner
+        runner.changes, runner.rows, runner.starting = {}, {}, {}
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         self._check()
@@ -339,7 +340,7 @@ class SparkHost:
                 if plan is None or last is None:
                     return
                 began = time.perf_counter()
-                reports = self._run(plan)
+                plan, reports = self._run(plan)
                 count = sum(map(len, plan.frames.values()))
                 is_first = any(q.id not in self.journal.model.started for q in plan.queries)
                 failed = any(o.error for r in reports for o in r.outcomes.values())
@@ -375,10 +376,11 @@ class SparkHost:
         number, self._next_batch = self._next_batch, self._next_batch + 1
         return Plan(str(self.root), number, model.batch, self.slots, queries, frames), last
 
-    def _run(self, plan: Plan) -> list[Report]:
+    def _run(self, plan: Plan) -> tuple[Plan, list[Report]]:
+        """Let Spark do it, with another number each time; gives the plan that was done."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self.cluster.run(plan)
+                return plan, self.cluster.run(plan)
             except PenstockError as error:
                 if attempt == _ATTEMPTS or self._stopping or isinstance(error, CheckpointError):
                     self._break(error)

@@ -101,7 +101,6 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
     start = record.start
     plan = from_json(start["plan"])
     runner = SparkRunner(host, id, plan, answer_schema(plan))
-    runner.begun = True
     runner.failures, runner.last_failure = record.failures, record.last_failure
     query = Query(
         db, start["name"], plan, runner.schema, runner, frozenset(start["reads"]), QueryOptions(**start["options"]),

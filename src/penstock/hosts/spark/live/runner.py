@@ -43,7 +43,6 @@ class SparkRunner:
         self.rows: dict[str, list[Batch]] = {}
         self.starting: dict[str, float] = {}
         self.settings = QuerySettings()
-        self.begun = False
         self.ended = False
         self.failures = 0
         self.last_failure: str | None = None
@@ -61,11 +60,7 @@ class SparkRunner:
         self.starting[stream] = at
 
     def run(self) -> None:
-        """Answers come from micro-batches; the first call hands the query over to them."""
-        if not self.begun:
-            self.begun = True
-            self._host.begin(self)
-            self.changes, self.rows, self.starting = {}, {}, {}
+        """Answers come from micro-batches."""
 
     def together(self, answers: Sequence[StoredAnswers]) -> StoredAnswers:
         return StoredAnswers(tuple(b for some in answers for b in some.batches), sum(map(len, answers)))

@@ -1,0 +1,417 @@
+"""Databases on disk: what was acknowledged is there after a restart, and nothing is delivered twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.hosts.spark.live import frames, host, journal
+from tests.spark.direct import Direct, directly
+
+S = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
+
+
+@pytest.fixture(autouse=True)
+def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark itself is there only for the tests that ask for it."""
+    if "spark" in request.fixturenames:
+        yield
+        return
+    with directly():
+        yield
+
+
+def opened(folder: Path, **options: object) -> penstock.Database:
+    return penstock.connect(folder / "db", engine="spark", **options)  # type: ignore[arg-type]
+
+
+def values(table: pa.Table, column: str) -> list[object]:
+    return table.column(column).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.run_script(f"""
+            {S};
+            CREATE STREAM gone (t BIGINT) TIMESTAMP BY t;
+            DROP STREAM gone;
+            CREATE RELATION names (k BIGINT, name STRING) KEY (k);
+            CREATE VIEW big AS SELECT k, v FROM s [RANGE 10] WHERE v > 1;
+            CREATE STREAM ones AS SELECT ISTREAM v FROM s WHERE k = 1;
+            INSERT INTO names VALUES (1, 'one'), (2, 'two');
+            CREATE QUERY named AS
+              SELECT ISTREAM name, v FROM s [ROWS 1], names WHERE s.k = names.k INTO named_rows;
+            UPDATE names SET name = 'uno' WHERE k = 1 AT 5;
+        """)
+        db.create_function("twice", lambda v: v * 2, args=["DOUBLE"], returns="DOUBLE")
+        db.push("s", [(1, 1, 1.0), (2, 2, 2.0)])
+        first = db.queries["named"].fetch()
+        assert values(first, "name") == ["one", "two"]
+        db.push("s", [(3, 2, 3.0)])
+        positions = {s.name: s.position for s in db.catalog.streams.values()}
+    with opened(tmp_path) as db:
+        assert {s.name: s.position for s in db.catalog.streams.values()} == positions
+        assert list(db.catalog.views) == ["big"]
+        assert db.relation_rows("names") == [(2, "two"), (1, "uno")]
+        assert values(db.queries["named"].fetch(), "name") == ["two"]
+        db.push("s", [(6, 1, 4.0)])
+        assert values(db.queries["named"].fetch(), "name") == ["uno"]
+        more = db.query("SELECT ISTREAM twice(v) AS w FROM ones")
+        db.push("s", [(7, 1, 5.0)])
+        assert values(more.fetch(), "w") == [10.0]
+        with pytest.raises(penstock.CatalogError, match="there is a stream `s` already"):
+            db.execute(S)
+        assert db.given("s") == 5
+
+
+def test_rows_that_wait_and_rows_that_are_late(tmp_path: Path) -> None:
+    declare = "CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t SLACK 5"
+    with opened(tmp_path) as db:
+        db.execute(declare)
+        db.query("SELECT v FROM s", name="q")
+        db.push("s", [(10, 1), (8, 2), (12, 3), (1, 4)])
+        assert values(db.queries["q"].fetch(), "v") == []
+    with opened(tmp_path) as db:
+        assert (db.progress("s"), db.late_count("s")) == (7, 1)
+        assert values(db.late("s"), "v") == [4]
+        db.push("s", [(15, 5), (2, 6)])
+        assert values(db.queries["q"].fetch(), "v") == [2, 1]
+    with opened(tmp_path) as db:
+        # What somebody has taken does not come again.
+        assert values(db.late("s"), "v") == [6]
+        db.close_stream("s")
+        assert values(db.queries["q"].fetch(), "v") == [3, 5]
+        assert db.queries["q"].status == "ended"
+    with opened(tmp_path) as db:
+        assert db.late("s").num_rows == 0
+        assert db.queries["q"].status == "ended"
+        with pytest.raises(penstock.StateError, match="closed"):
+            db.push("s", [(20, 1)])
+
+
+def test_history_for_new_queries(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t WITH (retain = '10 us')")
+        db.push("s", [(i, i) for i in range(20)])
+    with opened(tmp_path) as db:
+        q = db.query("SELECT v FROM s [ROWS 100]")
+        db.push("s", [(20, 20)])
+        assert values(q.fetch(), "v") == list(range(9, 21))
+
+
+def test_queries_that_failed_or_were_stopped(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(S)
+        db.execute("CREATE QUERY strict AS SELECT 1 / k AS x FROM s WITH (strict = true)")
+        db.query("SELECT v FROM s", name="stopped")
+        db.query("SELECT 1 / k AS x FROM s", name="null")
+        db.push("s", [(1, 1, 1.0)])
+        db.push("s", [(2, 0, 1.0)])
+        db.settle()
+        db.stop_query("stopped")
+        assert db.queries["strict"].status == "failed"
+    with opened(tmp_path) as db:
+        assert set(db.queries) == {"strict", "null"}
+        strict, null = db.queries["strict"], db.queries["null"]
+        assert values(strict.fetch(), "x") == [1.0]
+        with pytest.raises(penstock.QueryFailed, match=r"query `strict`: .*zero"):
+            strict.fetch()
+        assert (values(null.fetch(), "x"), null.failures) == ([1.0, None], 1)
+        db.push("s", [(3, 0, 1.0)])
+        assert (null.fetch().num_rows, null.failures) == (1, 2)
+        db.stop_query("strict")
+    with opened(tmp_path) as db:
+        assert set(db.queries) == {"null"}
+
+
+def test_answers_count_as_delivered_when_they_are_written(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(S)
+        q = db.query("SELECT v FROM s", name="q")
+        db.push("s", [(1, 1, 1.0)])
+        assert q.transfer(lambda table: {"length": 10}) == 1
+        db.push("s", [(2, 1, 2.0)])
+
+        def fails(table: pa.Table) -> None:
+            raise OSError("no space")
+
+        with pytest.raises(OSError, match="no space"):
+            q.transfer(fails)
+        db.note(other="ä")
+    with opened(tmp_path) as db:
+        assert db.notes == {"length": 10, "other": "ä"}
+        assert values(db.queries["q"].fetch(), "v") == [2.0]
+    with opened(tmp_path) as db:
+        assert db.queries["q"].fetch().num_rows == 0
+        assert db.queries["q"].answered == 2
+
+
+def test_a_half_written_frame_is_cut_off(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(S)
+        db.query("SELECT v FROM s", name="q")
+        db.push("s", [(1, 1, 1.0)])
+        db.push("s", [(2, 1, 2.0)])
+        assert db.queries["q"].fetch().num_rows == 2
+    (log,) = (tmp_path / "db" / "streams" / "s").glob("*.log")
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[:100])
+    with opened(tmp_path) as db:
+        assert db.given("s") == 2
+        db.push("s", [(3, 1, 3.0)])
+        assert values(db.queries["q"].fetch(), "v") == [3.0]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "SEGMENT", 200)
+    with opened(tmp_path) as db:
+        db.execute(S)
+        db.query("SELECT v FROM s [ROWS 2]", name="q")
+        for i in range(4):
+            db.push("s", [(i, 1, 1.0)])
+    logs = sorted((tmp_path / "db" / "streams" / "s").glob("*.log"))
+    assert len(logs) == 4
+    logs[1].write_bytes(b"x" + logs[1].read_bytes()[1:])
+    with pytest.raises(penstock.CheckpointError, match=f"{logs[1].name}: damaged at byte 0"):
+        opened(tmp_path)
+
+
+def test_lost_state_is_named_and_can_be_put_back(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(S)
+        db.query("SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k", name="q")
+        db.push("s", [(1, 1, 1.0)])
+        db.settle()
+    manifests = list((tmp_path / "db" / "state").glob("*/manifest-*.json"))
+    for manifest in manifests:
+        manifest.rename(manifest.with_suffix(".away"))
+    with opened(tmp_path) as db:
+        with pytest.raises(penstock.CheckpointError, match=r"the state of micro-batch .* is missing in slot"):
+            db.push("s", [(2, 1, 2.0)])
+        assert db.queries["q"].status == "failed"
+        with pytest.raises(penstock.EngineError, match=r"Spark has stopped: .* open the database again"):
+            db.push("s", [(3, 1, 3.0)])
+    for manifest in manifests:
+        manifest.with_suffix(".away").rename(manifest)
+    with opened(tmp_path) as db:
+        assert values(db.queries["q"].fetch(), "t") == [1.0, 1.0, 3.0]
+
+
+def test_a_full_disk_refuses_rows_and_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as db:
+        db.run_script(f"{S}; CREATE RELATION names (k BIGINT) KEY (k)")
+        q = db.query("SELECT v FROM s", name="q")
+        db.push("s", [(1, 1, 1.0)])
+        write = os.writev
+
+        def full(file: int, parts: Sequence[bytes]) -> int:
+            write(file, [parts[0][:10]])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "writev", full)
+            with pytest.raises(penstock.CheckpointError, match="No space left on device; what was given last has not"):
+                db.push("s", [(2, 1, 2.0)])
+            with pytest.raises(penstock.CheckpointError, match="No space left"):
+                db.push("names", [(1,)])
+            with pytest.raises(penstock.CheckpointError, match="No space left"):
+                db.query("SELECT k FROM s", name="other")
+            with pytest.raises(penstock.CheckpointError, match="No space left"):
+                db.execute("CREATE STREAM r (a BIGINT)")
+        assert (db.given("s"), db.progress("s"), db.relation_rows("names")) == (1, 1, [])
+        db.push("s", [(1, 1, 3.0)])
+        db.push("names", [(1,)])
+        db.execute("CREATE STREAM r (a BIGINT)")
+        assert set(db.queries) == {"q"}
+        assert values(q.fetch(), "v") == [1.0, 3.0]
+    with opened(tmp_path) as db:
+        assert (db.given("s"), db.relation_rows("names"), list(db.catalog.streams)) == (2, [(1,)], ["s", "r"])
+
+
+def test_directories_that_are_no_databases(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(penstock.EngineError, match="is a file; a database is a directory"):
+        penstock.connect(tmp_path / "file", engine="spark")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.csv").write_text("x")
+    with pytest.raises(penstock.EngineError, match="is not a database; use an empty or a new directory"):
+        penstock.connect(tmp_path / "data", engine="spark")
+    with pytest.raises(penstock.EngineError, match="engine `local` keeps nothing on disk"):
+        penstock.connect(tmp_path / "db", engine="local")
+    with pytest.raises(penstock.EngineError, match="engine `local` takes no settings"):
+        penstock.connect(engine="local", shards=2)
+    for bad in ({"shards": 0}, {"batch_rows": 0}, {"trigger": -1}, {"trigger": "now"}):
+        with pytest.raises(penstock.InputError, match="is"):
+            opened(tmp_path, **bad)
+    with opened(tmp_path, shards=3) as db:
+        assert db.explain("SELECT 1 AS x FROM s") if "s" in db.catalog.streams else True
+        with pytest.raises(penstock.EngineError, match=r"is open in another process \(\d+\)"):
+            opened(tmp_path)
+    with pytest.raises(penstock.EngineError, match="was begun with 3 shards, not 2; say shards=3"):
+        opened(tmp_path, shards=2)
+    opened(tmp_path).close()
+
+
+def test_a_function_that_cannot_be_sent(tmp_path: Path) -> None:
+    lock = threading.Lock()
+    with opened(tmp_path) as db:
+
+        def locked(v: float) -> float:
+            with lock:
+                return v
+
+        with pytest.raises(penstock.InputError, match="function `locked` cannot be sent to Spark's workers"):
+            db.create_function("locked", locked, args=["DOUBLE"], returns="DOUBLE")
+        assert "locked" not in db.catalog.functions
+
+
+def test_nothing_grows_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "SEGMENT", 2_000)
+    monkeypatch.setattr(host, "_FORGET_EVERY", 4)
+    monkeypatch.setattr(journal, "_REWRITE", 40)
+    with opened(tmp_path) as db:
+        db.execute(S)
+        q = db.query("SELECT k, avg(v) AS m FROM s [RANGE 20] GROUP BY k", name="q")
+        sizes: list[int] = []
+        for i in range(300):
+            db.push("s", [(i, i % 3, 1.0)])
+            q.fetch()
+            if i % 50 == 49:
+                sizes.append(sum(1 for f in (tmp_path / "db").rglob("*") if f.is_file()))
+        assert max(sizes[1:]) < 2 * sizes[0]
+        assert len(list((tmp_path / "db" / "queries").rglob("*.arrow"))) == 0
+
+
+def test_answers_come_by_themselves(tmp_path: Path) -> None:
+    with opened(tmp_path, trigger=0) as db:
+        db.execute(S)
+        q = db.query("SELECT v FROM s")
+        heard: list[float] = []
+        enough = threading.Event()
+
+        def listen(table: pa.Table) -> None:
+            heard.extend(values(table, "v"))  # type: ignore[arg-type]
+            if len(heard) == 50:
+                enough.set()
+
+        q.subscribe(listen)
+        for i in range(50):
+            db.push("s", [(i, 1, float(i))])
+        assert enough.wait(60)
+        assert heard == [float(i) for i in range(50)]
+        other = db.query("SELECT v FROM s")
+        db.push("s", [(60, 1, 1.0)])
+        db.close_stream("s")
+        assert [values(t, "v") for t in other] == [[1.0]]
+
+
+def test_metrics_of_micro_batches(tmp_path: Path) -> None:
+    with opened(tmp_path, batch_rows=2) as db:
+        db.execute(S)
+        db.query("SELECT v FROM s WHERE v > 1", name="q")
+        db.push("s", [(1, 1, 1.0), (2, 1, 2.0)])
+        db.push("s", [(3, 1, 3.0)])
+        found = db.metrics()
+        assert [values(found, c) for c in ("frames", "rows", "answers")] == [[0, 1, 1], [0, 2, 1], [0, 1, 1]]
+        assert all(v >= 0 for c in ("seconds", "opening", "working", "storing") for v in values(found, c))  # type: ignore[operator]
+
+
+def test_shards_are_explained(tmp_path: Path) -> None:
+    with opened(tmp_path, shards=3) as db:
+        db.execute(S)
+        assert db.explain("SELECT k, sum(v) AS t FROM s [RANGE 5] GROUP BY k").endswith("spark: 3 shards: s by k")
+        assert "spark: 1 shard: ROWS 3 counts the rows" in db.explain("SELECT v FROM s [ROWS 3]")
+        assert "any row in any" in db.explain("SELECT v FROM s WHERE v > 1")
+
+
+class Unlucky(Direct):
+    """Fails twice, then works."""
+
+    left = 2
+
+    def run(self, plan):  # type: ignore[no-untyped-def]
+        if Unlucky.left:
+            Unlucky.left -= 1
+            raise penstock.EngineError("an executor is lost")
+        return super().run(plan)
+
+
+def test_a_micro_batch_that_spark_loses_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "Cluster", Unlucky)
+    with opened(tmp_path) as db:
+        db.execute(S)
+        q = db.query("SELECT k, sum(v) AS t FROM s GROUP BY k")
+        db.push("s", [(1, 1, 1.0), (2, 2, 2.0)])
+        assert values(q.fetch(), "t") == [1.0, 2.0]
+
+
+def test_a_worker_that_dies_in_a_micro_batch(spark: SparkSession, tmp_path: Path) -> None:
+    marker = str(tmp_path / "died")
+
+    def deadly(v: float) -> float:
+        import os
+        import signal
+
+        if v == 3.0 and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return v
+
+    with opened(tmp_path) as db:
+        db.execute(S)
+        db.create_function("deadly", deadly, args=["DOUBLE"], returns="DOUBLE")
+        q = db.query("SELECT k, sum(deadly(v)) AS t FROM s [ROWS 2] GROUP BY k")
+        db.push("s", [(1, 1, 1.0)])
+        db.push("s", [(2, 1, 3.0)])
+        db.push("s", [(3, 1, 5.0)])
+        assert values(q.fetch(), "t") == [1.0, 1.0, 4.0, 4.0, 8.0]
+        assert os.path.exists(marker)
+
+
+def test_interrupted_runs_say_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "q.cql").write_text(f"{S}; CREATE QUERY q AS SELECT v FROM s")
+    (tmp_path / "s.csv").write_text("t,k,v\n" + "".join(f"{i},1,1.0\n" for i in range(40_000)))
+    command = [sys.executable, "-m", "penstock.cli.main", "run", "q.cql", "--input", "s=s.csv"]
+    command += ["--output", "out", "--database", "db", "--engine", "spark", "--master", "local[1]"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=_environment())
+    # The answers wait for Spark, which takes seconds to start; the file is there before.
+    while not (tmp_path / "out" / "q.csv").exists() and run.poll() is None:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=120)
+    assert (run.returncode, said) == (130, "penstock: interrupted; the same command goes on from db\n")
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=_environment(), timeout=300)
+    assert (again.returncode, len((tmp_path / "out" / "q.csv").read_text().splitlines())) == (0, 40_001), again.stderr
+
+
+def test_log_noise_on_request(tmp_path: Path) -> None:
+    script = textwrap.dedent("""
+        import penstock
+        with penstock.connect(engine="spark", master="local[1]") as db:
+            db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
+            q = db.query("SELECT t FROM s")
+            db.push("s", [(1,)])
+            print(q.fetch().num_rows)
+    """)
+    log = tmp_path / "spark.log"
+    environment = _environment() | {"PENSTOCK_SPARK_LOG": str(log)}
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+    assert (run.stdout, run.stderr) == ("1\n", "")
+    assert "Spark" in log.read_text()
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parents[1])}
