@@ -13,8 +13,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,6 @@ from penstock.cql.queries import bind_query
 from penstock.errors import (
     BindError,
     CatalogError,
-    CheckpointError,
     InputError,
     PenstockError,
     PlanError,
@@ -84,7 +82,7 @@ class Database:
         self._queries: dict[str, Query] = {}
         self._query_count = 0
         self._closed = False
-        self._depth = 0
+        self._guarded = _Guarded(self)
         self._host = host(engine, self, None if path is None else Path(path), options or SparkOptions())
         self._host.open()
 
@@ -104,7 +102,7 @@ class Database:
         """
         from penstock.statements import run_script
 
-        with self._guarded():
+        with self._guarded:
             self._check_open()
             return run_script(self, text)
 
@@ -112,7 +110,7 @@ class Database:
         """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form)."""
         from penstock.statements import plan_of_text
 
-        with self._guarded():
+        with self._guarded:
             self._check_open()
             if (text is None) == (plan is None):
                 raise BindError("give either the text of a query or a plan")
@@ -211,7 +209,7 @@ class Database:
 
     def push(self, name: str, rows: object, *, at: object = None) -> None:
         """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none."""
-        with self._guarded():
+        with self._guarded:
             self._check_open()
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
@@ -227,7 +225,7 @@ class Database:
 
     def heartbeat(self, name: str, at: object) -> None:
         """Progress without data: no more rows before ``at`` will come (ticks, datetime, or ISO text)."""
-        with self._guarded():
+        with self._guarded:
             self._check_open()
             source = self._input(name)
             self._deliver(source, partial(source.heartbeat, self._instant(at)))
@@ -238,7 +236,7 @@ class Database:
         ``push``, ``fetch`` and waiting in an iteration do so too; subscribers of queries that time alone can change
         need somebody to call this.
         """
-        with self._guarded():
+        with self._guarded:
             if not self._closed:
                 self._stamp_idle(None)
 
@@ -264,7 +262,7 @@ class Database:
 
     def close_stream(self, name: str) -> None:
         """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""
-        with self._guarded():
+        with self._guarded:
             self._check_open()
             source = self._input(name)
             if not source.closed:
@@ -314,12 +312,13 @@ class Database:
             at = int(last) + 1
         store.is_read = bool(readers)
         floor = max((self._settled(q) for q in readers), default=-math.inf)
-        before = store.copy()
+        before = store.copy() if self._host.may_refuse else None
         changes = change(store, at, floor)
         try:
             self._host.change(store, changes, readers)
-        except CheckpointError:
-            self._relations[name] = before
+        except PenstockError:
+            if before is not None:
+                self._relations[name] = before
             raise
         store.forget(newest)
         self._host.work(readers)
@@ -416,19 +415,6 @@ class Database:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Hold the lock; the host hears when the outermost of such sections is over."""
-        with self._lock:
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                outermost = self._depth == 0
-        if outermost:
-            self._host.after()
-
     def _check_open(self) -> None:
         if self._closed:
             raise StateError("the database is closed", hint="connect again")
@@ -492,12 +478,13 @@ class Database:
         """Hand rows and progress of a stream to the queries that read it, and let them work. All, or nothing."""
         name = source.definition.name
         readers = [q for q in self._queries.values() if q.status == "running" and name in q.inputs]
-        before = copy.copy(source)
+        before = copy.copy(source) if self._host.may_refuse else None
         batch = take()
         try:
             self._host.deliver(source, batch, readers)
-        except CheckpointError:
-            source.__dict__.update(before.__dict__)
+        except PenstockError:
+            if before is not None:
+                source.__dict__.update(before.__dict__)
             raise
         if name in self._history:
             self._remember(source, batch)
@@ -539,6 +526,32 @@ class Database:
     def _settled(self, query: Query) -> Instant:
         """Up to where the query's answers are final, so that a relation may change only after it."""
         return min((self._inputs[n].progress for n in query.inputs), default=0)
+
+
+class _Guarded:
+    """Holds the lock of a database; its host hears when the outermost of such sections is over."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._database._lock.acquire()
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        outermost = self._depth == 0
+        self._database._lock.release()
+        if not outermost:
+            return
+        try:
+            self._database._host.after()
+        except PenstockError:
+            if kind is None:
+                raise
 
 
 def _parsed(plan: object) -> object:

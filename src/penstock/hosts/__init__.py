@@ -84,6 +84,9 @@ class Runner(Protocol):
 class Host(Protocol):
     """What runs the queries of one database. All calls but ``after`` and ``settle`` come under the database's lock."""
 
+    may_refuse: bool
+    """Whether rows and changes can be refused by the host; who gave them must then be able to take them back."""
+
     def open(self) -> None:
         """Take up what is stored; called once, when the database is ready for it."""
 

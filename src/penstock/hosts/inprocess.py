@@ -40,6 +40,8 @@ _RUNNERS: Mapping[str, Callable[[Plan, pa.Schema, QuerySettings], Runner]] = {
 class InProcess:
     """The host of ``local`` and ``reference``."""
 
+    may_refuse = False
+
     def __init__(self, database: Database, engine: str) -> None:
         self._database = database
         self._runner = _RUNNERS[engine]

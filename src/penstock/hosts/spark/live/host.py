@@ -92,6 +92,8 @@ class SparkHost:
     Its thread is stopped by ``close``; with ``trigger="push"`` there is none.
     """
 
+    may_refuse = True
+
     def __init__(self, database: Database, path: Path | None, options: SparkOptions) -> None:
         _check(options)
         self._db = database
