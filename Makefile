@@ -1,10 +1,10 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
-# make demo    plays the smart-home scenario (ENGINE=local, or reference)
+# make demo    plays the smart-home scenario on Spark (ENGINE=local: in the process)
 # make test    everything that must hold before a change is handed in
 # make fuzz    the generated tests with new random cases, again and again until one fails or somebody stops it
 SHELL := /bin/bash
 PYTHON ?= python3
-ENGINE ?= local
+ENGINE ?= spark
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

@@ -21,6 +21,7 @@ import pytest
 
 import penstock
 from penstock.cli.main import main
+from tests.conftest import ON_SPARK
 from tests.docs.fences import DOCS, ROOT, Fence, fences
 
 FILES = [ROOT / "README.md", *sorted(p for p in DOCS.glob("*.md") if p.name != "semantics.md")]
@@ -54,9 +55,23 @@ def test_every_block_is_of_a_kind_that_is_checked(path: Path) -> None:
         assert any(block.language in ("python", "console", "cql") for block in found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_python(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def with_spark(path: Path) -> object:
+    """README and the page about Spark run as a user runs them, on the engine that is the default."""
+    return pytest.param(path, marks=ON_SPARK) if path.name in ("README.md", "spark.md") else path
+
+
+@pytest.fixture
+def as_user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    if request.node.get_closest_marker("xdist_group"):
+        request.getfixturevalue("spark")
+        monkeypatch.delenv("PENSTOCK_ENGINE")
+        monkeypatch.delenv("PENSTOCK_TRIGGER")
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("path", list(map(with_spark, FILES)), ids=lambda p: p.name)
+def test_python(path: Path) -> None:
     found = blocks(path)
     names: dict[str, object] = {"__name__": "__main__"}
     for i, block in enumerate(found):
@@ -131,9 +146,9 @@ def carry_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_console(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("path", list(map(with_spark, FILES)), ids=lambda p: p.name)
+def test_console(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in blocks(path):
         if block.language == "console":
             for command in commands(block.text):

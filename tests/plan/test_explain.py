@@ -112,7 +112,7 @@ def test_text_has_the_tree_and_the_facts() -> None:
         "\n"
         "instants: every change of a window or relation\n"
         "output: rows that enter the answer\n"
-        "partitioning: none: ROWS 2 counts the rows of the whole stream\n"
+        "partitioning: none, so one shard: ROWS 2 counts the rows of the whole stream\n"
         "retractions: needed from s [ROWS 2]"
     )
 

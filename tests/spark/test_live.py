@@ -333,7 +333,7 @@ def test_shards_are_explained(tmp_path: Path) -> None:
     with opened(tmp_path, shards=3) as db:
         db.execute(S)
         assert db.explain("SELECT k, sum(v) AS t FROM s [RANGE 5] GROUP BY k").endswith("spark: 3 shards: s by k")
-        assert "spark: 1 shard: ROWS 3 counts the rows" in db.explain("SELECT v FROM s [ROWS 3]")
+        assert "partitioning: none, so one shard: ROWS 3 counts the rows" in db.explain("SELECT v FROM s [ROWS 3]")
         assert "any row in any" in db.explain("SELECT v FROM s WHERE v > 1")
 
 

@@ -251,7 +251,7 @@ def _instants(query: Query) -> str:
 def _partitioning_text(query: Query) -> str:
     split = partitioning(query)
     if split.keys is None:
-        return f"none: {split.reason}"
+        return f"none, so one shard: {split.reason}"
     if split.anywhere:
         return "any: rows do not meet each other"
     leaves = [n for n in walk(query) if isinstance(n, StreamScan | RelationScan)]

@@ -16,6 +16,7 @@ from typing import IO, Any
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
+import penstock
 from penstock.errors import EngineError
 
 _SHOWN = 12
@@ -29,6 +30,9 @@ def started(conf: SparkConf) -> SparkContext:
     if SparkContext._gateway is not None:
         # Java is there from an earlier session of this process.
         return SparkContext.getOrCreate(conf)
+    # Workers import what this process imports, wherever they are started.
+    places = [str(Path(penstock.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in places if p))
     log = _log()
     try:
         gateway = launch_gateway(conf, {} if log is None else {"stderr": log})  # type: ignore[no-untyped-call]

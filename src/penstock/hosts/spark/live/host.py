@@ -277,7 +277,7 @@ class SparkHost:
     def explain(self, plan: QueryPlan) -> str:
         split = live_split(plan)
         if split.keys is None:
-            return f"spark: 1 shard: {split.reason}"
+            return ""  # the plan says why
         if split.anywhere:
             return f"spark: {self.slots} shards, any row in any: rows do not meet each other"
         scans = (n for n in walk(plan) if isinstance(n, StreamScan | RelationScan))
