@@ -6,6 +6,9 @@
 A piece is written once, under a name nobody else can choose, and then only read. A version is there when its manifest
 is, which appears under its name in one step. So whoever is stopped anywhere leaves all earlier versions as they were,
 and two attempts at one version cannot mix: the manifest is that of one of them.
+
+A manifest also says from which versions, by which attempts, its own goes on: whoever has one of these in memory need
+only take in what has changed since.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +31,7 @@ from penstock.operators.state import Loaded, LoadedState, State
 from penstock.plan.nodes import Query
 from penstock.plan.serial import to_json
 
-FORMAT = 1
+FORMAT = 2
 """Of manifests and of what operators put into pieces; a state of another format is refused."""
 
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
@@ -36,6 +39,8 @@ _PIECE = re.compile(r"(\d+)-[0-9a-f]+-\d+\.arrow")
 _SMALL = 1 << 20
 """Up to so many bytes a piece is checked whole when it is read; of a larger one its size and its end."""
 _END = 1 << 12
+_LINEAGE = 32
+"""Versions before its own that a manifest names; who has an older one in memory loads everything."""
 
 
 def fingerprint(query: Query) -> str:
@@ -70,7 +75,7 @@ class StateStore:
         self._query = query
         self._made = False
         self._current: dict[str, dict[str, PieceFile]] = {}
-        self._attempt = ""
+        self._lineage: list[list[Any]] = []  # [version, attempt], the last one is that of _current
         self.written = 0
         """Bytes of the pieces written by this store."""
 
@@ -98,14 +103,15 @@ class StateStore:
                 of_path[piece.name] = known
             files[path] = of_path
         operators = {
-            path: {"meta": saved.meta, "pieces": {name: asdict(f) for name, f in files[path].items()}}
+            path: {"meta": saved.meta, "pieces": {name: vars(f) for name, f in files[path].items()}}
             for path, saved in state.items()
         }
+        lineage = [*self._lineage, [version, attempt]][-_LINEAGE - 1 :]
         content = {
-            "format": FORMAT, "version": version, "query": self._query, "attempt": attempt, "operators": operators
+            "format": FORMAT, "version": version, "query": self._query, "lineage": lineage, "operators": operators
         }  # fmt: skip
         self._write_manifest(version, content, attempt)
-        self._current, self._attempt = files, attempt
+        self._current, self._lineage = files, lineage
 
     def load(self, version: int, *, verify: bool = False) -> LoadedState | None:
         """The state of a version, None if there is none. Pieces are opened when they are asked for.
@@ -113,8 +119,20 @@ class StateStore:
         ``verify``: look at every byte of every piece now.
         """
         content = self._manifest(version)
-        if content is None:
+        return None if content is None else self._take(version, content, verify=verify)
+
+    def follow(self, version: int) -> LoadedState | None:
+        """The state of a version that goes on from what this store committed or loaded last; None if it does not.
+
+        The version is that of this store's lineage only if its manifest names the very attempt that this store has:
+        a version tried again elsewhere is another one, and so is all that goes on from it.
+        """
+        content = self._manifest(version)
+        if content is None or not self._lineage or self._lineage[-1] not in content["lineage"][:-1]:
             return None
+        return self._take(version, content)
+
+    def _take(self, version: int, content: dict[str, Any], *, verify: bool = False) -> LoadedState:
         if content["query"] != self._query:
             raise CheckpointError(
                 f"{self._manifest_path(version)}: this is the state of another query",
@@ -128,7 +146,7 @@ class StateStore:
             for pieces in files.values():
                 for file in pieces.values():
                     self._read(file, everything=True)
-        self._current, self._attempt = files, content["attempt"]
+        self._current, self._lineage = files, content["lineage"]
         return {
             path: Loaded(operator["meta"], _Tables(self, files[path]))
             for path, operator in content["operators"].items()
@@ -137,7 +155,7 @@ class StateStore:
     def holds(self, version: int) -> bool:
         """Is what is stored as this version what this store committed or loaded last, and not another attempt?"""
         content = self._manifest(version)
-        return content is not None and content["attempt"] == self._attempt
+        return content is not None and content["lineage"][-1:] == self._lineage[-1:]
 
     def versions(self) -> list[int]:
         """The versions there are, ascending."""

@@ -170,9 +170,9 @@ def test_a_damaged_manifest_is_named(opened, tmp_path: Path, text: str) -> None:
 
 def test_another_format_is_refused(opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.state.FORMAT", 2)
+        patch.setattr("penstock.state.FORMAT", 9)
         opened().commit(1, first(1))
-    with pytest.raises(CheckpointError, match="written in format 2, this is format 1"):
+    with pytest.raises(CheckpointError, match="written in format 9, this is format 2"):
         opened().load(1)
 
 
@@ -188,5 +188,5 @@ def test_a_manifest_is_plain_json(opened, tmp_path: Path) -> None:  # type: igno
     opened().commit(1, first(1))
     content = json.loads((tmp_path / f"manifest-{1:012d}.json").read_text())["state"]
     piece = content["operators"]["a/b"]["pieces"]["0"]
-    assert (content["format"], content["version"], piece["rows"]) == (1, 1, 1)
+    assert (content["format"], content["version"], piece["rows"]) == (2, 1, 1)
     assert piece["bytes"] == (tmp_path / "pieces" / piece["file"]).stat().st_size

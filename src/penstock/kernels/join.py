@@ -464,6 +464,19 @@ def enter_all(side: Side, keys: Keys, me: int, count: int) -> None:
 
 
 @without_counting
+def put_in_order(side: Side, start: int) -> int:
+    """The order is told of the rows of which ``start`` or more are older; how far it came before it had no room."""
+    code, _, _, value, meta, tree = side
+    for age in range(start, meta[COUNT]):
+        slot = (meta[TAIL] + age) % meta[CAPACITY]
+        if code[slot] >= 0:
+            if tree.meta[ordered.FREE] == 0:
+                return age
+            ordered.insert(tree, value[slot], slot)
+    return int(meta[COUNT])
+
+
+@without_counting
 def _take_out(tree: Ordered, meta: Ints, code: Slots, value: Ints) -> None:
     """The oldest row leaves the order."""
     if code[meta[TAIL]] >= 0:
@@ -476,6 +489,18 @@ def expire(how: int, side: Side, keys: Keys, me: int, now: int, cursor: Ints) ->
     code, _, ends, value, meta, tree = side
     first = cursor[FIRST]
     while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= now:
+        if how == ORDER:
+            _take_out(tree, meta, code, value)
+        first = _pop(meta, code, keys, me, first)
+    cursor[FIRST] = first
+
+
+@without_counting
+def leave(how: int, side: Side, keys: Keys, me: int, count: int, cursor: Ints) -> None:
+    """So many of the oldest rows leave."""
+    code, _, _, value, meta, tree = side
+    first = cursor[FIRST]
+    for _ in range(count):
         if how == ORDER:
             _take_out(tree, meta, code, value)
         first = _pop(meta, code, keys, me, first)

@@ -104,6 +104,11 @@ class Tree:
         for path, operator in self._stateful():
             operator.load(state[path])
 
+    def catch_up(self, state: LoadedState) -> None:
+        """Go on from a later state of the same operators."""
+        for path, operator in self._stateful():
+            operator.catch_up(state[path])
+
     def _stateful(self) -> Iterator[tuple[str, Stateful]]:
         operators: dict[str, Operator | WindowOperator | None] = {
             **{f"leaf {i}": leaf.operator for i, leaf in enumerate(self.leaves)},
