@@ -132,7 +132,8 @@ def settle(
                 _give_back(node, links, state)
                 node = np.int64(NO_NODE)
             rows[i, at + HEAD] = rows[i, at + TAIL] = node
-        ints[g] = rows[i]
+        for place in range(ints.shape[1]):
+            ints[g, place] = rows[i, place]
 
 
 @nb.njit(nogil=True, cache=True)

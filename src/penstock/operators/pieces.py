@@ -21,7 +21,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.delta import Ints
 from penstock.operators.state import Loaded, Piece, Saved, with_meta
@@ -29,9 +28,9 @@ from penstock.operators.state import Loaded, Piece, Saved, with_meta
 T = TypeVar("T")
 
 _FAN = 8
-_LARGE = 1 << 21
-"""Rows from which a piece is not written again to have fewer."""
-_ID, _GONE, _SAVE = "_id", "_gone", "_save"
+_LARGE = 1 << 18
+"""Rows from which a piece is not written again to have fewer: what a save writes at once is bounded by that."""
+_ID, _SAVE = "_id", "_save"
 _NO_IDS: Ints = np.empty(0, np.int64)
 
 
@@ -174,9 +173,7 @@ class KeyedPieces:
             over = np.concatenate([over, piece.ids, piece.gone])
         if not found:
             return _NO_IDS, None
-        ids = np.concatenate([i for i, _ in found])
-        order = np.argsort(ids)
-        return ids[order], pa.concat_tables([t for _, t in found]).take(pa.array(order)).combine_chunks()
+        return _in_order(found)
 
     def catch_up(self, state: Loaded, there: Callable[[], Ints]) -> tuple[Ints, Ints, pa.Table | None]:
         """What differs from the last save or load: (ids that are no more, ids that are new or others, their rows).
@@ -210,15 +207,8 @@ class KeyedPieces:
             # Who writes everything does not say what is gone.
             now, had = np.concatenate([_NO_IDS, *(p.ids for p in self._pieces)]), there()
             gone.append(had[~np.isin(had, now)])
-        ids = np.concatenate([_NO_IDS, *(i for i, _ in parts)])
-        order = np.argsort(ids)
-        if not len(ids):
-            return np.unique(np.concatenate(gone)), ids, None
-        return (
-            np.unique(np.concatenate(gone)),
-            ids[order],
-            pa.concat_tables([t for _, t in parts]).take(pa.array(order)).combine_chunks(),
-        )
+        parts = [part for part in parts if len(part[0])]
+        return np.unique(np.concatenate(gone)), *(_in_order(parts) if parts else (_NO_IDS, None))
 
 
 def _one(pieces: Sequence[_Entries], name: str, *, first: bool) -> _Entries:
@@ -240,28 +230,37 @@ def _one(pieces: Sequence[_Entries], name: str, *, first: bool) -> _Entries:
 
 
 def _with_ids(table: pa.Table, piece: _Entries) -> pa.Table:
-    """What an entry is, and behind the entries those that are gone."""
+    """What an entry is, and behind the entries those that are gone; the saves of these are negative."""
     live, gone = len(piece.ids), len(piece.gone)
+    saves = piece.saves
     if gone:
         nothing = [pa.nulls(gone, f.type) for f in table.schema]
         table = pa.concat_tables([table, pa.Table.from_arrays(nothing, names=table.column_names)])
-    flags = np.zeros(live + gone, np.bool_)
-    flags[live:] = True
+        saves = np.concatenate([saves[:live], -saves[live:]])
     table = table.append_column(_ID, pa.array(np.concatenate([piece.ids, piece.gone])))
-    return table.append_column(_GONE, pa.array(flags)).append_column(_SAVE, pa.array(piece.saves))
+    return table.append_column(_SAVE, pa.array(saves))
 
 
 def _entries(name: str, table: pa.Table) -> _Entries:
     """The ids of a piece."""
-    ids = table.column(_ID).to_numpy()
-    live = len(ids) - (pc.sum(table.column(_GONE)).as_py() or 0)
     # Copies: what is remembered of a piece does not keep its table in memory.
-    return _Entries(name, ids[:live].copy(), ids[live:].copy(), table.column(_SAVE).to_numpy().copy())
+    ids, saves = table.column(_ID).to_numpy().copy(), table.column(_SAVE).to_numpy()
+    live = int(np.count_nonzero(saves > 0))
+    return _Entries(name, ids[:live], ids[live:], np.abs(saves))
+
+
+def _in_order(parts: Sequence[tuple[Ints, pa.Table]]) -> tuple[Ints, pa.Table]:
+    """Parts, in each of which ids ascend, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    ids = np.concatenate([i for i, _ in parts])
+    order = np.argsort(ids)
+    return ids[order], pa.concat_tables([t for _, t in parts]).take(pa.array(order)).combine_chunks()
 
 
 def _some(table: pa.Table, rows: Ints) -> pa.Table:
     """Rows of a piece, without what is said of their ids."""
-    table = table.drop_columns([_ID, _GONE, _SAVE])
+    table = table.drop_columns([_ID, _SAVE])
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
         return table.slice(int(rows[0]), len(rows))
     return table.take(pa.array(rows))
