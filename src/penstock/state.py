@@ -5,7 +5,9 @@
     root/pieces/000000000012-1f0c…-3.arrow   a large piece that was new in it
 
 Pieces are Arrow IPC files, not compressed, so that they can be memory-mapped. A file of small ones is there as long as
-a version has one of them. A piece is written once, under a name nobody else can choose, and then only read. A version is there when its manifest
+a version has one of them.
+
+A file is written once, under a name nobody else can choose, and then only read. A version is there when its manifest
 is, which appears under its name in one step. So whoever is stopped anywhere leaves all earlier versions as they were,
 and two attempts at one version cannot mix: the manifest is that of one of them.
 

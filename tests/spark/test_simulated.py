@@ -165,3 +165,17 @@ def test_a_process_that_was_ahead_starts_again() -> None:
         with processes.chosen(0):
             given = [running.step(rows[batch], batch) for batch in range(5)]
             assert [running.step(rows[batch], batch) for batch in (3, 4)] == given[3:]
+
+
+def test_rows_that_waited_do_not_come_twice() -> None:
+    """The rows of one shard wait for slack until rows of another one say how far the stream is."""
+    job = job_of(DECLARE, {"query": QUERY}, 2, bounded=False)
+    processes = Processes()
+    batches: list[list[Row]] = [[(0, 1, 1)], *[[(10 * i, i % 5, i)] for i in range(1, 12)], [(900, 1, 1)]]
+    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as straight:
+        running, wanted = Simulated(job, {}, root=root), Simulated(job, {}, root=straight)
+        for batch, rows in enumerate(batches):
+            with processes.chosen(batch % 2):
+                given = running.step({"s": rows}, batch)
+            with processes.chosen(2):
+                assert given == wanted.step({"s": rows}, batch)

@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import hosts
-from penstock.delta import Delta
+from penstock.delta import Arrivals, Delta
 from penstock.hosts.local.program import Program
 from penstock.state import StateStore, fingerprint
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
 from tests.generated.test_engines import RELAXED, feeds, single_rows
-from tests.state.programs import feed, plan, program
+from tests.state.programs import SCHEMA, feed, plan, program
 from tests.state.test_long_runs import BATCHES, QUERIES, rows_of
+from tests.state.test_pieces import Shelf
 from tests.state.turns import TurnsRunner, contents
 
 
@@ -62,11 +65,14 @@ MORE = {
     "texts": """
         SELECT s.g, r.g AS h, s.v FROM (SELECT ISTREAM CAST(k AS STRING) || 'x' AS g, v FROM s) [RANGE 300] s
         JOIN (SELECT ISTREAM CAST(k AS STRING) || 'x' AS g, v FROM r) [RANGE 300] r ON s.g = r.g""",
-    "groups of texts": "SELECT CAST(k AS STRING) AS g, max(v) AS m, avg(v) AS a FROM s [RANGE 90] GROUP BY CAST(k AS STRING)",
+    "groups of texts": """
+        SELECT CAST(k AS STRING) AS g, max(v) AS m, avg(v) AS a FROM s [RANGE 90] GROUP BY CAST(k AS STRING)""",
+    "queues of many groups": "SELECT k, max(v) AS a, min(v) AS b FROM s [RANGE 2000] GROUP BY k",
     "keys that are NULL": """
         SELECT nullif(k % 5, 0) AS g, min(v) AS a, count(*) AS n FROM s [RANGE 60] GROUP BY nullif(k % 5, 0)""",
     "NULL finds nobody": """
-        SELECT ISTREAM s.v, r.v AS w FROM s [RANGE 300] JOIN r [RANGE 100] ON nullif(s.k % 50, 7) = nullif(r.k % 50, 7)""",
+        SELECT ISTREAM s.v, r.v AS w FROM s [RANGE 300] JOIN r [RANGE 100]
+        ON nullif(s.k % 50, 7) = nullif(r.k % 50, 7)""",
     "leaving": "SELECT DSTREAM s.v, r.v AS w FROM s [RANGE 300] JOIN r [RANGE 100] ON s.k = r.k",
     "two keys": "SELECT k % 7 AS a, k % 3 AS b, max(t) AS m FROM s [ROWS 50] GROUP BY k % 7, k % 3",
     "several": "SELECT max(v) AS a, max(k) AS b, min(v) FILTER (WHERE k < 90) AS c FROM s [RANGE 300]",
@@ -124,6 +130,63 @@ def test_a_long_run_in_turns_is_the_same(name: str, processes: int, tmp_path: Pa
         worker.store.forget(i)
     assert answered
     assert caught_up > 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ISTREAM s.v, r.v AS w FROM s [RANGE 100] JOIN r [RANGE 100] ON s.k = r.k",
+        "SELECT k, count(*) AS n, max(v) AS m FROM s [RANGE 100] GROUP BY k",
+        "SELECT DISTINCT k FROM s [RANGE 100]",
+        "SELECT s.v, r.v AS w FROM s [RANGE 100] FULL JOIN r [RANGE 100] ON s.k = r.k",
+        "SELECT k, v FROM s [RANGE 100] ORDER BY v LIMIT 3",
+    ],
+)
+def test_who_catches_up_forgets_too(text: str, tmp_path: Path) -> None:
+    """With ever new keys, what is remembered after many turns is what one that loads remembers, up to a factor."""
+    query = plan(text)
+    workers = [_Process(program(query), tmp_path) for _ in range(2)]
+    for i in range(60):
+        worker = workers[i % 2]
+        if i:
+            worker.bring_up(i - 1)
+        feed(worker.running, 100 * i, 100, keys=1 << 60)
+        worker.store.commit(i, worker.running.save())
+        worker.store.forget(i)
+    fresh = _Process(program(query), tmp_path)
+    fresh.bring_up(59)
+    workers[0].bring_up(59)
+    held = [sum(size.bytes for size in p.running.size().values()) for p in (*workers, fresh)]
+    assert max(held) < 4 * held[2] + 65_536, held
+
+
+def test_rows_of_bounded_windows_are_cut_where_another_one_cut_them() -> None:
+    """Who loaded has rows in larger parts than who took them in one by one."""
+    from penstock.operators.bounded import RowLog
+
+    def rows(start: int, stop: int) -> Arrivals:
+        number = np.arange(start, stop, dtype=np.int64)
+        return Arrivals(SCHEMA[:1], (pa.array(number),), number, number)
+
+    shelf = Shelf()
+    one, other = RowLog(SCHEMA[:1]), RowLog(SCHEMA[:1])
+    for i in range(10):
+        one.append(rows(10 * i, 10 * i + 10))
+    other.load(shelf.keep(one.save()))
+    one.drop(35)
+    one.append(rows(100, 107))
+    other.catch_up(shelf.keep(one.save()))
+    assert other.save().meta == one.save().meta
+    assert other.rows(30, 107).ts.tolist() == list(range(30, 107))
+    other.append(rows(107, 110))
+    again = RowLog(SCHEMA[:1])
+    again.load(shelf.keep(other.save()))
+    assert (again.total, again.rows(0, 200).ts.tolist()) == (110, list(range(30, 110)))
+    again.append(rows(110, 120))
+    again.append(rows(120, 130))
+    again.drop(121)
+    other.catch_up(shelf.keep(again.save()))
+    assert (other.total, other.rows(0, 200).ts.tolist()) == (130, list(range(120, 130)))
 
 
 def _sizes(running: Program) -> dict[str, int]:

@@ -111,7 +111,10 @@ class RowPieces:
 
 @dataclass
 class _Entries:
-    """Ids of one piece, ascending; ``gone`` are those that it says are no more. ``saves``: the last of each, in order."""
+    """Ids of one piece, ascending; ``gone`` are those that it says are no more.
+
+    ``saves``: of each of the ids and then of each that is gone, the save in which it became so.
+    """
 
     name: str
     ids: Ints

@@ -1,9 +1,9 @@
 """Saving the queues of ``FastAggregate``: of each queue only what has entered it since the last save.
 
 The pieces are a log of nodes: whose they are (id of the group and which queue), their number in the group, their
-value and in which save they came. Nothing says when a node goes: its group is no more, or rows with later numbers have left the group, or a
-later node of its queue is not greater; loading finds that out. Everything is written again once the log is more than
-twice as long as there are nodes.
+value and in which save they came. Nothing says when a node goes: its group is no more, or rows with later numbers have
+left the group, or a later node of its queue is not greater; loading finds that out. Everything is written again once
+the log is more than twice as long as there are nodes.
 """
 
 from __future__ import annotations
