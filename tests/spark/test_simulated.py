@@ -171,7 +171,8 @@ def test_rows_that_waited_do_not_come_twice() -> None:
     """The rows of one shard wait for slack until rows of another one say how far the stream is."""
     job = job_of(DECLARE, {"query": QUERY}, 2, bounded=False)
     processes = Processes()
-    batches: list[list[Row]] = [[(0, 1, 1)], *[[(10 * i, i % 5, i)] for i in range(1, 12)], [(900, 1, 1)]]
+    instants = [0, *range(10, 120, 10), 900]
+    batches: list[list[Row]] = [[(at, at // 10 % 5, at)] for at in instants]
     with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as straight:
         running, wanted = Simulated(job, {}, root=root), Simulated(job, {}, root=straight)
         for batch, rows in enumerate(batches):
