@@ -115,5 +115,14 @@ class TurnsRunner:
 
 
 def contents(state: State) -> dict[str, object]:
-    """All that a save says except what is in its pieces."""
-    return {path: (saved.meta, [(p.name, p.table is None) for p in saved.pieces]) for path, saved in state.items()}
+    """All that a save says except what is in its pieces.
+
+    And except how many keys a join knows: rows that have ended and wait to be the oldest may have lost theirs or not.
+    """
+    return {
+        path: (
+            {name: value for name, value in saved.meta.items() if name != "keys"},
+            [(p.name, p.table is None) for p in saved.pieces],
+        )
+        for path, saved in state.items()
+    }

@@ -457,10 +457,22 @@ def walk(
 
 
 @without_counting
-def enter_all(side: Side, keys: Keys, me: int, count: int) -> None:
-    """So many rows behind the newest one enter, without looking for partners; the order is not told of them."""
-    for _ in range(count):
-        _enter(side.meta, side.code, side.following, keys, me)
+def enter_all(side: Side, keys: Keys, me: int, count: int, cursor: Ints) -> None:
+    """So many rows behind the newest one enter, without looking for partners; the order is not told of them.
+
+    What is known of the keys of the next ones is read before it is needed: one by one each would wait for memory.
+    """
+    meta, code = side.meta, side.code
+    for start in range(0, count, _AHEAD):
+        slot, seen, n = _newest(meta), 0, min(_AHEAD, count - start)
+        if len(keys) > _IN_CACHE:
+            for i in range(n):
+                key = code[(slot + i) % meta[CAPACITY]]
+                if key >= 0:
+                    seen += keys[key, me]
+        for _ in range(n):
+            _enter(meta, code, side.following, keys, me)
+        cursor[SEEN] = seen
 
 
 @without_counting

@@ -116,9 +116,12 @@ class FastJoin:
 
     def save(self) -> Saved:
         left, right = self._rings
-        return with_meta(together(left=left.save(), right=right.save()), now=self._now)
+        keys = 0 if self._keys is None else self._keys.count
+        return with_meta(together(left=left.save(), right=right.save()), now=self._now, keys=keys)
 
     def load(self, state: Loaded) -> None:
+        if self._keys is not None:
+            self._keys.reserve(state.meta["keys"])
         for which, name in enumerate(("left", "right")):
             self._enter(which, self._rings[which].load(state.part(name)))
         self._now = state.meta["now"]

@@ -255,7 +255,7 @@ class JoinRing:
     def enter(self, count: int) -> None:
         """So many rows that were put in are there without having looked for partners."""
         before = len(self)
-        kernel.enter_all(self.side, self.known, self._me, count)
+        kernel.enter_all(self.side, self.known, self._me, count, kernel.cursor())
         if self._how != kernel.ORDER:
             return
         if count < before // 8:

@@ -100,19 +100,22 @@ class QueuePieces:
         """``left``: how many rows have left each of the groups, whose ids ascend."""
         self._epoch = state.meta["epoch"]
         columns: list[npt.NDArray[np.int64]] = [np.empty((4, 0), np.int64)]
+        groups: list[Ints] = [np.empty(0, np.int64)]
         for (name, table), epoch in zip(state.tables.items(), state.meta["epochs"], strict=True):
-            columns.append(_log(table))
             self._parts.append(_Part(name, epoch, table.num_rows))
-        log = np.concatenate(columns, axis=1)
-        if not len(ids) or not log.shape[1]:
-            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int32)
-        group = _places(log[0] // len(places), ids)
-        (alive,) = np.nonzero((group >= 0) & (log[1] >= left[group]))
-        alive = alive[np.lexsort((log[1, alive], log[0, alive]))]
-        owner, number, value, _ = np.ascontiguousarray(log[:, alive])
-        links = np.empty((len(alive), 2), np.int32)
-        kept = kernel.queue_up(owner, number, value, codes[group[alive]], places, integers, links)
-        self._saved = np.ascontiguousarray(log[:, alive[kept]])
+            if len(ids):
+                # Most of a log is of no use any more.
+                group = _places(_whose(table, len(places)), ids)
+                (alive,) = np.nonzero((group >= 0) & (table.column("number").to_numpy() >= left[group]))
+                columns.append(_log(table, alive))
+                groups.append(group[alive])
+        log, group = np.concatenate(columns, axis=1), np.concatenate(groups)
+        order = np.lexsort((log[1], log[0]))
+        log = np.ascontiguousarray(log[:, order])
+        owner, number, value, _ = log
+        links = np.empty((len(order), 2), np.int32)
+        kept = kernel.queue_up(owner, number, value, codes[group[order]], places, integers, links)
+        self._saved = np.ascontiguousarray(log[:, kept])
         return value[kept], number[kept], links[: len(kept)].copy()
 
     def catch_up(self, state: Loaded, ids: Ints, places: int) -> tuple[npt.NDArray[np.int64], Ints]:
@@ -127,8 +130,8 @@ class QueuePieces:
         for (name, rows), epoch in zip(sizes.items(), state.meta["epochs"], strict=True):
             self._parts.append(_Part(name, epoch, rows))
             if name not in known:
-                log = _log(state.tables[name])
-                columns.append(log[:, log[3] > before])
+                table = state.tables[name]
+                columns.append(_log(table, np.flatnonzero(table.column("epoch").to_numpy() > before)))
         log = np.concatenate(columns, axis=1)
         group = _places(log[0] // places, ids)
         (found,) = np.nonzero(group >= 0)
@@ -145,8 +148,14 @@ class QueuePieces:
 _COLUMNS = ("owner", "number", "value", "epoch")
 
 
-def _log(table: pa.Table) -> npt.NDArray[np.int64]:
-    return np.stack([table.column(c).to_numpy() for c in _COLUMNS])
+def _log(table: pa.Table, rows: Ints) -> npt.NDArray[np.int64]:
+    return np.stack([table.column(c).to_numpy()[rows] for c in _COLUMNS])
+
+
+def _whose(table: pa.Table, queues: int) -> Ints:
+    """The ids of the groups that nodes belong to."""
+    owner: Ints = table.column("owner").to_numpy()
+    return owner if queues == 1 else owner // queues
 
 
 def _places(wanted: Ints, ids: Ints) -> Ints:
