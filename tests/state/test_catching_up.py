@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import hosts
 from penstock.delta import Arrivals, Delta
+from penstock.hosts import inprocess
 from penstock.hosts.local.program import Program
 from penstock.state import StateStore, fingerprint
 from tests.generated.language import Case, cases
@@ -29,11 +29,11 @@ from tests.state.turns import TurnsRunner, contents
 def in_turns(case: Case, feed: Feed, turns: Sequence[int], *, mapped: bool = True) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(
-            cast("dict[str, Any]", hosts.ENGINES),
-            "turns",
+            cast("dict[str, Any]", inprocess._RUNNERS),
+            "local",
             lambda query, schema, chosen: TurnsRunner(query, schema, chosen, turns, mapped=mapped),
         )
-        return answers(case, "turns", feed)
+        return answers(case, "local", feed)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)

@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 _FAN = 8
 _LARGE = 1 << 18
-"""Rows from which a piece is not written again to have fewer: what a save writes at once is bounded by that."""
+"""Rows from which a piece is not written again to have fewer: a save that merges does not take long, and there is a
+piece for each hundred thousand rows or so."""
 _ID, _SAVE = "_id", "_save"
 _NO_IDS: Ints = np.empty(0, np.int64)
 
