@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -74,6 +74,9 @@ class TurnsRunner:
 
     def table(self, answers: Sequence[Delta]) -> pa.Table:
         return self._runner.table(answers)
+
+    def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
+        pass
 
     def run(self) -> Delta | None:
         answers = self._runner.run()
