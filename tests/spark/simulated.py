@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 import penstock
 from penstock.database import answer_schema
+from penstock.hosts.spark import checkpoint
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.scatter import Scatter
@@ -41,6 +43,26 @@ def job_of(declare: str, queries: Mapping[str, str], shards: int, *, bounded: bo
         sources += [(r.position, Source(r.name, r.schema)) for r in db.catalog.relations.values() if r.name in read]
         runs = [RunQuery(name, plan, answer_schema(plan)) for name, plan in plans.items()]
     return Job(tuple(s for _, s in sorted(sources, key=lambda s: s[0])), parts_of(runs, shards), bounded)
+
+
+class Processes:
+    """Worker processes that take turns: what one of them remembers, the others do not."""
+
+    def __init__(self) -> None:
+        self._memories: dict[int, dict[Any, Any]] = {}
+
+    @contextmanager
+    def chosen(self, number: int) -> Iterator[None]:
+        """What is done meanwhile, this process does."""
+        before = dict(checkpoint._kept)
+        checkpoint.forget_all()
+        checkpoint._kept.update(self._memories.get(number, {}))
+        try:
+            yield
+        finally:
+            self._memories[number] = dict(checkpoint._kept)
+            checkpoint.forget_all()
+            checkpoint._kept.update(before)
 
 
 class Simulated:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal as OneOf
 
@@ -80,6 +80,9 @@ class RestartingRunner:
 
     def table(self, answers: Sequence[Delta]) -> pa.Table:
         return self._runner.table(answers)
+
+    def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
+        pass
 
     def run(self) -> Delta | None:
         if self._retried:

@@ -43,7 +43,7 @@ QUERIES = {
 BATCHES = [1, 7, 0, 60, 300, *[5] * 9, 40, 900, 3, 200, *[1] * 9, 500, 20, 20, 20, 700]
 
 
-def _rows(deltas: list[Delta]) -> Counter[object]:
+def rows_of(deltas: list[Delta]) -> Counter[object]:
     found: Counter[object] = Counter()
     for d in deltas:
         columns = [to_python(c, f.type) for c, f in zip(d.columns, d.schema, strict=True)]
@@ -73,7 +73,7 @@ def test_a_long_run_with_restarts_is_the_same(name: str, every: int, tmp_path: P
     start = answered = 0
     for i, rows in enumerate(BATCHES):
         wanted = feed(straight, start, rows, keys=200)
-        assert _rows(feed(restarted, start, rows, keys=200)) == _rows(wanted), f"batch {i}"
+        assert rows_of(feed(restarted, start, rows, keys=200)) == rows_of(wanted), f"batch {i}"
         start += rows
         answered += sum(map(len, wanted))
         store.commit(i, restarted.save())

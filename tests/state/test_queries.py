@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import hosts
+from penstock.hosts import inprocess
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
@@ -23,11 +23,11 @@ EVENTS: tuple[Event, ...] = ("nothing", "save", "restart", "retry", "forget")
 def restarted(case: Case, feed: Feed, events: Sequence[Event], *, mapped: bool = True) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(
-            cast("dict[str, Any]", hosts.ENGINES),
-            "restarting",
+            cast("dict[str, Any]", inprocess._RUNNERS),
+            "local",
             lambda query, schema, chosen: RestartingRunner(query, schema, chosen, events, mapped=mapped),
         )
-        return answers(case, "restarting", feed)
+        return answers(case, "local", feed)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)

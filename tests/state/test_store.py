@@ -88,7 +88,7 @@ def test_forgetting_keeps_what_a_kept_version_has(opened, tmp_path: Path) -> Non
     store.commit(1, first(1))
     store.commit(2, {"a/b": Saved({}, (Piece("0"), Piece("2", table(7))))})
     store.commit(3, {"a/b": Saved({}, (Piece("2"), Piece("3", table(8))))})
-    assert len(pieces_of(tmp_path)) == 4
+    assert len(pieces_of(tmp_path)) == 3
     store.forget(3)
     assert store.versions() == [3]
     assert len(pieces_of(tmp_path)) == 2
@@ -135,7 +135,7 @@ def test_a_damaged_piece_is_named(opened, tmp_path: Path, place: float) -> None:
     data[int(place * len(data))] ^= 0xFF
     bad.write_bytes(data)
     with pytest.raises(CheckpointError, match=f"{bad.name}: damaged, its checksum"):
-        opened().load(1)["a/b"].tables["0"]
+        dict(opened().load(1)["a/b"].tables)
 
 
 def test_a_piece_cut_short_is_named(opened, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -143,7 +143,7 @@ def test_a_piece_cut_short_is_named(opened, tmp_path: Path) -> None:  # type: ig
     bad = _largest(tmp_path)
     bad.write_bytes(bad.read_bytes()[:-10])
     with pytest.raises(CheckpointError, match=f"{bad.name}: damaged, .* bytes instead of"):
-        opened().load(1)["a/b"].tables["0"]
+        dict(opened().load(1)["a/b"].tables)
     bad.write_bytes(b"")
     with pytest.raises(CheckpointError, match=bad.name):
         opened().load(1)["a/b"].tables["0"]
@@ -170,9 +170,9 @@ def test_a_damaged_manifest_is_named(opened, tmp_path: Path, text: str) -> None:
 
 def test_another_format_is_refused(opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.state.FORMAT", 2)
+        patch.setattr("penstock.state.FORMAT", 9)
         opened().commit(1, first(1))
-    with pytest.raises(CheckpointError, match="written in format 2, this is format 1"):
+    with pytest.raises(CheckpointError, match="written in format 9, this is format 2"):
         opened().load(1)
 
 
@@ -188,5 +188,31 @@ def test_a_manifest_is_plain_json(opened, tmp_path: Path) -> None:  # type: igno
     opened().commit(1, first(1))
     content = json.loads((tmp_path / f"manifest-{1:012d}.json").read_text())["state"]
     piece = content["operators"]["a/b"]["pieces"]["0"]
-    assert (content["format"], content["version"], piece["rows"]) == (1, 1, 1)
-    assert piece["bytes"] == (tmp_path / "pieces" / piece["file"]).stat().st_size
+    assert (content["format"], content["version"], piece["rows"]) == (2, 1, 1)
+    last = content["operators"]["a/b"]["pieces"]["1"]
+    assert piece["start"] == 0
+    assert last["start"] >= piece["bytes"]
+    assert last["start"] + last["bytes"] == (tmp_path / "pieces" / piece["file"]).stat().st_size
+    assert [version for version, _ in content["lineage"]] == [1]
+
+
+def test_small_pieces_share_a_file(opened, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    large = table(*range(200_000))
+    state: State = {
+        "a": Saved({}, (Piece("0", table(1)), Piece("1", table(2, 3)))),
+        "b": Saved({}, (Piece("0", large), Piece("1", table()))),
+    }
+    store = opened()
+    store.commit(1, state)
+    assert sorted(name.rsplit(".", 1)[1] for name in pieces_of(tmp_path)) == ["arrow", "pieces"]
+    found = opened().load(1, verify=True)
+    assert {(path, name): t.column("x").to_pylist() for path in found for name, t in found[path].tables.items()} == {
+        ("a", "0"): [1], ("a", "1"): [2, 3], ("b", "0"): list(range(200_000)), ("b", "1"): [],
+    }  # fmt: skip
+    store.commit(2, {"a": Saved({}, (Piece("1"),)), "b": Saved()})
+    store.forget(2)
+    assert [name.rsplit(".", 1)[1] for name in pieces_of(tmp_path)] == ["pieces"], "one of them is still needed"
+    assert opened().load(2)["a"].tables["1"].column("x").to_pylist() == [2, 3]
+    store.commit(3, {"a": Saved(), "b": Saved()})
+    store.forget(3)
+    assert pieces_of(tmp_path) == set()

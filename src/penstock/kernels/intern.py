@@ -156,6 +156,12 @@ class Interner:
         self._columns = [_Column(t) for t in types]
         self._pairs = [_Pairs() for _ in types[1:]]
 
+    def reserve(self, keys: int) -> None:
+        """Room for so many keys, before there are any, where making it as they come costs."""
+        table = (self._pairs[-1] if self._pairs else self._columns[0]).table
+        if isinstance(table, IntTable):
+            table.reserve(keys)
+
     def encode(self, columns: Sequence[pa.Array], length: int) -> Ints:
         """The code of each row's key, new keys taken in; -1 where a column is NULL and NULLs do not match."""
         if self._nulls_match or len(columns) <= 1:

@@ -457,10 +457,35 @@ def walk(
 
 
 @without_counting
-def enter_all(side: Side, keys: Keys, me: int, count: int) -> None:
-    """So many rows behind the newest one enter, without looking for partners; the order is not told of them."""
-    for _ in range(count):
-        _enter(side.meta, side.code, side.following, keys, me)
+def enter_all(side: Side, keys: Keys, me: int, count: int, cursor: Ints) -> None:
+    """So many rows behind the newest one enter, without looking for partners; the order is not told of them.
+
+    What is known of the keys of the next ones is read before it is needed: one by one each would wait for memory.
+    """
+    meta, code = side.meta, side.code
+    for start in range(0, count, _AHEAD):
+        slot, seen, n = _newest(meta), 0, min(_AHEAD, count - start)
+        if len(keys) > _IN_CACHE:
+            for i in range(n):
+                key = code[(slot + i) % meta[CAPACITY]]
+                if key >= 0:
+                    seen += keys[key, me]
+        for _ in range(n):
+            _enter(meta, code, side.following, keys, me)
+        cursor[SEEN] = seen
+
+
+@without_counting
+def put_in_order(side: Side, start: int) -> int:
+    """The order is told of the rows of which ``start`` or more are older; how far it came before it had no room."""
+    code, _, _, value, meta, tree = side
+    for age in range(start, meta[COUNT]):
+        slot = (meta[TAIL] + age) % meta[CAPACITY]
+        if code[slot] >= 0:
+            if tree.meta[ordered.FREE] == 0:
+                return age
+            ordered.insert(tree, value[slot], slot)
+    return int(meta[COUNT])
 
 
 @without_counting
@@ -476,6 +501,18 @@ def expire(how: int, side: Side, keys: Keys, me: int, now: int, cursor: Ints) ->
     code, _, ends, value, meta, tree = side
     first = cursor[FIRST]
     while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= now:
+        if how == ORDER:
+            _take_out(tree, meta, code, value)
+        first = _pop(meta, code, keys, me, first)
+    cursor[FIRST] = first
+
+
+@without_counting
+def leave(how: int, side: Side, keys: Keys, me: int, count: int, cursor: Ints) -> None:
+    """So many of the oldest rows leave."""
+    code, _, _, value, meta, tree = side
+    first = cursor[FIRST]
+    for _ in range(count):
         if how == ORDER:
             _take_out(tree, meta, code, value)
         first = _pop(meta, code, keys, me, first)

@@ -174,6 +174,12 @@ class IntTable:
         """Forget the keys of these codes, each of which is given once."""
         _release(codes, self._table, 64 - self._bits, self.key_of, self._state)
 
+    def reserve(self, keys: int) -> None:
+        """Room for so many keys, before there are any."""
+        self._bits = max(self._bits, (2 * keys).bit_length())
+        self._table = np.full(1 << self._bits, -1, np.int32)
+        self.key_of = np.zeros(max(keys, len(self.key_of)), np.int64)
+
     def _grow(self) -> None:
         if 2 * self._state[LIVE] >= len(self._table):
             self._bits += 1

@@ -60,6 +60,11 @@ class _Group:
         for inner, state in zip(self.accumulators, states, strict=True):
             inner.restore(state)
 
+    def take_over(self, other: _Group) -> None:
+        """Be what another one is; the keys and the id are the same."""
+        self.members, self.moments, self.shown = other.members, other.moments, other.shown
+        self.accumulators, self.values, self.stale = other.accumulators, other.values, other.stale
+
 
 class GeneralAggregate:
     """Any aggregates over any keys; see ``plan.nodes.Aggregate``.
@@ -110,6 +115,22 @@ class GeneralAggregate:
     def load(self, state: Loaded) -> None:
         self._begun = state.meta["begun"]
         for id, group in self._all.load(state, self._loaded):
+            group.id = id
+            self._members += group.members
+            self._groups[self._key(group.keys)] = group
+
+    def catch_up(self, state: Loaded) -> None:
+        self._begun = state.meta["begun"]
+
+        def update(group: _Group, saved: _Group) -> None:
+            self._members += saved.members - group.members
+            group.take_over(saved)
+
+        gone, came = self._all.catch_up(state, self._loaded, update)
+        for _, group in gone:
+            self._members -= group.members
+            del self._groups[self._key(group.keys)]
+        for id, group in came:
             group.id = id
             self._members += group.members
             self._groups[self._key(group.keys)] = group

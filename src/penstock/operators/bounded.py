@@ -76,16 +76,30 @@ class RowLog:
             n += 1
         del self._parts[:n], self._starts[:n], self._last_ts[:n]
 
+    @property
+    def _tail(self) -> int:
+        return self._starts[0] if self._starts else self.total
+
     def size(self) -> StateSize:
         rows = sum(len(p) for p in self._parts)
         return StateSize(rows, sum(c.nbytes for p in self._parts for c in p.columns) + 16 * rows)
 
     def save(self) -> Saved:
-        tail = self._starts[0] if self._starts else self.total
-        return self._pieces.save(tail, self.total, lambda start, stop: arrivals_table(self.rows(start, stop)))
+        return self._pieces.save(self._tail, self.total, lambda start, stop: arrivals_table(self.rows(start, stop)))
 
     def load(self, state: Loaded) -> None:
         self.total, _, tables = self._pieces.load(state)
+        for table in tables:
+            self.append(arrivals_of(self.schema, table))
+
+    def catch_up(self, state: Loaded) -> None:
+        _, tables = self._pieces.catch_up(state, self._tail, self.total)
+        tail = state.meta["tail"]
+        self.drop(tail)
+        if self._parts and self._starts[0] < tail:
+            self._parts[0] = sliced(self._parts[0], tail - self._starts[0], len(self._parts[0]))
+            self._starts[0] = tail
+        self.total = max(self.total, tail)
         for table in tables:
             self.append(arrivals_of(self.schema, table))
 
@@ -191,6 +205,11 @@ class GenericEnds:
             log.load(state.part(f"{i}"))
         self._index, self._last = state.meta["index"], state.meta["last"]
 
+    def catch_up(self, state: Loaded) -> None:
+        for i, log in enumerate(self.logs):
+            log.catch_up(state.part(f"{i}"))
+        self._index, self._last = state.meta["index"], state.meta["last"]
+
 
 @dataclass
 class _Open:
@@ -270,12 +289,23 @@ class SessionEnds:
         """Rows of open sessions are all in the log; what else is in it makes sessions that have been answered."""
         log = state.part("log")
         self._log.load(log)
-        tail = log.meta["tail"]
-        kept = self._log.rows(tail, self._log.total)
-        if len(kept):
-            self._sort(kept, tail)
+        self._sort_from(log.meta["tail"])
         ts, sub = log.meta["answered"]
         self.due((ts, sub), None)
+
+    def catch_up(self, state: Loaded) -> None:
+        """Sessions that were open and have been answered since end before that instant, with what there is of them."""
+        log = state.part("log")
+        total = self._log.total
+        self._log.catch_up(log)
+        self._sort_from(max(total, log.meta["tail"]))
+        ts, sub = log.meta["answered"]
+        self.due((ts, sub), None)
+
+    def _sort_from(self, number: int) -> None:
+        kept = self._log.rows(number, self._log.total)
+        if len(kept):
+            self._sort(kept, number)
 
 
 WindowEnds = GenericEnds | SessionEnds

@@ -11,8 +11,9 @@ are called. Three choices are made here, from the plan alone:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal as OneOf
 
 from penstock.delta import Arrivals, Delta, Step
@@ -97,23 +98,31 @@ class Tree:
 
     def save(self) -> State:
         """The state of every operator that has one, by path."""
-        return {path: operator.save() for path, operator in self._stateful()}
+        return {path: operator.save() for path, operator in self._stateful}
 
     def load(self, state: LoadedState) -> None:
         """Go on from what operators of the same plan saved."""
-        for path, operator in self._stateful():
+        for path, operator in self._stateful:
             operator.load(state[path])
 
-    def _stateful(self) -> Iterator[tuple[str, Stateful]]:
+    def catch_up(self, state: LoadedState) -> None:
+        """Go on from a later state of the same operators."""
+        for path, operator in self._stateful:
+            operator.catch_up(state[path])
+
+    @cached_property
+    def _stateful(self) -> list[tuple[str, Stateful]]:
         operators: dict[str, Operator | WindowOperator | None] = {
             **{f"leaf {i}": leaf.operator for i, leaf in enumerate(self.leaves)},
             **{f"stage {i}": stage.operator for i, stage in enumerate(self.stages)},
         }
+        found: list[tuple[str, Stateful]] = []
         for path, operator in operators.items():
             if isinstance(operator, Stateful):
-                yield path, operator
+                found.append((path, operator))
             else:
                 assert operator is None or operator.size() == NOTHING, f"{path} cannot be saved"
+        return found
 
     def sizes(self) -> dict[str, StateSize]:
         """What each operator remembers, by its name."""

@@ -38,6 +38,10 @@ class _Copies:
         if self.moments:
             (self.moments[side].add if by > 0 else self.moments[side].remove)(row.moment)
 
+    def take_over(self, other: _Copies) -> None:
+        """Be what another one of the same value is."""
+        self.counts, self.moments, self.shown = other.counts, other.moments, other.shown
+
 
 def _saved(copies: list[_Copies]) -> pa.Table:
     return json_table(
@@ -97,6 +101,14 @@ class _ByValue(ABC):
 
     def load(self, state: Loaded) -> None:
         for id, copies in self._by_id.load(state, self._loaded):
+            copies.id = id
+            self._copies[self._key(copies.values)] = copies
+
+    def catch_up(self, state: Loaded) -> None:
+        gone, came = self._by_id.catch_up(state, self._loaded, _Copies.take_over)
+        for _, copies in gone:
+            del self._copies[self._key(copies.values)]
+        for id, copies in came:
             copies.id = id
             self._copies[self._key(copies.values)] = copies
 
@@ -227,3 +239,7 @@ class GeneralSetOp:
     def load(self, state: Loaded) -> None:
         if self._rows is not None:
             self._rows.load(state)
+
+    def catch_up(self, state: Loaded) -> None:
+        if self._rows is not None:
+            self._rows.catch_up(state)

@@ -99,6 +99,17 @@ class Emit:
         for id, row in self._present.load(state, lambda t: rows_from(self.schema, t)):
             self._rows.setdefault(self._key(row.values), []).append(id)
 
+    def catch_up(self, state: Loaded) -> None:
+        self._begun = state.meta["begun"]
+        gone, came = self._present.catch_up(state, lambda t: rows_from(self.schema, t), lambda row, saved: None)
+        for id, row in gone:
+            key = self._key(row.values)
+            self._rows[key].remove(id)
+            if not self._rows[key]:
+                del self._rows[key]
+        for id, row in came:
+            self._rows.setdefault(self._key(row.values), []).append(id)
+
     def _differences(self, delta: Delta) -> Delta:
         if delta.end is not None:
             delta = replace(delta, end=None)

@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from penstock.delta import Delta, Ints, Step
 from penstock.kernels import aggregate as kernel
+from penstock.kernels import queues
 from penstock.kernels.batch import Rows, count_failures
 from penstock.kernels.buffers import column, floats, gather, integers, ordered, restore, validity
 from penstock.kernels.expressions import can_fail, compile_project
 from penstock.kernels.intern import Interner
 from penstock.operators.base import StateSize
-from penstock.operators.group_pieces import GroupPieces, groups_from, groups_table
+from penstock.operators.group_pieces import GroupPieces, groups_from, groups_table, rows_of
 from penstock.operators.queue_pieces import QueuePieces
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.operators.tables import whole
@@ -306,19 +307,21 @@ class FastAggregate:
         return Delta(self.schema, tuple(columns), ts, sub, signs[:n], moment_ts, moment_sub, priority)
 
     def save(self) -> Saved:
-        live = _ONLY[: 1 if self._state[kernel.MARKS] else 0]
-        if self._keys:
-            (live,) = np.nonzero(self._ints[: self._interner.capacity, kernel.ROWS] > 0 if len(self._ints) else live)
-        changed = self._pieces.number(live)
+        changed = self._pieces.number(self._live)
+        groups = self._interner.live if self._keys else int(self._state[kernel.MARKS] > 0)
         best, values = self._where(kernel.BEST).tolist(), self._queue_keys
 
         def table(codes: Ints) -> pa.Table:
             return groups_table(codes, self._interner.decode(codes), self._ints, best, values)
 
-        parts = {"groups": self._pieces.save(changed, len(live), table)}
+        def all_groups() -> tuple[Ints, Ints]:
+            live = self._live()
+            return live, self._pieces.ids(live)
+
+        parts = {"groups": self._pieces.save(changed, groups, table)}
         places = self._where(kernel.QUEUED)
         if len(places):
-            new, all_groups = ((codes, self._pieces.ids(codes)) for codes in (changed, live))
+            new = changed, self._pieces.ids(changed)
             nodes = self._queue_keys, self._queue_numbers, self._queue_links
             used = int(self._state[kernel.FRESH])
             parts["queues"] = self._queues.save(new, all_groups, places, self._ints, nodes, used)
@@ -344,6 +347,48 @@ class FastAggregate:
             nodes = self._queues.load(state.part("queues"), ids, codes, left, places, self._ints)
             self._queue_keys, self._queue_numbers, self._queue_links = nodes
         self._state[kernel.FRESH] = len(self._queue_keys)
+
+    def _live(self) -> Ints:
+        """The codes of all groups."""
+        if not self._keys:
+            return _ONLY[: 1 if self._state[kernel.MARKS] else 0]
+        if not len(self._ints):
+            return _ONLY[:0]
+        (live,) = np.nonzero(self._ints[: self._interner.capacity, kernel.ROWS] > 0)
+        return live
+
+    def catch_up(self, state: Loaded) -> None:
+        if self._priorities is None:
+            # There was no row.
+            self.load(state)
+            return
+        self._state[kernel.MARKS] = state.meta["marks"]
+        queued, best = self._where(kernel.QUEUED), self._where(kernel.BEST)
+        gone, ids, table = self._pieces.catch_up(state.part("groups"))
+        if len(gone):
+            queues.clear(gone, np.concatenate([queued, best]), self._ints, self._queue_links, self._state)
+            self._ints[gone] = 0
+            self._ints[gone, kernel.MOMENT_TS] = np.iinfo(np.int64).min
+            self._interner.release(gone)
+        codes = _ONLY[:0]
+        if table is not None:
+            codes = self._interner.encode([whole(table.column(f"k{i}")) for i in range(self._keys)], len(ids))
+            self._reserve(self._interner.capacity)
+            self._pieces.loaded(ids, codes)
+            self._reserve_queues(len(codes))
+            queues.settle(
+                codes, rows_of(table).copy(), queued, best, self._ints, self._queue_keys, self._queue_numbers,
+                self._queue_links, self._state,
+            )  # fmt: skip
+        if len(queued):
+            log, group = self._queues.catch_up(state.part("queues"), ids, len(queued))
+            self._reserve_queues(log.shape[1])
+            owner, number, value, _ = log
+            nodes = queues.enter(
+                codes[group], queued[owner % len(queued)], number, value, self._ints, self._queue_keys,
+                self._queue_numbers, self._queue_links, self._state,
+            )  # fmt: skip
+            self._queues.caught_up(log, nodes, len(self._queue_keys))
 
     def _where(self, kind: int) -> Ints:
         """Where the arguments of a kind begin in the numbers of a group."""

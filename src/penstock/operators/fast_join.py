@@ -116,15 +116,36 @@ class FastJoin:
 
     def save(self) -> Saved:
         left, right = self._rings
-        return with_meta(together(left=left.save(), right=right.save()), now=self._now)
+        keys = 0 if self._keys is None else self._keys.count
+        return with_meta(together(left=left.save(), right=right.save()), now=self._now, keys=keys)
 
     def load(self, state: Loaded) -> None:
+        if self._keys is not None:
+            self._keys.reserve(state.meta["keys"])
         for which, name in enumerate(("left", "right")):
-            ring = self._rings[which]
-            for rows in ring.load(state.part(name)):
-                self._append(which, rows, Step(BEGINNING), everything=True)
-                ring.enter(len(rows))
+            self._enter(which, self._rings[which].load(state.part(name)))
         self._now = state.meta["now"]
+
+    def catch_up(self, state: Loaded) -> None:
+        cursor = kernel.cursor()
+        left, right = self._rings
+        new = left.catch_up(state.part("left"), cursor), right.catch_up(state.part("right"), cursor)
+        # Before all time nothing has ended: what saves number is what there is, until the next step.
+        self._now = MIN_TS
+        for which in (0, 1):
+            self._enter(which, new[which])
+        self._release(cursor)
+        for ring in self._rings:
+            ring.trim(self._now)
+        if self._keys is not None:
+            self._keys.trim()
+        self._now = state.meta["now"]
+
+    def _enter(self, which: int, saved: Iterable[Delta]) -> None:
+        """Rows that have been saved are there again."""
+        for rows in saved:
+            self._append(which, rows, Step(BEGINNING), everything=True)
+            self._rings[which].enter(len(rows))
 
     def _walk(self, left: Delta, right: Delta, step: Step) -> Iterator[Delta]:
         """Take changes in, and give the pairs they make and break."""

@@ -95,6 +95,17 @@ class MasterGate:
         self._wait([delta_of(self._schema, t) for t in tables])
         self._limit = state.meta["limit"]
 
+    def catch_up(self, state: Loaded) -> None:
+        gone, tables = self._pieces.catch_up(state, self._first, self._first + self._length)
+        waiting = self._waiting
+        while waiting and gone >= len(waiting[0]):
+            gone -= len(waiting[0])
+            waiting = waiting[1:]
+        if gone:
+            waiting = [waiting[0].slice(gone, len(waiting[0])), *waiting[1:]]
+        self._wait([*waiting, *(delta_of(self._schema, t) for t in tables)])
+        self._first, self._limit = state.meta["tail"], state.meta["limit"]
+
     def _wait(self, waiting: list[Delta]) -> None:
         self._waiting = waiting
         self._length = sum(map(len, waiting))

@@ -91,6 +91,16 @@ class GeneralJoin:
             self._expiry += [(e.row.end, e.number, i, e) for e in side if e.row.end < MAX_TS]
         heapq.heapify(self._expiry)
 
+    def catch_up(self, state: Loaded) -> None:
+        self._ends = state.meta["ends"]
+        for i, (name, side) in enumerate(zip(("left", "right"), self._sides, strict=True)):
+            _, new = side.catch_up(state.part(name))
+            for entry in new:
+                if entry.row.end < MAX_TS:
+                    heapq.heappush(self._expiry, (entry.row.end, entry.number, i, entry))
+        while self._expiry and not self._expiry[0][3].alive:
+            heapq.heappop(self._expiry)
+
     def _change(self, changes: Sequence[Changes], leaving: list[Row], entering: list[Row]) -> None:
         # How many matches a row of a padded side had before this instant; -1: it was not there.
         before: tuple[dict[Entry, int], dict[Entry, int]] = ({}, {})

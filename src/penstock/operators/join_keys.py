@@ -36,6 +36,16 @@ class JoinKeys:
             self.known = np.concatenate([self.known, kernel.unknown(max(needed, have + have // 8) - have)])
         return codes
 
+    def reserve(self, count: int) -> None:
+        """Room for so many keys, before there are any."""
+        self._interner.reserve(count)
+        self.known = kernel.unknown(max(count, len(self.known)))
+
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return self._interner.live
+
     def column(self, codes: kernel.Slots, key: int) -> pa.Array:
         """The values of this column of the keys, NULL for -1."""
         return self._interner.decode(codes.astype(np.int64))[key]

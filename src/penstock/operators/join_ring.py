@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -230,23 +230,41 @@ class JoinRing:
         moments = {"moment_ts": self.moment_ts[slots], "moment_sub": self.moment_sub[slots]}
         return table_of(self._schema, columns, **moments, priority=self.priority(slots), end=end)
 
-    def load(self, state: Loaded) -> Iterator[Delta]:
+    def load(self, state: Loaded) -> list[Delta]:
         """Rows to ``append``; those of each delta must be, and have ``enter``-ed, before the next."""
-        self._stop, _, tables = self._pieces.load(state)
-        for table in tables:
-            ts, sub = ints(table, "moment_ts"), ints(table, "moment_sub")
-            priority = ints(table, "priority") if has(table, "priority") else None
-            end = ints(table, "end") if has(table, "end") else None
-            sign = np.ones(len(ts), np.int8)
-            yield Delta(self._schema, columns_of(self._schema, table), ts, sub, sign, ts, sub, priority, end)
+        self._stop, head, tables = self._pieces.load(state)
+        if head - self._stop >= self.capacity:
+            rows = head - self._stop
+            self._keep(MIN_TS, rows + 1 + rows // 8)
+        return [self._delta(table) for table in tables]
+
+    def catch_up(self, state: Loaded, cursor: Ints) -> list[Delta]:
+        """Rows that have left go, and their keys wait in the cursor; what came since is given as by ``load``."""
+        gone, tables = self._pieces.catch_up(state, self._stop - len(self), self._stop)
+        kernel.leave(self._how, self.side, self.known, self._me, gone, cursor)
+        self._stop = state.meta["tail"] + len(self)
+        return [self._delta(table) for table in tables]
+
+    def _delta(self, table: pa.Table) -> Delta:
+        ts, sub = ints(table, "moment_ts"), ints(table, "moment_sub")
+        priority = ints(table, "priority") if has(table, "priority") else None
+        end = ints(table, "end") if has(table, "end") else None
+        sign = np.ones(len(ts), np.int8)
+        return Delta(self._schema, columns_of(self._schema, table), ts, sub, sign, ts, sub, priority, end)
 
     def enter(self, count: int) -> None:
         """So many rows that were put in are there without having looked for partners."""
-        kernel.enter_all(self.side, self.known, self._me, count)
-        if self._how == kernel.ORDER:
-            slots = ((self._meta[kernel.TAIL] + np.arange(len(self))) % self.capacity).astype(np.int32)
-            usable = slots[self.side.code[slots] >= 0]
-            self.side = self.side._replace(tree=ordered.load(self.side.value[usable], usable))
+        before = len(self)
+        kernel.enter_all(self.side, self.known, self._me, count, kernel.cursor())
+        if self._how != kernel.ORDER:
+            return
+        if count < before // 8:
+            while (before := kernel.put_in_order(self.side, before)) < len(self):
+                self.grow_tree()
+            return
+        slots = ((self._meta[kernel.TAIL] + np.arange(len(self))) % self.capacity).astype(np.int32)
+        usable = slots[self.side.code[slots] >= 0]
+        self.side = self.side._replace(tree=ordered.load(self.side.value[usable], usable))
 
     # Making room.
 

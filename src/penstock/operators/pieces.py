@@ -6,12 +6,16 @@ pieces of about the same size at the end of the log, they are written as one, so
 once for each power of ``_FAN`` between a save and the whole, and there are ``_FAN`` pieces for each such power.
 
 Neither keeps the tables: what is written again is asked from the operator, which has it.
+
+An operator that has the state of an earlier save takes in what a later one has besides (``catch_up``): rows with
+numbers from the old head on, entries that changed since; each entry says in which save it last did. Pieces are
+written by later saves alone, so this reads no more than they wrote, however long ago the rest of a piece was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, TypeVar
 
@@ -24,9 +28,10 @@ from penstock.operators.state import Loaded, Piece, Saved, with_meta
 T = TypeVar("T")
 
 _FAN = 8
-_LARGE = 1 << 21
-"""Rows from which a piece is not written again to have fewer."""
-_ID, _GONE = "_id", "_gone"
+_LARGE = 1 << 18
+"""Rows from which a piece is not written again to have fewer: a save that merges does not take long, and there is a
+piece for each hundred thousand rows or so."""
+_ID, _SAVE = "_id", "_save"
 _NO_IDS: Ints = np.empty(0, np.int64)
 
 
@@ -92,14 +97,30 @@ class RowPieces:
         found = [state.tables[r.name].slice(max(0, tail - r.start)) for r in self._ranges]
         return tail, head, [t for t in found if t.num_rows]
 
+    def catch_up(self, state: Loaded, tail: int, head: int) -> tuple[int, list[pa.Table]]:
+        """(how many of the oldest of the rows from ``tail`` to before ``head`` are no more, tables of those behind).
+
+        The rows that there are then have numbers from ``state.meta["tail"]`` on.
+        """
+        first = max(head, state.meta["tail"])
+        names, starts = list(state.tables), state.meta["starts"]
+        self._named = state.meta["named"]
+        self._ranges = [_Range(n, *b) for n, b in zip(names, pairwise([*starts, state.meta["head"]]), strict=True)]
+        new = [r for r in self._ranges if r.stop > first]
+        return min(head, state.meta["tail"]) - tail, [state.tables[r.name].slice(max(0, first - r.start)) for r in new]
+
 
 @dataclass
 class _Entries:
-    """Ids of one piece, ascending; ``gone`` are those that it says are no more."""
+    """Ids of one piece, ascending; ``gone`` are those that it says are no more.
+
+    ``saves``: of each of the ids and then of each that is gone, the save in which it became so.
+    """
 
     name: str
     ids: Ints
-    gone: Ints = field(default_factory=lambda: _NO_IDS)
+    gone: Ints
+    saves: Ints
 
     @property
     def size(self) -> int:
@@ -110,12 +131,13 @@ class KeyedPieces:
     """The pieces of entries that have ids; an id is never used again.
 
     Of an entry in several pieces the last counts. Everything is written again once there is more that does not count
-    than there is that does. Remembers the ids in each piece.
+    than there is that does. Remembers the ids in each piece, and in which save each was written first as it is.
     """
 
     def __init__(self) -> None:
         self._pieces: list[_Entries] = []
         self._named = 0
+        self._saves = 0
 
     def save(self, changed: Ints, gone: Ints, live: int, table: Callable[[Ints], pa.Table]) -> Saved:
         """What makes up the state now.
@@ -126,7 +148,10 @@ class KeyedPieces:
         pieces = self._pieces
         tables: dict[str, pa.Table] = {}
         if len(changed) or len(gone):
-            pieces = [*pieces, _Entries("", np.unique(changed), np.unique(gone))]
+            self._saves += 1
+            changed, gone = np.unique(changed), np.unique(gone)
+            saves = np.full(len(changed) + len(gone), self._saves, np.int64)
+            pieces = [*pieces, _Entries("", changed, gone, saves)]
             count = merged([p.size for p in pieces])
             if sum(p.size for p in pieces) > 2 * live + 64:
                 count = len(pieces)
@@ -134,47 +159,115 @@ class KeyedPieces:
             self._named += 1
             pieces = [*pieces[:-count], piece] if piece.size else pieces[:-count]
             if piece.size:
-                tables[piece.name] = _with_gone(table(piece.ids), piece)
+                tables[piece.name] = _with_ids(table(piece.ids), piece)
         self._pieces = pieces
-        return Saved({"named": self._named}, tuple(Piece(p.name, tables.get(p.name)) for p in pieces))
+        meta = {"named": self._named, "saves": self._saves}
+        return Saved(meta, tuple(Piece(p.name, tables.get(p.name)) for p in pieces))
 
     def load(self, state: Loaded) -> tuple[Ints, pa.Table | None]:
         """The ids of all entries, ascending, and a row for each; None where nothing was ever saved."""
-        self._named = state.meta["named"]
+        self._named, self._saves = state.meta["named"], state.meta["saves"]
         found: list[tuple[Ints, pa.Table]] = []
         over = _NO_IDS
         tables = {name: state.tables[name] for name in state.tables}
-        for name, table in tables.items():
-            ids = table.column(_ID).to_numpy()
-            gone = table.column(_GONE).to_numpy()
-            self._pieces.append(_Entries(name, ids[~gone], ids[gone]))
+        self._pieces = [_entries(name, table) for name, table in tables.items()]
         for piece, table in zip(self._pieces[::-1], list(tables.values())[::-1], strict=True):
-            (rows,) = np.nonzero(~np.isin(piece.ids, over))
-            found.append((piece.ids[rows], table.take(pa.array(rows)).drop_columns([_ID, _GONE])))
+            rows = np.arange(len(piece.ids)) if not len(over) else np.flatnonzero(~np.isin(piece.ids, over))
+            found.append((piece.ids[rows], _some(table, rows)))
             over = np.concatenate([over, piece.ids, piece.gone])
         if not found:
             return _NO_IDS, None
-        ids = np.concatenate([i for i, _ in found])
-        order = np.argsort(ids)
-        return ids[order], pa.concat_tables([t for _, t in found]).take(pa.array(order)).combine_chunks()
+        return _in_order(found)
+
+    def catch_up(self, state: Loaded, there: Callable[[], Ints]) -> tuple[Ints, Ints, pa.Table | None]:
+        """What differs from the last save or load: (ids that are no more, ids that are new or others, their rows).
+
+        ``there`` gives the ids that there are now; it is asked only if everything has been written again since.
+        """
+        known = {p.name: p for p in self._pieces}
+        before, names = self._saves, list(state.tables)
+        self._named, self._saves = state.meta["named"], state.meta["saves"]
+        self._pieces, found = [], []
+        gone, over = [_NO_IDS], _NO_IDS
+        for name in names:
+            if name in known:
+                self._pieces.append(known[name])
+                continue
+            table = state.tables[name]
+            piece = _entries(name, table)
+            self._pieces.append(piece)
+            found.append((piece, table))
+        parts: list[tuple[Ints, pa.Table]] = []
+        for piece, table in found[::-1]:
+            n = len(piece.ids)
+            rows = np.flatnonzero(piece.saves[:n] > before)
+            if len(over):
+                rows = rows[~np.isin(piece.ids[rows], over)]
+            left = piece.gone[piece.saves[n:] > before]
+            parts.append((piece.ids[rows], _some(table, rows)))
+            over = np.concatenate([over, piece.ids[rows], left])
+            gone.append(left)
+        if known and (not names or names[0] not in known):
+            # Who writes everything does not say what is gone.
+            now, had = np.concatenate([_NO_IDS, *(p.ids for p in self._pieces)]), there()
+            gone.append(had[~np.isin(had, now)])
+        parts = [part for part in parts if len(part[0])]
+        return np.unique(np.concatenate(gone)), *(_in_order(parts) if parts else (_NO_IDS, None))
 
 
 def _one(pieces: Sequence[_Entries], name: str, *, first: bool) -> _Entries:
     """The last pieces as one; if they are all there are, nothing needs to be said of what is gone."""
-    gone = np.unique(np.concatenate([p.gone for p in pieces]))
-    ids = np.unique(np.concatenate([p.ids for p in pieces]))
-    return _Entries(name, np.setdiff1d(ids, gone, assume_unique=True), _NO_IDS if first else gone)
+    if len(pieces) == 1 and not (first and len(pieces[0].gone)):
+        return _Entries(name, pieces[0].ids, pieces[0].gone, pieces[0].saves)
+    # Newest first, so that of equal ids the first one found is the last written; what is gone stays so.
+    newest = pieces[::-1]
+    gone, at = np.unique(np.concatenate([p.gone for p in newest]), return_index=True)
+    gone_saves = np.concatenate([p.saves[len(p.ids) :] for p in newest])[at]
+    ids, at = np.unique(np.concatenate([p.ids for p in newest]), return_index=True)
+    saves = np.concatenate([p.saves[: len(p.ids)] for p in newest])[at]
+    if len(gone):
+        there = ~np.isin(ids, gone, assume_unique=True)
+        ids, saves = ids[there], saves[there]
+    if first:
+        return _Entries(name, ids, _NO_IDS, saves)
+    return _Entries(name, ids, gone, np.concatenate([saves, gone_saves]))
 
 
-def _with_gone(table: pa.Table, piece: _Entries) -> pa.Table:
+def _with_ids(table: pa.Table, piece: _Entries) -> pa.Table:
+    """What an entry is, and behind the entries those that are gone; the saves of these are negative."""
     live, gone = len(piece.ids), len(piece.gone)
+    saves = piece.saves
     if gone:
         nothing = [pa.nulls(gone, f.type) for f in table.schema]
         table = pa.concat_tables([table, pa.Table.from_arrays(nothing, names=table.column_names)])
-    flags = np.zeros(live + gone, np.bool_)
-    flags[live:] = True
+        saves = np.concatenate([saves[:live], -saves[live:]])
     table = table.append_column(_ID, pa.array(np.concatenate([piece.ids, piece.gone])))
-    return table.append_column(_GONE, pa.array(flags))
+    return table.append_column(_SAVE, pa.array(saves))
+
+
+def _entries(name: str, table: pa.Table) -> _Entries:
+    """The ids of a piece."""
+    # Copies: what is remembered of a piece does not keep its table in memory.
+    ids, saves = table.column(_ID).to_numpy().copy(), table.column(_SAVE).to_numpy()
+    live = int(np.count_nonzero(saves > 0))
+    return _Entries(name, ids[:live], ids[live:], np.abs(saves))
+
+
+def _in_order(parts: Sequence[tuple[Ints, pa.Table]]) -> tuple[Ints, pa.Table]:
+    """Parts, in each of which ids ascend, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    ids = np.concatenate([i for i, _ in parts])
+    order = np.argsort(ids)
+    return ids[order], pa.concat_tables([t for _, t in parts]).take(pa.array(order)).combine_chunks()
+
+
+def _some(table: pa.Table, rows: Ints) -> pa.Table:
+    """Rows of a piece, without what is said of their ids."""
+    table = table.drop_columns([_ID, _SAVE])
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        return table.slice(int(rows[0]), len(rows))
+    return table.take(pa.array(rows))
 
 
 class Tracked(Generic[T]):
@@ -235,6 +328,26 @@ class Tracked(Generic[T]):
             self.entries = dict(zip(ids.tolist(), entries(table), strict=True))
         return list(self.entries.items())
 
+    def catch_up(
+        self, state: Loaded, entries: Callable[[pa.Table], Iterable[T]], update: Callable[[T, T], None]
+    ) -> tuple[list[tuple[int, T]], list[tuple[int, T]]]:
+        """The entries that are no more, and those that are new, in order.
+
+        ``update`` makes an entry that is there and has changed since what another one, made by ``entries``, is.
+        """
+        gone, ids, table = self._pieces.catch_up(state, lambda: np.fromiter(self.entries, np.int64, len(self.entries)))
+        self._next = self._saved = state.meta["next"]
+        lost = [(id, self.entries.pop(id)) for id in gone.tolist() if id in self.entries]
+        came: list[tuple[int, T]] = []
+        if table is not None:
+            for id, entry in zip(ids.tolist(), entries(table), strict=True):
+                if id in self.entries:
+                    update(self.entries[id], entry)
+                else:
+                    self.entries[id] = entry
+                    came.append((id, entry))
+        return lost, came
+
 
 class Whole:
     """State that is small, or other as a whole whenever it changes: one piece."""
@@ -257,3 +370,7 @@ class Whole:
         made = content(state.tables[f"{self._named}"])
         self._last = made
         return made
+
+    def catch_up(self, state: Loaded, content: Callable[[pa.Table], T]) -> T | None:
+        """What ``content`` makes of the table; None if it is that of the last save or load."""
+        return None if state.meta["named"] == self._named else self.load(state, content)

@@ -79,6 +79,9 @@ class GeneralSemiJoin:
     def load(self, state: Loaded) -> None:
         self._right.load(state)
 
+    def catch_up(self, state: Loaded) -> None:
+        self._right.catch_up(state)
+
     def _shown(self, row: Row, mark: object) -> Row | None:
         match self.node.kind:
             case "mark":
@@ -169,14 +172,35 @@ class _Counted:
             if key is not None:
                 _add(self._buckets.setdefault(key, _Bucket()).left, value, 1)
 
-        def counted(table: pa.Table) -> Iterator[tuple[Hashable, Hashable]]:
-            for key, value, count in json_values(table):
-                self._buckets.setdefault(key, _Bucket()).right[value] = count
-                self._right_rows += count
-                yield key, value
-
-        for id, pair in self._saved.load(state.part("right"), counted):
+        for id, pair in self._saved.load(state.part("right"), self._counted):
             self._ids[pair] = id
+
+    def catch_up(self, state: Loaded) -> None:
+        gone, came = self._left.catch_up(state.part("left"))
+        for entries, by in ((came, 1), (gone, -1)):
+            for entry in entries:
+                key, value = _key_and_value(entry)
+                if key is not None:
+                    _add(self._buckets.setdefault(key, _Bucket()).left, value, by)
+        # A pair may be there again under another id.
+        lost, new = self._saved.catch_up(state.part("right"), self._counted, lambda pair, saved: None)
+        for id, pair in lost:
+            if self._ids[pair] == id:
+                del self._ids[pair]
+        self._ids.update((pair, id) for id, pair in new)
+        for _, (key, value) in lost:
+            if (key, value) not in self._ids:
+                self._right_rows -= self._buckets[key].right.pop(value)
+        for key in {_key_and_value(entry)[0] for entry in gone} | {key for _, (key, _) in lost}:
+            if key in self._buckets:
+                self._clean(key)
+
+    def _counted(self, table: pa.Table) -> Iterator[tuple[Hashable, Hashable]]:
+        for key, value, count in json_values(table):
+            right = self._buckets.setdefault(key, _Bucket()).right
+            self._right_rows += count - right.get(value, 0)
+            right[value] = count
+            yield key, value
 
     def change(self, left: Changes, right: Changes) -> Iterator[_Turn]:
         for row in left.leaving:
@@ -272,6 +296,10 @@ class _Compared:
     def load(self, state: Loaded) -> None:
         self._left.load(state.part("left"))
         self._right.load(state.part("right"))
+
+    def catch_up(self, state: Loaded) -> None:
+        self._left.catch_up(state.part("left"))
+        self._right.catch_up(state.part("right"))
 
     def change(self, left: Changes, right: Changes) -> Iterator[_Turn]:
         for row in left.leaving:

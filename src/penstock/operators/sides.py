@@ -81,12 +81,26 @@ class Side:
         return self._all.save(table)
 
     def load(self, state: Loaded) -> None:
-        def entries(table: pa.Table) -> Iterator[Entry]:
-            counts = ints(table, "matches").tolist(), ints(table, "unknown").tolist()
-            return map(Entry, rows_from(self.schema, table), *counts)
-
-        for number, entry in self._all.load(state, entries):
+        for number, entry in self._all.load(state, self._loaded):
             self._put(number, entry)
+
+    def catch_up(self, state: Loaded) -> tuple[list[Entry], list[Entry]]:
+        """The entries that are no more, and those that are new."""
+
+        def update(entry: Entry, saved: Entry) -> None:
+            entry.matches, entry.unknown = saved.matches, saved.unknown
+
+        gone, came = self._all.catch_up(state, self._loaded, update)
+        for _, entry in gone:
+            identity = (self._identity(entry.row.values), entry.row.moment)
+            self._drop(identity, self._entries[identity].index(entry))
+        for number, entry in came:
+            self._put(number, entry)
+        return [entry for _, entry in gone], [entry for _, entry in came]
+
+    def _loaded(self, table: pa.Table) -> Iterator[Entry]:
+        counts = ints(table, "matches").tolist(), ints(table, "unknown").tolist()
+        return map(Entry, rows_from(self.schema, table), *counts)
 
     def remove(self, row: Row) -> Entry:
         """The entry of a row that leaves, which is no longer here."""
@@ -98,12 +112,16 @@ class Side:
         self._take(identity, self._entries[identity].index(entry))
 
     def _take(self, identity: Hashable, place: int) -> Entry:
+        entry = self._drop(identity, place)
+        self._all.remove(entry.number)
+        return entry
+
+    def _drop(self, identity: Hashable, place: int) -> Entry:
         same = self._entries[identity]
         entry = same.pop(place)
         if not same:
             del self._entries[identity]
         entry.alive = False
-        self._all.remove(entry.number)
         self._unindex(entry)
         return entry
 

@@ -2,7 +2,8 @@
 
 State is saved as *pieces*: immutable columnar tables under names that an operator never uses twice. A save lists all
 pieces that make up the state now and carries the tables of only those that were not in an earlier save, so it costs
-what is new since then. What is small and changes as a whole (counters, bounds) is ``meta``, plain JSON values.
+what is new since then. Catching up from an earlier state to a later one costs the same. What is small and changes as a
+whole (counters, bounds) is ``meta``, plain JSON values.
 
 A query's state is a mapping from the path of each operator in its program to what it saved. Where the pieces are
 kept, and for how long, is the business of ``penstock.state``; how operators cut their state into pieces is that of
@@ -64,6 +65,13 @@ class Stateful(Protocol):
 
         Called on a fresh operator. The pieces count as saved: the next save lists them without their tables. The tables
         may be memory-mapped: an operator must not change them, and should read them only when it needs to.
+        """
+
+    def catch_up(self, state: Loaded) -> None:
+        """Become what a fresh operator would be that loads this state, at the cost of what has changed.
+
+        Called on an operator whose last save, or load, is an earlier state that this one goes on from, and which
+        has done nothing since.
         """
 
 

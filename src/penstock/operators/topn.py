@@ -121,8 +121,27 @@ class GeneralTopN:
         shown = len(items) if self.node.limit is None else skipped + self.node.limit
         self._skipped, self._shown = SortedBag(items[:skipped]), SortedBag(items[skipped:shown])
         self._rest = SortedBag(items[shown:])
-        emitted = self._pieces.load(state.part("shown"), lambda t: rows_from(schema, t))
-        self._version = emitted
+        self._show(self._pieces.load(state.part("shown"), lambda t: rows_from(schema, t)))
+
+    def catch_up(self, state: Loaded) -> None:
+        schema = self.node.schema
+
+        def nothing(by: int, item: _Item) -> None:
+            pass
+
+        gone, came = self._rows.catch_up(state.part("rows"), lambda t: rows_from(schema, t), _stays)
+        for number, row in gone:
+            same = self._items[(self._key(row.values), row.moment)]
+            self._take_out(row, next(i for i, item in enumerate(same) if item.number == number), nothing)
+        for number, row in came:
+            self._put_in(self._item(row, number), nothing)
+        emitted = self._pieces.catch_up(state.part("shown"), lambda t: rows_from(schema, t))
+        if emitted is not None:
+            self._show(emitted)
+
+    def _show(self, emitted: list[Row]) -> None:
+        """These rows, and no others, are shown."""
+        self._version, self._emitted = emitted, {}
         for row in emitted:
             key = self._key(row.values)
             self._emitted.setdefault((key, row.moment) if self._moments else key, []).append(row)
@@ -164,7 +183,10 @@ class GeneralTopN:
         return [row for _, row in leaving], [row for _, row in entering]
 
     def _add(self, row: Row, note: Callable[[int, _Item], None]) -> None:
-        item = self._item(row, self._rows.add(row))
+        self._put_in(self._item(row, self._rows.add(row)), note)
+
+    def _put_in(self, item: _Item, note: Callable[[int, _Item], None]) -> None:
+        row = item.row
         self._items.setdefault((self._key(row.values), row.moment), []).append(item)
         if self.node.offset:
             self._skipped.add(item)
@@ -179,11 +201,14 @@ class GeneralTopN:
             self._rest.add(last)
 
     def _remove(self, row: Row, note: Callable[[int, _Item], None]) -> None:
+        self._rows.remove(self._take_out(row, -1, note))
+
+    def _take_out(self, row: Row, place: int, note: Callable[[int, _Item], None]) -> int:
+        """The row at this place among its equals leaves the bags; its number."""
         same = self._items[(self._key(row.values), row.moment)]
-        item = same.pop()
+        item = same.pop(place)
         if not same:
             del self._items[(self._key(row.values), row.moment)]
-        self._rows.remove(item.number)
         if self._skipped and not self._skipped.greatest < item:
             self._skipped.remove(item)
             if self._shown:
@@ -201,3 +226,9 @@ class GeneralTopN:
             first = self._rest.pop_least()
             note(1, first)
             self._shown.add(first)
+        return item.number
+
+
+def _stays(row: Row, saved: Row) -> None:
+    """Rows do not change."""
+

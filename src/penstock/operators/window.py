@@ -122,6 +122,15 @@ class SavedQueue(RowQueue):
 
     def load(self, state: Loaded) -> None:
         self.taken, _, tables = self._pieces.load(state)
+        self._append(tables)
+
+    def catch_up(self, state: Loaded) -> None:
+        gone, tables = self._pieces.catch_up(state, self.taken, self.taken + len(self))
+        self.first(gone)
+        self.taken = state.meta["tail"]
+        self._append(tables)
+
+    def _append(self, tables: Sequence[pa.Table]) -> None:
         for table in tables:
             self.append(_piece(arrivals_of(self._schema, table)))
 
@@ -138,6 +147,12 @@ def _load_both(state: Loaded, waiting: SavedQueue, inside: SavedQueue | None) ->
     waiting.load(state.part("waiting"))
     if inside is not None:
         inside.load(state.part("inside"))
+
+
+def _catch_up_both(state: Loaded, waiting: SavedQueue, inside: SavedQueue | None) -> None:
+    waiting.catch_up(state.part("waiting"))
+    if inside is not None:
+        inside.catch_up(state.part("inside"))
 
 
 class PassingWindow:
@@ -191,6 +206,9 @@ class TimeWindow:
     def load(self, state: Loaded) -> None:
         self._inside.load(state)
 
+    def catch_up(self, state: Loaded) -> None:
+        self._inside.catch_up(state)
+
 
 class SlidingTimeWindow:
     """``[RANGE size SLIDE slide]``: rows enter and leave at multiples of the slide, by time alone.
@@ -237,6 +255,9 @@ class SlidingTimeWindow:
     def load(self, state: Loaded) -> None:
         _load_both(state, self._waiting, self._inside)
 
+    def catch_up(self, state: Loaded) -> None:
+        _catch_up_both(state, self._waiting, self._inside)
+
 
 class RowsWindow:
     """``[ROWS size]``: each arrival beyond ``size`` pushes the oldest out. Keeps the last ``size`` rows."""
@@ -268,6 +289,9 @@ class RowsWindow:
 
     def load(self, state: Loaded) -> None:
         self._inside.load(state)
+
+    def catch_up(self, state: Loaded) -> None:
+        self._inside.catch_up(state)
 
 
 class SlidingRowsWindow:
@@ -336,6 +360,10 @@ class SlidingRowsWindow:
         _load_both(state, self._waiting, self._inside)
         self._arrived, self._entered, self._left = state.meta["counts"]
 
+    def catch_up(self, state: Loaded) -> None:
+        _catch_up_both(state, self._waiting, self._inside)
+        self._arrived, self._entered, self._left = state.meta["counts"]
+
 
 class PartitionWindow:
     """``[PARTITION BY keys ROWS size]``: an arrival beyond ``size`` of its key pushes that key's oldest row out.
@@ -345,16 +373,19 @@ class PartitionWindow:
     """
 
     def __init__(self, schema: Schema, keys: tuple[int, ...], size: int) -> None:
+        self._schema = schema
+        self._keys, self._rows = keys, size
+        self._first = 0  # how many rows had been when the log began
+        self._pieces = RowPieces()
+        self._clear()
+
+    def _clear(self) -> None:
         from penstock.kernels.intern import Interner
         from penstock.kernels.windows import Chains
 
-        self._schema = schema
-        self._keys = keys
-        self._interner = Interner([schema[k].type for k in keys])
-        self._chains = Chains(size)
+        self._interner = Interner([self._schema[k].type for k in self._keys])
+        self._chains = Chains(self._rows)
         self._log = RowLog()
-        self._first = 0  # how many rows had been when the log began
-        self._pieces = RowPieces()
 
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         n = len(arrivals)
@@ -389,6 +420,17 @@ class PartitionWindow:
     def load(self, state: Loaded) -> None:
         """Rows that had left are among those saved; they are pushed out again by those that pushed them out before."""
         self._first, _, tables = self._pieces.load(state)
+        self._append(tables)
+
+    def catch_up(self, state: Loaded) -> None:
+        _, tables = self._pieces.catch_up(state, self._first, self._first + self._log.rows)
+        if self._first != state.meta["tail"]:
+            # The rows that were left have been numbered anew.
+            self._clear()
+            self._first = state.meta["tail"]
+        self._append(tables)
+
+    def _append(self, tables: Sequence[pa.Table]) -> None:
         for table in tables:
             piece = _piece(arrivals_of(self._schema, table))
             codes = self._interner.encode([piece.columns[k] for k in self._keys], len(piece.ts))

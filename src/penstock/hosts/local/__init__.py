@@ -88,6 +88,10 @@ class LocalRunner:
         """Go on, before anything was pushed, from what a runner of the same query saved."""
         self._running.load(state)
 
+    def catch_up(self, state: LoadedState) -> None:
+        """Go on, after a save or load, from a later state of the same query that goes on from that one."""
+        self._running.catch_up(state)
+
     def close(self) -> None:
         self._ended = self._program is not None and self._program.ended
         self._program = None

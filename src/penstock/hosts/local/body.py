@@ -51,5 +51,8 @@ class Body(Protocol):
     def load(self, state: LoadedState) -> None:
         """Go on from what a body of the same query saved."""
 
+    def catch_up(self, state: LoadedState) -> None:
+        """Go on from a later state; see ``operators.state.Stateful``."""
+
     def sizes(self) -> dict[str, StateSize]:
         """What is remembered, by operator."""

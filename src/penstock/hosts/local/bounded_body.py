@@ -210,6 +210,21 @@ class BoundedBody:
             gate.load(state[f"gate {i}"])
             schema = self._tree.leaves[i].schema
             self._contents[i] = self._pieces[i].load(state[f"content {i}"], partial(delta_of, schema))
+        self._load_meta(state)
+
+    def catch_up(self, state: LoadedState) -> None:
+        self._tree.catch_up(state)
+        self._ends.catch_up(state["windows"])
+        self._emit.catch_up(state["emit"])
+        for i, gate in self._gates.items():
+            gate.catch_up(state[f"gate {i}"])
+            schema = self._tree.leaves[i].schema
+            content = self._pieces[i].catch_up(state[f"content {i}"], partial(delta_of, schema))
+            if content is not None:
+                self._contents[i] = content
+        self._load_meta(state)
+
+    def _load_meta(self, state: LoadedState) -> None:
         answered = state["answered"].meta
         self._before = tuple((low, high) for low, high in answered["before"])
         self.last_window = None if answered["last"] is None else from_number(answered["last"])

@@ -116,6 +116,21 @@ class StreamInput:
     def load(self, state: Loaded) -> None:
         self._released, _, tables = self._pieces.load(state)
         self._waiting = [arrivals_of(self.schema, t) for t in tables]
+        self._load_meta(state)
+
+    def catch_up(self, state: Loaded) -> None:
+        """Go on from a later state."""
+        head = self._released + sum(map(len, self._waiting))
+        gone, tables = self._pieces.catch_up(state, self._released, head)
+        while self._waiting and gone >= len(self._waiting[0]):
+            gone -= len(self._waiting.pop(0))
+        if gone:
+            self._waiting[0] = sliced(self._waiting[0], gone, len(self._waiting[0]))
+        self._waiting += [arrivals_of(self.schema, t) for t in tables]
+        self._released = state.meta["tail"]
+        self._load_meta(state)
+
+    def _load_meta(self, state: Loaded) -> None:
         self.progress, self.newest = from_number(state.meta["progress"]), from_number(state.meta["newest"])
         self._next_arrival = state.meta["next_arrival"]
 
@@ -196,6 +211,23 @@ class RelationInput:
         self._released, _, tables = self._pieces.load(state.part("waiting"))
         self._waiting = [change for table in tables for change in _changes_from(self.schema, table)]
         for id, row in self._present.load(state.part("present"), lambda t: rows_from(self.schema, t)):
+            self._entered.setdefault(_hashable(row.values), deque()).append(id)
+
+    def catch_up(self, state: Loaded) -> None:
+        """Go on from a later state."""
+        waiting = state.part("waiting")
+        gone, tables = self._pieces.catch_up(waiting, self._released, self._released + len(self._waiting))
+        new = [change for table in tables for change in _changes_from(self.schema, table)]
+        self._waiting, self._released = self._waiting[gone:] + new, waiting.meta["tail"]
+        rows_gone, rows_new = self._present.catch_up(
+            state.part("present"), lambda t: rows_from(self.schema, t), lambda row, saved: None
+        )
+        for id, row in rows_gone:
+            key = _hashable(row.values)
+            self._entered[key].remove(id)
+            if not self._entered[key]:
+                del self._entered[key]
+        for id, row in rows_new:
             self._entered.setdefault(_hashable(row.values), deque()).append(id)
 
     def _instant(self, change: Change) -> Instant:

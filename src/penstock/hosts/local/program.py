@@ -201,6 +201,24 @@ class Program:
         for position, nested in self._nested.items():
             nested.load(below(f"stream {position}", state))
         self._body.load(below("body", state))
+        self._load_meta(state)
+
+    def catch_up(self, state: LoadedState) -> None:
+        """Go on from a later state; this program has done nothing since it saved, or loaded, one that it goes on from.
+
+        Costs what has changed in between; afterwards the program is as one that has loaded the state. If it fails, the
+        program is of no use.
+        """
+        for position, stream in self._streams.items():
+            stream.catch_up(state[f"input {position}"])
+        for position, relation in self._relations.items():
+            relation.catch_up(state[f"input {position}"])
+        for position, nested in self._nested.items():
+            nested.catch_up(below(f"stream {position}", state))
+        self._body.catch_up(below("body", state))
+        self._load_meta(state)
+
+    def _load_meta(self, state: LoadedState) -> None:
         meta = state["program"].meta
         self._answered = {int(position): count for position, count in meta["answered"].items()}
         ts, sub = meta["frontier"]

@@ -77,6 +77,13 @@ class SlidingBody:
         self._emit.load(state["emit"])
         self._begun = state["emit"].meta["stepped"]
 
+    def catch_up(self, state: LoadedState) -> None:
+        self._tree.catch_up(state)
+        for i, gate in enumerate(self._gates or ()):
+            gate.catch_up(state[f"gate {i}"])
+        self._emit.catch_up(state["emit"])
+        self._begun = state["emit"].meta["stepped"]
+
     def sizes(self) -> dict[str, StateSize]:
         return {**self._tree.sizes(), "emit": self._emit.size()}
 

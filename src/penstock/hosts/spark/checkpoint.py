@@ -6,8 +6,10 @@ Under the checkpoint location of the Spark query:
     penstock/late/<stream>/           late rows, a Parquet file for each micro-batch and shard that had some
 
 Micro-batch ``b`` starts from version ``b - 1`` and nothing else, so it can be tried again, anywhere, as often as it
-takes. A worker keeps the shards it has worked on, because loading costs; what it kept counts only if it is the very
-state that is stored as version ``b - 1``, by the number of the attempt that wrote it.
+takes. A worker keeps the shards it has worked on, because loading costs. What it kept counts only if it is, by the
+number of the attempt that wrote it, the very state that is stored as version ``b - 1``, or one that this goes on from:
+Spark gives the micro-batches of a shard to any worker, so most are a few behind. Then the shard takes in what the
+versions in between have changed.
 
 Spark tells a task which micro-batch it belongs to, but not the checkpoint location. A listener puts that into a local
 property of the thread that runs the query, which Spark hands to every task: Spark calls listeners in that very thread
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 _PROPERTY = "penstock.checkpoint"
 _BATCH = "streaming.sql.batchId"
 _KEPT = 8
-"""Shards that one worker process remembers."""
+"""Shards that one worker process remembers: its memory is bounded by so many states, the last ones it worked on."""
 _FORGET_EVERY = 8
 """Old versions are removed once in so many micro-batches."""
 _SHARD = re.compile(r"shard-\d+-of-(\d+)")
@@ -142,7 +144,7 @@ class Versions:
         """The shard as the micro-batch before left it; a fresh one for the first."""
         # Whatever happens in this micro-batch, what is kept now is not the state after it.
         kept = _kept.pop((self._job.id, self._folder), None)
-        if kept is not None and kept[0] == self._batch - 1 and kept[2].holds(self._batch - 1):
+        if kept is not None and self._goes_on_from(*kept):
             self._store = kept[2]
             return kept[1]
         shard = Shard(self._job, self._job.part_of(self._shard))
@@ -153,6 +155,16 @@ class Versions:
             raise self._missing()
         shard.load(state)
         return shard
+
+    def _goes_on_from(self, version: int, shard: Shard, store: StateStore) -> bool:
+        """Make a shard that was kept the state before this micro-batch, if it is that or one that it came from."""
+        if version >= self._batch - 1:
+            return version == self._batch - 1 and store.holds(version)
+        state = store.follow(self._batch - 1)
+        if state is None:
+            return False
+        shard.catch_up(state)
+        return True
 
     def commit(self, shard: Shard) -> None:
         """Make this the state after the micro-batch."""

@@ -107,6 +107,13 @@ class Shard:
         for name, runner in self._runners.items():
             runner.load(below(f"query {name}", state))
 
+    def catch_up(self, state: LoadedState) -> None:
+        """Go on from a later state; this shard has done nothing since it saved, or loaded, one that it goes on from."""
+        for name, stream in self._streams.items():
+            stream.load(state[f"input {name}"].meta, state[f"input {name}"].tables)
+        for name, runner in self._runners.items():
+            runner.catch_up(below(f"query {name}", state))
+
 
 class _Stream:
     """The rows of a stream on their way into a shard."""
@@ -169,6 +176,7 @@ class _Stream:
     def load(self, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         self.progress, self.newest = from_number(meta["progress"]), from_number(meta["newest"])
         self._arrivals, self.late, self._saves = meta["arrivals"], meta["late"], meta["saves"]
+        self._waiting, self._saved = self._schema.empty_table(), None
         for name, table in tables.items():
             self._waiting, self._saved = table, (name, table)
 

@@ -4,8 +4,9 @@ A slot opens the state that the micro-batch before left, gives every query the f
 answers and the new state before it says that it is done. It writes only files that no other micro-batch names, so
 whether a micro-batch counts is decided by the driver alone, afterwards.
 
-A worker process remembers the slots it has worked on (at most ``_KEPT``) and the definitions of their queries; what
-it remembers counts only if it is the very state that is stored under the number that is asked for.
+A worker process remembers the slots it has worked on (at most ``_KEPT``, which bounds its memory) and the definitions
+of their queries. What it remembers counts only if it is the very state that is stored under the number that is asked
+for, or one that this goes on from: then it takes in what has changed since.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ from penstock.hosts.spark.live.plan import (
     rows_schema,
 )
 from penstock.ingest import Batch
-from penstock.operators.state import State, below, under
+from penstock.operators.state import LoadedState, Saved, State, below, under
 from penstock.plan.nodes import Schema
 from penstock.reference import Change
 from penstock.state import StateStore
 from penstock.values import to_arrow, to_rows
 
 _KEPT = 8
+_SLOT = "slot"
+"""Where a query's state says what the slot knows of it."""
 _BLOCK_BITS = 12
 """Rows that may go anywhere are spread over slots in blocks of 2 to the power of this."""
 
@@ -67,6 +70,18 @@ class Slot:
         """Is this the state that is stored as that of this micro-batch?"""
         return number is not None and self.number == number and self._store.holds(number)
 
+    def goes_on_from(self, number: int | None, queries: Sequence[Assigned]) -> bool:
+        """Become the slot that was stored, if this is it or one that it goes on from."""
+        if self.holds(number):
+            return True
+        if number is None or self.number is None or number <= self.number:
+            return False
+        state = self._store.follow(number)
+        if state is None:
+            return False
+        self._take(number, queries, state)
+        return True
+
     def load(self, number: int, queries: Sequence[Assigned]) -> None:
         """Become, from a fresh one, the slot that was stored."""
         state = self._store.load(number)
@@ -75,11 +90,23 @@ class Slot:
                 f"{self._root}: the state of micro-batch {number} is missing in slot {self._index}",
                 hint="files are lost: restore the directory from a copy",
             )
-        known = {path.split("/", 1)[0] for path in state}
+        self._take(number, queries, state)
+
+    def _take(self, number: int, queries: Sequence[Assigned], state: LoadedState) -> None:
+        """Queries that run here take in what has changed, if they are still those that began then; others load."""
+        here, self._running = self._running, {}
         for query in queries:
-            if f"query {query.id}" in known:
-                running = self._running[query.id] = _Running(self._definition(query.id))
-                running.runner.load(below(f"query {query.id}", state))
+            of_query = below(f"query {query.id}", state)
+            if not of_query:
+                continue
+            began = of_query[_SLOT].meta["began"]
+            running = here.get(query.id)
+            if running is not None and running.began == began:
+                running.runner.catch_up(of_query)
+            else:
+                running = _Running(self._definition(query.id), began)
+                running.runner.load(of_query)
+            self._running[query.id] = running
         self.number = number
 
     def step(self, plan: Plan) -> dict[str, Outcome]:
@@ -103,7 +130,7 @@ class Slot:
         assert self.number is not None, "a slot is saved after a step"
         state: State = {}
         for id, running in self._running.items():
-            state |= under(f"query {id}", running.runner.save())
+            state |= under(f"query {id}", {_SLOT: Saved({"began": running.began}), **running.runner.save()})
         before = self._store.written
         self._store.commit(self.number, state)
         return self._store.written - before
@@ -115,7 +142,7 @@ class Slot:
     def _advance(self, id: str, query: Assigned, plan: Plan, inputs: _Inputs) -> Outcome:
         running = self._running.get(id)
         if running is None:
-            running = self._running[id] = _Running(self._definition(id))
+            running = self._running[id] = _Running(self._definition(id), plan.number)
             running.begin(query.slot, self._index, self._slots)
         runner = running.runner
         if runner.ended:
@@ -170,10 +197,10 @@ class Slot:
 
 
 class _Running:
-    """A query in a slot."""
+    """A query in a slot; it ``began`` in the micro-batch with this number."""
 
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
+    def __init__(self, definition: Definition, began: int) -> None:
+        self.definition, self.began = definition, began
         self.runner = LocalRunner(
             definition.plan, definition.schema, QuerySettings(definition.functions, definition.strict)
         )
@@ -357,7 +384,7 @@ def run_slot(plan: Plan, index: int) -> Report:
     key = (plan.root, index, plan.slots)
     # Whatever happens now, what is kept is not the state after this micro-batch.
     slot = _kept.pop(key, None)
-    if slot is None or not slot.holds(plan.base):
+    if slot is None or not slot.goes_on_from(plan.base, plan.queries):
         slot = Slot(plan.root, index, plan.slots)
         if plan.base is not None:
             slot.load(plan.base, plan.queries)
