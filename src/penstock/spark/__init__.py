@@ -9,26 +9,39 @@
 Streaming DataFrames are streams, and static ones beside them are relations. Where all are static, those that are not
 in ``relations`` are streams that have ended: the answers are those that the same query gives while the rows arrive.
 The answers have the columns ``ts``, ``op`` (``+`` or ``-``) and those of the query.
+
+A streaming query can be stopped, killed and started again with its checkpoint location; ``await_end`` waits for one,
+``metrics`` says what its micro-batches cost, ``late`` which rows came too late and ``error`` what its failure means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
+import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.catalog import FunctionDef
 from penstock.cql.durations import parse_duration
 from penstock.errors import InputError
 from penstock.hosts.spark.checkpoint import late_folder, located
 from penstock.hosts.spark.compile import Compiled, Settings, answers, compiled, explained
+from penstock.hosts.spark.metrics import MicroBatch, metrics
+from penstock.hosts.spark.outputs import Output, Writing, checked
+from penstock.hosts.spark.running import await_end, error
 from penstock.hosts.spark.session import session
+from penstock.hosts.spark.ship import ship
 from penstock.plan.explain import explain_text
 from penstock.types import TICKS_PER_SECOND
 
-__all__ = ["Duration", "Pipeline", "explain", "late", "pipeline", "session", "sql"]
+__all__ = [
+    "Duration", "MicroBatch", "Output", "Pipeline", "await_end", "error", "explain", "late", "metrics", "pipeline",
+    "session", "ship", "sql",
+]  # fmt: skip
 
 Duration = int | str | timedelta
 """Ticks (microseconds), a text like ``2 seconds``, or a timedelta."""
@@ -88,9 +101,9 @@ class Pipeline:
     does not have are NULL.
     """
 
-    def __init__(self, answers: DataFrame, columns: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, answers: DataFrame, schemas: Mapping[str, pa.Schema]) -> None:
         self.answers = answers
-        self._columns = columns
+        self._schemas = schemas
 
     def __getitem__(self, query: str) -> DataFrame:
         """The answers of one query alone."""
@@ -98,10 +111,34 @@ class Pipeline:
 
     def of(self, query: str, answers: DataFrame) -> DataFrame:
         """The answers of one query out of a part of ``answers``, as ``foreachBatch`` gives it."""
-        if query not in self._columns:
-            raise InputError(f"no query `{query}`", hint=f"there is {', '.join(self._columns)}")
-        names = [f"`{c}`" for c in self._columns[query]]
+        if query not in self._schemas:
+            raise InputError(f"no query `{query}`", hint=f"there is {', '.join(self._schemas)}")
+        names = [f"`{c}`" for c in self._schemas[query].names]
         return answers.where(answers["query"] == query).select(*names)
+
+    def start(
+        self,
+        outputs: Mapping[str, Output],
+        *,
+        checkpoint: str,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery:
+        """Start one streaming query that gives the answers of each query to its output, each answer once.
+
+        An output is a folder for Parquet files, or a function of a DataFrame and the number of the micro-batch. In a
+        folder there is one for each micro-batch, which Spark reads as a column ``batch``. A function may be called again
+        for a micro-batch that was not ended, with the same answers. Answers of queries without an output are dropped.
+        ``trigger``: the arguments of Spark's ``trigger``, as in ``{"availableNow": True}``.
+        """
+        checked(outputs, self._schemas, streaming=self.answers.isStreaming)
+        writer = self.answers.writeStream.foreachBatch(Writing(outputs, self._schemas, self.of))
+        writer = writer.option("checkpointLocation", checkpoint)
+        if trigger is not None:
+            writer = writer.trigger(**trigger)
+        if name is not None:
+            writer = writer.queryName(name)
+        return writer.start()
 
 
 def pipeline(
@@ -124,7 +161,7 @@ def pipeline(
     dataframes = {**(streams or {}), **dataframes}
     settings = _settings(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
     what = _compiled(spark, queries, dataframes, relations, settings)
-    return Pipeline(answers(spark, what, named=True), {n: s.names for n, s in what.schemas.items()})
+    return Pipeline(answers(spark, what, named=True), what.schemas)
 
 
 def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:

@@ -17,5 +17,9 @@ before it left under the checkpoint location, and leaves its own there before it
 | ``scatter``, ``gather`` | what a task does |
 | ``shard`` | one shard: order, lateness, progress, its programs; knows nothing of Spark |
 | ``checkpoint`` | where state is, which version counts, what a worker may remember |
+| ``outputs`` | the answers of a pipeline into a folder for each query |
+| ``metrics`` | what a micro-batch cost |
+| ``running`` | waiting, stopping, and what a failure means |
+| ``session``, ``ship`` | a Spark session, and Penstock on its workers |
 | ``compile`` | from texts and DataFrames to a job and a DataFrame of answers |
 """

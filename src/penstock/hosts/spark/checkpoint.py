@@ -139,6 +139,8 @@ class Versions:
         self._folder = f"{self._root}/shard-{shard:05d}-of-{job.shards:05d}"
         self._store = StateStore(self._folder, self._fs, query=job.fingerprint)
         self.is_new = batch == 0
+        self.written = 0
+        """Bytes of state that ``commit`` wrote."""
 
     def open(self) -> Shard:
         """The shard as the micro-batch before left it; a fresh one for the first."""
@@ -168,7 +170,12 @@ class Versions:
 
     def commit(self, shard: Shard) -> None:
         """Make this the state after the micro-batch."""
-        self._store.commit(self._batch, shard.save())
+        before = self._store.written
+        try:
+            self._store.commit(self._batch, shard.save())
+        except OSError as e:
+            raise self._unwritten(e, "its state") from e
+        self.written = self._store.written - before
         if self._batch % _FORGET_EVERY == 0:
             self._store.forget(self._batch - 1)
         _kept[self._job.id, self._folder] = (self._batch, shard, self._store)
@@ -176,11 +183,24 @@ class Versions:
             _kept.popitem(last=False)
 
     def keep_late(self, late: Mapping[str, pa.Table]) -> None:
-        """Write late rows where ``penstock.spark.late`` finds them; a second attempt writes the same files."""
+        """Write late rows where ``penstock.spark.late`` finds them; a second attempt writes the same files.
+
+        Readers pass over names with ``_``, so they see no half of a file.
+        """
         for stream, rows in late.items():
-            folder = late_folder(self._root, stream)
-            self._fs.create_dir(folder, recursive=True)
-            pq.write_table(rows, f"{folder}/{self._batch:012d}-{self._shard:05d}.parquet", filesystem=self._fs)
+            folder, name = late_folder(self._root, stream), f"{self._batch:012d}-{self._shard:05d}.parquet"
+            try:
+                self._fs.create_dir(folder, recursive=True)
+                pq.write_table(rows, f"{folder}/_{name}", filesystem=self._fs)
+                self._fs.move(f"{folder}/_{name}", f"{folder}/{name}")
+            except OSError as e:
+                raise self._unwritten(e, f"late rows of `{stream}`") from e
+
+    def _unwritten(self, error: OSError, what: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self._folder}: micro-batch {self._batch} could not write {what}: {error}",
+            hint="make room, or mend what is said there, and start the query again: it goes on where it was",
+        )
 
     def _missing(self) -> CheckpointError:
         found = self._fs.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
@@ -192,7 +212,8 @@ class Versions:
             )
         return CheckpointError(
             f"{self._folder}: there is no state of micro-batch {self._batch - 1}",
-            hint="the checkpoint is that of another query, or files are lost: use another checkpoint location",
+            hint="the checkpoint is that of another query, or files are lost, or a function of foreachBatch did not "
+            "read all answers: use another checkpoint location",
         )
 
 

@@ -17,6 +17,7 @@ from penstock.errors import BindError, EngineError, InputError, PenstockError
 from penstock.hosts.spark.checkpoint import tell_tasks
 from penstock.hosts.spark.gather import Gather, Packets
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
+from penstock.hosts.spark.metrics import reports_of
 from penstock.hosts.spark.narrow import narrowed, used
 from penstock.hosts.spark.scatter import PACKETS, Scatter
 from penstock.hosts.spark.schemas import Columns, columns_of, spark_arrow, spark_schema, timestamp_column
@@ -102,7 +103,8 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
     if not job.bounded:
         tell_tasks(spark)
         relations = _packets(what)
-    gather = Gather(job, what.schemas, output, named, relations)
+    reports = None if job.bounded else reports_of(spark)
+    gather = Gather(job, what.schemas, output, named, relations, reports)
     together = reduce(DataFrame.union, packets).repartitionById(job.shards, F.col("shard"))
     return together.mapInArrow(gather, spark_schema(output))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from pyspark import TaskContext
 from penstock.errors import EngineError
 from penstock.hosts.spark.checkpoint import Versions, here
 from penstock.hosts.spark.job import Job
+from penstock.hosts.spark.metrics import Report, Reports
 from penstock.hosts.spark.scatter import unpacked
 from penstock.hosts.spark.schemas import in_schema
 from penstock.hosts.spark.shard import Answers, Shard
@@ -27,7 +29,8 @@ class Gather:
     """The function of a task. ``schemas``: of each query's answers, as Spark gets them.
 
     ``named``: answers of several queries: a column ``query`` first, then the columns of them all. ``relations``: in a
-    streaming query, their rows, given to a shard that has no state yet.
+    streaming query, their rows, given to a shard that has no state yet. ``reports``: where a streaming query tells what
+    a micro-batch cost.
     """
 
     job: Job
@@ -35,6 +38,7 @@ class Gather:
     output: pa.Schema
     named: bool = False
     relations: Packets = field(default_factory=dict)
+    reports: Reports | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -54,15 +58,34 @@ class Gather:
             shard.begin(packets)
             yield from self._batches(shard.step(packets, newest))
             return
+        times = [time.time()]
         versions = Versions(self.job, number, *batch)
         shard = versions.open()
+        times.append(time.time())
         if versions.is_new:
             mine = self.relations.get(number, {})
             shard.begin({name: [unpacked(p) for p in rows] for name, rows in mine.items()})
         answers = shard.step(packets, newest)
+        times.append(time.time())
         versions.keep_late(answers.late)
         versions.commit(shard)
+        times.append(time.time())
+        if self.reports is not None:
+            self.reports.add([self._report(number, batch, packets, answers, times, versions.written)])
         yield from self._batches(answers)
+
+    def _report(
+        self, number: int, batch: tuple[str, int], packets: Mapping[str, list[pa.Table]], answers: Answers,
+        times: list[float], written: int,
+    ) -> Report:  # fmt: skip
+        began, opened, stepped, ended = times
+        part = self.job.part_of(number)
+        rows = {s.name: sum(map(len, packets.get(s.name, ()))) for s in self.job.sources if s.name in part.reads}
+        return Report(
+            *batch, number, part.first, rows, sum(map(len, answers.tables.values())),
+            sum(map(len, answers.late.values())), began, ended, stepped - opened,
+            opened - began + ended - stepped, written,
+        )  # fmt: skip
 
     def _received(
         self, batches: Iterator[pa.RecordBatch], shard: int

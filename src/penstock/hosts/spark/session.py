@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import EngineError
 from penstock.hosts.spark.launch import started
+from penstock.hosts.spark.ship import ship
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -36,10 +37,17 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+MASTER = "local[*,4]"
+"""All cores of this machine. A task may fail three times, as on a cluster; with ``local[*]`` one failure is the end."""
+
+
 def session(
-    master: str = "local[*]", *, name: str = "penstock", settings: Mapping[str, str] | None = None
+    master: str = MASTER, *, name: str = "penstock", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running Spark session, or a new one with our settings, those given here above them."""
+    """The running Spark session, or a new one with our settings, those given here above them.
+
+    The workers of a cluster are sent Penstock if they lack it.
+    """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -49,7 +57,9 @@ def session(
     chosen = {"spark.master": master, "spark.app.name": name, **SETTINGS, **(settings or {})}
     context = started(SparkConf().setAll(list(chosen.items())))
     context.setLogLevel("ERROR")
-    return SparkSession.builder.getOrCreate()
+    spark = SparkSession.builder.getOrCreate()
+    ship(spark)
+    return spark
 
 
 def check_java() -> None:
