@@ -50,6 +50,6 @@ def spark() -> Iterator[SparkSession]:
 
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
-    session = ps.session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    session = ps.session("local[2,4]", settings={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()

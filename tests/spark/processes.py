@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.spark.conftest import ROOT
+from tests.conftest import ROOT
 
 
 @contextlib.contextmanager
@@ -29,8 +29,8 @@ def program(module: str, *arguments: object, log: Path, **environment: str) -> I
 
 
 def kill(process: subprocess.Popen[bytes], *, workers: bool = True) -> None:
-    """Kill a program with its Java and, unless told otherwise, Python workers, which have process groups of their own."""
-    for pid in _session(process.pid) if workers else ():
+    """Kill a program with its Java and, unless told otherwise, its Python workers, which have a group of their own."""
+    for pid in session_of(process.pid) if workers else ():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
@@ -38,7 +38,8 @@ def kill(process: subprocess.Popen[bytes], *, workers: bool = True) -> None:
     process.wait()
 
 
-def _session(leader: int) -> list[int]:
+def session_of(leader: int) -> list[int]:
+    """The processes that a program started, and those that they did."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -111,10 +111,10 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
         assert Counter(tuple(row.values()) for row in table.to_pylist()) == wanted(text, rows), name
         assert not list((tmp_path / name).rglob("_*")), "what a killed attempt wrote is gone"
     for query, shards in (("sql", 2), ("pipeline", 3)):
-        folders = sorted((tmp_path / query / "penstock").glob("shard-*"))
-        assert len(folders) == shards
-        for folder in folders:
-            assert_nothing_left_over(folder, count - 1)
+        stores = sorted((tmp_path / query / "penstock").glob("shard-*"))
+        assert len(stores) == shards
+        for store in stores:
+            assert_nothing_left_over(store, count - 1)
 
 
 def assert_nothing_left_over(folder: Path, last: int) -> None:

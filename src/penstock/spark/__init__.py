@@ -29,7 +29,8 @@ from penstock.catalog import FunctionDef
 from penstock.cql.durations import parse_duration
 from penstock.errors import InputError
 from penstock.hosts.spark.checkpoint import late_folder, located
-from penstock.hosts.spark.compile import Compiled, Settings, answers, compiled, explained
+from penstock.hosts.spark.compile import Settings, answers, compiled, explained
+from penstock.hosts.spark.declared import declared
 from penstock.hosts.spark.metrics import MicroBatch, metrics
 from penstock.hosts.spark.outputs import Output, Writing, checked
 from penstock.hosts.spark.running import await_end, error
@@ -67,12 +68,13 @@ def sql(
     or one called ts, at, timestamp or event_time. A row of a later micro-batch may be older than rows of earlier ones
     by up to ``slack``; what is older still is set apart (see ``late``). ``shards``: into how many parts the work is
     split, where the query has a key for it. ``idle``: an input that is further behind the others than this does not
-    hold them up. ``declare``: statements that come before the query, such as CREATE VIEW. ``streams`` are more
-    DataFrames, for names that are arguments here or not known when the call is written.
+    hold them up. ``declare``: statements that come before the query, such as CREATE VIEW; what CREATE STREAM and CREATE
+    RELATION say of a DataFrame must be so. ``streams`` are more DataFrames, for names that are arguments here or not
+    known when the call is written.
     """
     dataframes = {**(streams or {}), **dataframes}
-    settings = _settings(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
-    return answers(spark, _compiled(spark, {"query": query}, dataframes, relations, settings), named=False)
+    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
+    return answers(spark, compiled(spark, {"query": query}, *given), named=False)
 
 
 def explain(
@@ -89,8 +91,8 @@ def explain(
 ) -> str:
     """The plan of a query, and how it is spread over shards."""
     dataframes = {**(streams or {}), **dataframes}
-    settings = _settings(dataframes, relations, shards, timestamps, 0, None, declare, functions)
-    what = _compiled(spark, {"query": query}, dataframes, relations, settings)
+    given = _given(dataframes, relations, shards, timestamps, 0, None, declare, functions)
+    what = compiled(spark, {"query": query}, *given)
     return f"{explain_text(what.job.parts[0].queries[0].plan)}\n{explained(what)}"
 
 
@@ -127,8 +129,8 @@ class Pipeline:
         """Start one streaming query that gives the answers of each query to its output, each answer once.
 
         An output is a folder for Parquet files, or a function of a DataFrame and the number of the micro-batch. In a
-        folder there is one for each micro-batch, which Spark reads as a column ``batch``. A function may be called again
-        for a micro-batch that was not ended, with the same answers. Answers of queries without an output are dropped.
+        folder there is one for each micro-batch, which Spark reads as a column ``batch``. A function may be called
+        again for a micro-batch that did not end, with the same answers. Answers of queries without output are dropped.
         ``trigger``: the arguments of Spark's ``trigger``, as in ``{"availableNow": True}``.
         """
         checked(outputs, self._schemas, streaming=self.answers.isStreaming)
@@ -159,8 +161,8 @@ def pipeline(
     if not queries:
         raise InputError("a pipeline needs at least one query")
     dataframes = {**(streams or {}), **dataframes}
-    settings = _settings(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
-    what = _compiled(spark, queries, dataframes, relations, settings)
+    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
+    what = compiled(spark, queries, *given)
     return Pipeline(answers(spark, what, named=True), what.schemas)
 
 
@@ -176,21 +178,17 @@ def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:
     return spark.read.parquet(folder)
 
 
-def _compiled(
-    spark: SparkSession,
-    texts: Mapping[str, str],
+def _given(
     dataframes: Mapping[str, DataFrame],
     relations: Mapping[str, DataFrame] | None,
-    settings: Settings,
-) -> Compiled:
-    streams, tables = _kinds(dataframes, relations)
-    return compiled(spark, texts, streams, tables, settings)
-
-
-def _kinds(
-    dataframes: Mapping[str, DataFrame], relations: Mapping[str, DataFrame] | None
-) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
-    """What is a stream and what is a relation, under the names that CQL knows them by."""
+    shards: int | None,
+    timestamps: Mapping[str, str] | None,
+    slack: Duration | Mapping[str, Duration],
+    idle: Duration | None,
+    declare: str,
+    functions: Sequence[FunctionDef],
+) -> tuple[dict[str, DataFrame], dict[str, DataFrame], Settings]:
+    """Streams, relations and settings, under the names that CQL knows them by."""
     named = {name.lower(): frame for name, frame in dataframes.items()}
     tables = {name.lower(): frame for name, frame in (relations or {}).items()}
     for name, frame in tables.items():
@@ -200,32 +198,24 @@ def _kinds(
             raise InputError(f"relation `{name}` is a streaming DataFrame", hint="give it as a stream")
     if not named and not tables:
         raise InputError("there is no DataFrame to read", hint="give them by name, as in bids=bids_df")
+    said = declared(declare, {**named, **tables})
+    for name in tables:
+        if name in said.timestamps:
+            raise InputError(f"`{name}` is given as a relation and declared as a stream")
+    is_table = {*tables, *said.relations}
     if any(frame.isStreaming for frame in named.values()):
-        tables |= {name: frame for name, frame in named.items() if not frame.isStreaming}
-        named = {name: frame for name, frame in named.items() if frame.isStreaming}
-    return named, tables
-
-
-def _settings(
-    dataframes: Mapping[str, DataFrame],
-    relations: Mapping[str, DataFrame] | None,
-    shards: int | None,
-    timestamps: Mapping[str, str] | None,
-    slack: Duration | Mapping[str, Duration],
-    idle: Duration | None,
-    declare: str,
-    functions: Sequence[FunctionDef],
-) -> Settings:
-    streams, _ = _kinds(dataframes, relations)
-    each = slack if isinstance(slack, Mapping) else dict.fromkeys(streams, slack)
-    return Settings(
+        is_table |= {name for name, frame in named.items() if not frame.isStreaming}
+    streams = {name: frame for name, frame in said.frames.items() if name not in is_table}
+    each = slack if isinstance(slack, Mapping) else dict.fromkeys(streams, slack) if slack else {}
+    settings = Settings(
         shards,
-        {name.lower(): column for name, column in (timestamps or {}).items()},
-        {name.lower(): _ticks(length, "slack") for name, length in each.items()},
+        {**said.timestamps, **{name.lower(): column for name, column in (timestamps or {}).items()}},
+        {**said.slack, **{name.lower(): _ticks(length, "slack") for name, length in each.items()}},
         None if idle is None else _ticks(idle, "idle"),
-        declare,
+        said.rest,
         tuple(functions),
     )
+    return streams, {name: frame for name, frame in said.frames.items() if name in is_table}, settings
 
 
 def _ticks(length: Duration, what: str) -> int:

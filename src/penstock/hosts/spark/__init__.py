@@ -21,5 +21,6 @@ before it left under the checkpoint location, and leaves its own there before it
 | ``metrics`` | what a micro-batch cost |
 | ``running`` | waiting, stopping, and what a failure means |
 | ``session``, ``ship`` | a Spark session, and Penstock on its workers |
+| ``declared`` | DataFrames that are declared |
 | ``compile`` | from texts and DataFrames to a job and a DataFrame of answers |
 """

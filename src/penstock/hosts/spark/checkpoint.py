@@ -114,9 +114,13 @@ def located(location: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), location
     scheme, rest = location.split("://", 1)
     # What Hadoop calls s3a is s3 to everybody else.
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(
-        f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
-    )
+    uri = f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
+    try:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError) as e:
+        raise CheckpointError(
+            f"{location}: files cannot be kept there: {e}", hint="pyarrow knows file, hdfs, s3, gs and abfs"
+        ) from e
     return found
 
 

@@ -1,0 +1,97 @@
+"""CREATE STREAM and CREATE RELATION of names that are DataFrames: what is declared is what they must have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.catalog import StreamDef
+from penstock.cql import ast
+from penstock.cql.expressions import identifier
+from penstock.cql.text import format_statement, parse
+from penstock.database import Database
+from penstock.errors import InputError, suggest
+from penstock.hosts.spark.schemas import columns_of
+from penstock.plan.nodes import Schema
+
+
+@dataclass(frozen=True)
+class Declared:
+    """DataFrames in the order and with the columns in which they are declared, those that are not after them.
+
+    ``relations`` are the names that are declared so; ``rest`` are the other statements.
+    """
+
+    frames: Mapping[str, DataFrame]
+    relations: frozenset[str]
+    timestamps: Mapping[str, str]
+    slack: Mapping[str, int]
+    rest: str
+
+
+def declared(text: str, frames: Mapping[str, DataFrame]) -> Declared:
+    """Check DataFrames against their declarations, where they have one."""
+    rest: list[str] = []
+    found: dict[str, DataFrame] = {}
+    with Database("reference") as db:
+        for statement in parse(text):
+            tree = statement.tree
+            name = identifier(tree.this) if isinstance(tree, ast.CreateStream | ast.CreateRelation) else ""
+            if name not in frames or tree.args.get("expression") is not None:
+                rest.append(format_statement(tree))
+                continue
+            db.run_script(format_statement(tree))
+            known = db.catalog.streams.get(name)
+            _check_kind(name, known, frames)
+            schema = db.catalog.relation(name).schema if known is None else known.schema
+            found[name] = _chosen(name, schema, frames[name])
+        streams = db.catalog.streams.values()
+        return Declared(
+            {**found, **frames, **found},
+            frozenset(db.catalog.relations),
+            {s.name: s.timestamp_by for s in streams if s.timestamp_by is not None},
+            {s.name: s.slack for s in streams},
+            # Statements with nothing but declarations of DataFrames leave nothing to run.
+            ";\n".join(rest),
+        )
+
+
+def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFrame]) -> None:
+    if known is None:
+        if frames[name].isStreaming:
+            raise InputError(f"relation `{name}` is a streaming DataFrame", hint="declare it with CREATE STREAM")
+        return
+    if not frames[name].isStreaming and any(f.isStreaming for f in frames.values()):
+        raise InputError(
+            f"stream `{name}` is a static DataFrame, and others are streaming",
+            hint="read it with readStream, or declare it with CREATE RELATION",
+        )
+    if known.timestamp_by is None:
+        raise InputError(
+            f"stream `{name}` has no TIMESTAMP BY: rows of a DataFrame do not say when they arrived",
+            hint="name the column that says when a row happened",
+        )
+
+
+def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
+    there = columns_of(frame.schema, f"DataFrame `{name}`")
+    types: dict[str, Any] = {f.name: f.type for f in there.schema}
+    for field in schema:
+        if field.name in there.unread:
+            was: object = there.unread[field.name].upper()
+        elif field.name in types:
+            was = types[field.name]
+        else:
+            raise InputError(
+                f"DataFrame `{name}` has no column `{field.name}`, which is declared", hint=suggest(field.name, types)
+            )
+        if was != field.type:
+            raise InputError(
+                f"column `{field.name}` of DataFrame `{name}` is {was}, and declared {field.type}",
+                hint=f"cast it, or declare it {was}",
+            )
+    return frame.select(*(F.col(f"`{there.spark[f.name].replace('`', '``')}`") for f in schema))

@@ -1,0 +1,147 @@
+"""State on file systems that are not a disk, and attempts that die at any of their calls; without Spark."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from statistics import mean
+
+import pytest
+from pyarrow import fs
+
+import penstock
+from penstock.errors import CheckpointError
+from penstock.hosts.spark import checkpoint
+from penstock.state import StateStore
+from tests.generated.language import Row
+from tests.generated.running import comparable
+from tests.spark.filesystems import Around, Calls, Hdfs, Killed, ObjectStore, full
+from tests.spark.simulated import Simulated, job_of
+
+DECLARE = """
+CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t SLACK 4;
+CREATE STREAM r (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t SLACK 4;
+"""
+JOIN = "SELECT a.k, a.v AS x, b.v AS y FROM s [RANGE 9] a LEFT JOIN r [RANGE 7] b ON a.k = b.k"
+SUMS = "SELECT ISTREAM k, sum(v) AS total, max(v) AS most FROM s [RANGE 12] GROUP BY k"
+Batches = list[dict[str, list[Row]]]
+
+
+def made(seed: int, batches: int, size: int) -> Batches:
+    """Micro-batches of two streams, in order."""
+    chosen = random.Random(seed)
+    return [
+        {
+            name: sorted((chosen.randrange(10 * i, 10 * i + 10), chosen.randrange(3), i) for _ in range(size))
+            for name in ("s", "r")
+        }
+        for i in range(batches)
+    ]
+
+
+def wanted(query: str, batches: Batches) -> Counter[object]:
+    with penstock.connect(engine="reference") as db:
+        db.run_script(DECLARE)
+        q = db.query(query)
+        for name in ("s", "r"):
+            db.push(name, [row for batch in batches for row in batch[name]])
+        return Counter(tuple(comparable(v) for v in row.values()) for row in q.fetch().to_pylist())
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[fs.FileSystem, Calls]:
+    """A file system in memory that behaves as asked for, in place of every checkpoint location."""
+    calls = Calls()
+    found = fs.PyFileSystem(request.param(fs._MockFileSystem(), calls))
+    monkeypatch.setattr(checkpoint, "located", lambda location: (found, location))
+    checkpoint.forget_all()
+    return found, calls
+
+
+@pytest.mark.parametrize(("store", "query"), [(Around, SUMS), (ObjectStore, SUMS), (Hdfs, JOIN)], indirect=["store"])
+def test_an_attempt_may_die_at_any_call(store: tuple[fs.FileSystem, Calls], query: str) -> None:
+    """One attempt after the other dies one call later, until one lives; then the next micro-batch."""
+    filesystem, calls = store
+    batches = made(1, 10, 3)
+    job = job_of(DECLARE, {"query": query}, 2, bounded=False)
+    running = Simulated(job, {}, root="c")
+    found: Counter[object] = Counter()
+    deaths = 0
+    for i, batch in enumerate(batches):
+        # Old versions are removed in the ninth.
+        for at in range(1, 1000) if i in (0, 1, 5, 8) else ():
+            calls.count, calls.fail_at = 0, at
+            try:
+                given = running.step(batch, i)
+            except Killed:
+                deaths += 1
+                if at % 2:
+                    checkpoint.forget_all()
+                continue
+            if calls.count < at:
+                break
+            # What died was a call whose failure nobody minds, or the last one: the attempt lived.
+        else:
+            calls.fail_at = None
+            given = running.step(batch, i)
+        found += given
+    assert found == wanted(query, batches)
+    assert deaths > 40
+    for folder in ("c/penstock/shard-00000-of-00002", "c/penstock/shard-00001-of-00002"):
+        names = [f.base_name for f in filesystem.get_file_info(fs.FileSelector(folder, recursive=True))]
+        versions = StateStore(folder, filesystem).versions()
+        assert versions == [7, 8, 9]
+        manifests = b"".join(
+            filesystem.open_input_stream(f"{folder}/manifest-{v:012d}.json").read() for v in versions
+        ).decode()
+        for name in names:
+            number = re.match(r"(?:manifest-)?(\d+)", name)
+            assert number is None or int(number[1]) >= 7 or name in manifests, name
+
+
+@pytest.mark.parametrize("store", [Around], indirect=True)
+def test_a_full_disk_is_named_and_the_query_goes_on_when_there_is_room(store: tuple[fs.FileSystem, Calls]) -> None:
+    _, calls = store
+    calls.error = full
+    batches = made(2, 6, 4)
+    running = Simulated(job_of(DECLARE, {"query": SUMS}, 1, bounded=False), {}, root="c")
+    found: Counter[object] = Counter()
+    for i, batch in enumerate(batches):
+        for nth in (2, 3):
+            calls.count, calls.fail_at = 0, nth
+            with pytest.raises(CheckpointError, match="No space left on device") as caught:
+                running.step(batch, i)
+            assert str(caught.value) == (
+                f"c/penstock/shard-00000-of-00001: micro-batch {i} could not write its state: [Errno 28] No space left "
+                "on device; make room, or mend what is said there, and start the query again: it goes on where it was"
+            )
+        calls.fail_at = None
+        found += running.step(batch, i)
+    assert found == wanted(SUMS, batches)
+
+
+@pytest.mark.parametrize("store", [Around], indirect=True)
+def test_the_state_of_a_steady_stream_does_not_grow(store: tuple[fs.FileSystem, Calls]) -> None:
+    filesystem, _ = store
+    running = Simulated(job_of(DECLARE, {"query": JOIN}, 2, bounded=False), {}, root="c")
+    chosen = random.Random(3)
+    counts: list[int] = []
+    for i, batch in enumerate(made(4, 96, 3)):
+        running.step(batch, i)
+        if chosen.random() < 0.3:
+            # An attempt that is repeated, by a worker that remembers nothing.
+            checkpoint.forget_all()
+            running.step(batch, i)
+        if i % 8 == 0:
+            # Old versions have just been removed.
+            counts.append(len(filesystem.get_file_info(fs.FileSelector("c", recursive=True))))
+    assert len(counts) == 12
+    assert mean(counts[6:]) <= 1.3 * mean(counts[1:6]), counts
+
+
+def test_a_place_that_pyarrow_does_not_know() -> None:
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.located("gopher://there/checkpoint")
+    assert str(caught.value).startswith("gopher://there/checkpoint: files cannot be kept there: ")
+    assert str(caught.value).endswith("; pyarrow knows file, hdfs, s3, gs and abfs")
