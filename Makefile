@@ -1,6 +1,7 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
 # make demo    plays the smart-home scenario on Spark (ENGINE=local: in the process)
 # make test    everything that must hold before a change is handed in
+# make kills   kills a streaming query on Spark 20 times and compares what it wrote; takes some minutes
 # make fuzz    the generated tests with new random cases, again and again until one fails or somebody stops it
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test fuzz clean
+.PHONY: setup demo test kills fuzz clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -26,6 +27,9 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+kills: $(READY)
+	PENSTOCK_KILLS=20 $(BIN)/python -m pytest -q tests/spark/test_kills.py
 
 fuzz: $(READY)
 	@while PENSTOCK_HYPOTHESIS=explore $(BIN)/python -m pytest -q -n 2 -x \

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
 from penstock.catalog import FunctionDef
-from penstock.errors import EngineError, InputError
+from penstock.errors import CheckpointError, EngineError, InputError
 from penstock.types import BIGINT
 from tests.spark.frames import Folder, multiset
 from tests.spark.test_streaming import COUNTED, SCHEMA, cut, made, wanted
@@ -90,6 +90,24 @@ def test_a_repeated_micro_batch_replaces_what_it_wrote(spark: SparkSession, tmp_
         assert ps.await_end(pipeline.start(outputs, checkpoint=str(tmp_path / "checkpoint"), trigger=NOW))
         assert without_batch(spark, tmp_path / "counts") == wanted(COUNTED, s=rows)
     assert sorted(p.name for p in left.iterdir()) == ["part-00000.parquet"]
+
+
+def test_a_changed_query_is_refused_in_a_pipeline_too(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "s", SCHEMA)
+    for i, text in enumerate((COUNTED, COUNTED.replace("ROWS 5", "ROWS 6"))):
+        folder.add([(i, 1, 1)])
+        pipeline = ps.pipeline(spark, {"counts": text}, timestamps={"s": "t"}, s=folder.stream(spark, 1))
+        outputs: dict[str, ps.Output] = {"counts": str(tmp_path / "counts")}
+        query = pipeline.start(outputs, checkpoint=str(tmp_path / "checkpoint"), trigger=NOW)
+        if i == 0:
+            assert ps.await_end(query)
+            continue
+        with pytest.raises(CheckpointError) as caught:
+            ps.await_end(query)
+    assert str(caught.value) == (
+        f"{tmp_path}/checkpoint/penstock/shard-00000-of-00001/manifest-000000000000.json: this is the state of another "
+        "query; use another directory for the changed query, or run the query that it belongs to"
+    )
 
 
 def test_types_in_folders_are_those_of_the_answers(spark: SparkSession, tmp_path: Path) -> None:

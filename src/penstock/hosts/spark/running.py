@@ -44,6 +44,9 @@ def await_end(query: StreamingQuery, *, patience: float = 60.0) -> bool:
         where = checkpoint_of(query)
         _let_it_end(query, asked, patience)
         query.stop()
+        failure = query.exception()
+        if failure is not None:
+            raise failure
         print(_stopped(where), file=sys.stderr, flush=True)
         return False
     except Exception as exception:
