@@ -126,15 +126,20 @@ class Hdfs(Around):
 
 
 class Calls:
-    """Counts calls and fails at those asked for."""
+    """Counts calls, fails at the one asked for, and lets others do something before the next of a kind."""
 
     def __init__(self) -> None:
         self.count = 0
         self.fail_at: int | None = None
         self.error: Callable[[], Exception] = Killed
+        self.meanwhile_at = ""
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def __call__(self, call: str) -> None:
         self.count += 1
+        if call == self.meanwhile_at:
+            self.meanwhile_at = ""
+            self.meanwhile()
         if self.fail_at is not None and self.count == self.fail_at:
             raise self.error()
 

@@ -101,6 +101,28 @@ def test_an_attempt_may_die_at_any_call(store: tuple[fs.FileSystem, Calls], quer
 
 
 @pytest.mark.parametrize("store", [Around], indirect=True)
+@pytest.mark.parametrize("call", ["open", "write", "move"])
+def test_an_attempt_that_was_given_up_ends_after_others(store: tuple[fs.FileSystem, Calls], call: str) -> None:
+    """A worker that nobody waits for any more stores its state when the query is further already."""
+    _, calls = store
+    batches = made(5, 30, 3)
+    running = Simulated(job_of(DECLARE, {"query": JOIN}, 1, bounded=False), {}, root="c")
+    found: Counter[object] = Counter()
+
+    def others() -> None:
+        for number in (i, i + 1):
+            found.update(running.step(batches[number], number))
+
+    calls.meanwhile = others
+    for i in range(0, len(batches), 3):
+        calls.meanwhile_at = call
+        running.step(batches[i], i)
+        assert calls.meanwhile_at == ""
+        found += running.step(batches[i + 2], i + 2)
+    assert found == wanted(JOIN, batches)
+
+
+@pytest.mark.parametrize("store", [Around], indirect=True)
 def test_a_full_disk_is_named_and_the_query_goes_on_when_there_is_room(store: tuple[fs.FileSystem, Calls]) -> None:
     _, calls = store
     calls.error = full
