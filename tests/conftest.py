@@ -45,11 +45,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for all tests. Workers find Penstock, and these tests, where this process found them."""
+    """One session for all tests. Workers find Penstock, and these tests, where this process found them.
+
+    A task may fail once.
+    """
     import penstock.spark as ps
 
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
-    session = ps.session("local[2,4]", settings={"spark.sql.shuffle.partitions": "2"})
+    session = ps.session("local[2,2]", settings={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
@@ -159,41 +158,6 @@ def test_an_idle_input_does_not_hold_the_others_up(spark: SparkSession, tmp_path
     query = "SELECT ISTREAM a.v AS x, b.v AS y FROM s [RANGE 50] a JOIN r [RANGE 50] b ON a.k = b.k"
     run(ps.sql(spark, query, timestamps=TIMES, idle=10, streams=frames), tmp_path)
     assert written(spark, tmp_path) == Counter([(1, "+", 1, 1), (20, "+", 2, 1)])
-
-
-def failed(out: DataFrame, path: Path) -> str:
-    with pytest.raises(StreamingQueryException) as caught:
-        run(out, path)
-    return str(caught.value)
-
-
-def test_another_query_over_an_old_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "s", SCHEMA)
-    folder.add(made(7, 10))
-    stream = folder.stream(spark, 1)
-    run(ps.sql(spark, COUNTED, timestamps={"s": "t"}, s=stream), tmp_path)
-    folder.add([(100, 1, 1)])
-    other = COUNTED.replace("ROWS 5", "ROWS 6")
-    said = failed(ps.sql(spark, other, timestamps={"s": "t"}, s=stream), tmp_path)
-    assert "this is the state of another query" in said
-    per_key = "SELECT ISTREAM k, sum(v) AS total FROM s [RANGE 9] GROUP BY k"
-    said = failed(ps.sql(spark, per_key, shards=3, timestamps={"s": "t"}, s=stream), tmp_path)
-    assert "the query was started with 1 shards, now it has 3" in said
-
-
-def test_a_lost_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "s", SCHEMA)
-    folder.add(made(8, 10))
-    out = ps.sql(spark, COUNTED, timestamps={"s": "t"}, s=folder.stream(spark, 1))
-    run(out, tmp_path)
-    piece = next((tmp_path / "checkpoint" / "penstock").rglob("pieces/*"))
-    piece.unlink()
-    for pid in worker_pids(spark):
-        os.kill(pid, signal.SIGKILL)
-    folder.add([(100, 1, 1)])
-    said = failed(out, tmp_path)
-    assert "a piece of the saved state is missing" in said
-    assert piece.name in said
 
 
 def test_a_table_in_place_of_a_stream_gives_the_same_and_the_end(spark: SparkSession, tmp_path: Path) -> None:
