@@ -33,7 +33,7 @@ def test_a_cluster_that_loses_an_executor(tmp_path: Path) -> None:
         executors = [pid for pid in session_of(process.pid) if "CoarseGrainedExecutorBackend" in command(pid)]
         assert len(executors) == 2
         os.kill(executors[0], signal.SIGKILL)
-        assert process.wait(240) == 0, log.read_text()[-4000:]
+        assert process.wait(400) == 0, log.read_text()[-4000:]
     for name, text in QUERIES.items():
         table = ds.dataset(tmp_path / name, partitioning="hive").to_table().drop_columns(["batch"])
         assert Counter(tuple(row.values()) for row in table.to_pylist()) == wanted(text, rows), name
