@@ -80,7 +80,8 @@ class Gather:
     ) -> Report:  # fmt: skip
         began, opened, stepped, ended = times
         part = self.job.part_of(number)
-        rows = {s.name: sum(map(len, packets.get(s.name, ()))) for s in self.job.sources if s.name in part.reads}
+        streams = [s.name for s in self.job.sources if s.is_stream and s.name in part.reads]
+        rows = {name: sum(map(len, packets.get(name, ()))) for name in streams}
         return Report(
             *batch, number, part.first, rows, sum(map(len, answers.tables.values())),
             sum(map(len, answers.late.values())), began, ended, stepped - opened,

@@ -100,7 +100,7 @@ def metrics(query: StreamingQuery) -> list[MicroBatch]:
             by_batch.setdefault(report.batch, {})[report.shard] = report
     # A micro-batch that waited for rows may have said so before.
     progress = {p["batchId"]: p["durationMs"].get("triggerExecution", 0) / 1000 for p in query.recentProgress}
-    return [_together(n, s, by_batch[n].values()) for n, s in sorted(progress.items()) if n in by_batch]
+    return [together(n, s, by_batch[n].values()) for n, s in sorted(progress.items()) if n in by_batch]
 
 
 def checkpoint_of(query: StreamingQuery) -> str:
@@ -108,7 +108,8 @@ def checkpoint_of(query: StreamingQuery) -> str:
     return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
 
 
-def _together(number: int, seconds: float, reports: Iterable[Report]) -> MicroBatch:
+def together(number: int, seconds: float, reports: Iterable[Report]) -> MicroBatch:
+    """A micro-batch, of the reports of its shards."""
     reports = list(reports)
     # Parts that read the same stream are sent the same rows.
     of_parts: dict[str, dict[int, int]] = {}
