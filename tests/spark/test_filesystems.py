@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from contextlib import nullcontext
 from statistics import mean
 
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
@@ -160,6 +162,24 @@ def test_the_state_of_a_steady_stream_does_not_grow(store: tuple[fs.FileSystem, 
             counts.append(len(filesystem.get_file_info(fs.FileSelector("c", recursive=True))))
     assert len(counts) == 12
     assert mean(counts[6:]) <= 1.3 * mean(counts[1:6]), counts
+
+
+@pytest.mark.parametrize("store", [Around], indirect=True)
+def test_late_rows_are_kept_once_however_many_queries_read_them(store: tuple[fs.FileSystem, Calls]) -> None:
+    filesystem, calls = store
+    queries = {"per key": "SELECT k, sum(v) AS n FROM s [RANGE 9] GROUP BY k", "all": "SELECT v FROM s [ROWS 3]"}
+    job = job_of(DECLARE, queries, 2, bounded=False)
+    assert len(job.parts) == 2
+    running = Simulated(job, {}, root="c")
+    running.step({"s": [(10, 1, 1), (30, 2, 2)]}, 0)
+    late = {"s": [(24, 1, 3), (25, 2, 4), (26, 3, 5), (31, 1, 6)]}
+    for fail_at in (1, 2, 3, 4, None):
+        # Attempts that die, some of them halfway through the file.
+        calls.count, calls.fail_at = 0, fail_at
+        with nullcontext() if fail_at is None else pytest.raises(Killed):
+            running.step(late, 1)
+    found = pq.read_table("c/penstock/late/s", filesystem=filesystem).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [(24, 1, 3), (25, 2, 4)]
 
 
 def test_a_place_that_pyarrow_does_not_know() -> None:

@@ -189,9 +189,13 @@ class Versions:
     def keep_late(self, late: Mapping[str, pa.Table]) -> None:
         """Write late rows where ``penstock.spark.late`` finds them; a second attempt writes the same files.
 
-        Readers pass over names with ``_``, so they see no half of a file.
+        Readers pass over names with ``_``, so they see no half of a file. Of the parts that read a stream the first one
+        writes; only where ``idle`` makes a difference between them does each write its own.
         """
+        part = self._job.part_of(self._shard)
         for stream, rows in late.items():
+            if self._job.idle is None and part is not next(p for p in self._job.parts if stream in p.reads):
+                continue
             folder, name = late_folder(self._root, stream), f"{self._batch:012d}-{self._shard:05d}.parquet"
             try:
                 self._fs.create_dir(folder, recursive=True)

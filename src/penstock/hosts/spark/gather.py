@@ -83,8 +83,8 @@ class Gather:
         streams = [s.name for s in self.job.sources if s.is_stream and s.name in part.reads]
         rows = {name: sum(map(len, packets.get(name, ()))) for name in streams}
         return Report(
-            *batch, number, part.first, rows, sum(map(len, answers.tables.values())),
-            sum(map(len, answers.late.values())), began, ended, stepped - opened,
+            *batch, number, part.first, rows, {name: len(table) for name, table in answers.late.items()},
+            sum(map(len, answers.tables.values())), began, ended, stepped - opened,
             opened - began + ended - stepped, written,
         )  # fmt: skip
 

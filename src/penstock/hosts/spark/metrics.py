@@ -28,8 +28,8 @@ class Report(NamedTuple):
     shard: int
     part: int
     rows: Mapping[str, int]
+    late: Mapping[str, int]
     answers: int
-    late: int
     began: float
     ended: float
     kernels: float
@@ -111,18 +111,22 @@ def checkpoint_of(query: StreamingQuery) -> str:
 def together(number: int, seconds: float, reports: Iterable[Report]) -> MicroBatch:
     """A micro-batch, of the reports of its shards."""
     reports = list(reports)
-    # Parts that read the same stream are sent the same rows.
-    of_parts: dict[str, dict[int, int]] = {}
-    for report in reports:
-        for stream, count in report.rows.items():
-            parts = of_parts.setdefault(stream, {})
-            parts[report.part] = parts.get(report.part, 0) + count
     return MicroBatch(
-        number, {stream: max(parts.values()) for stream, parts in of_parts.items()},
-        sum(r.late for r in reports), sum(r.answers for r in reports), seconds,
+        number, _counted((r.part, r.rows) for r in reports), sum(_counted((r.part, r.late) for r in reports).values()),
+        sum(r.answers for r in reports), seconds,
         max(0.0, seconds - _covered((r.began, r.ended) for r in reports)),
         sum(r.kernels for r in reports), sum(r.state for r in reports), sum(r.written for r in reports),
     )  # fmt: skip
+
+
+def _counted(counts: Iterable[tuple[int, Mapping[str, int]]]) -> dict[str, int]:
+    """Rows of each stream. Parts that read the same stream are sent the same rows."""
+    found: dict[str, dict[int, int]] = {}
+    for part, of_shard in counts:
+        for stream, count in of_shard.items():
+            parts = found.setdefault(stream, {})
+            parts[part] = parts.get(part, 0) + count
+    return {stream: max(parts.values()) for stream, parts in found.items()}
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
