@@ -127,6 +127,23 @@ def test_types_in_folders_are_those_of_the_answers(spark: SparkSession, tmp_path
     assert (row.at, row.gap, str(row.d)) == (datetime(2024, 5, 1, 10), timedelta(hours=1), "1.25")
 
 
+def test_a_folder_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "s", SCHEMA)
+    folder.add([(1, 1, 1)])
+    (tmp_path / "counts").write_text("a file where a folder should be")
+    pipeline = ps.pipeline(spark, {"counts": COUNTED}, timestamps={"s": "t"}, s=folder.stream(spark, 1))
+    for mended in (False, True):
+        outputs: dict[str, ps.Output] = {"counts": str(tmp_path / "counts")}
+        query = pipeline.start(outputs, checkpoint=str(tmp_path / "checkpoint"), trigger=NOW)
+        if mended:
+            assert ps.await_end(query)
+            continue
+        with pytest.raises(EngineError, match=r"^micro-batch 0 could not write its answers: .*/counts.*goes on where"):
+            ps.await_end(query)
+        (tmp_path / "counts").unlink()
+    assert without_batch(spark, tmp_path / "counts") == wanted(COUNTED, s=[(1, 1, 1)])
+
+
 def test_late_rows_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "s", SCHEMA)
     for part in ([(10, 1, 1)], [(9, 1, 2), (12, 2, 3)]):

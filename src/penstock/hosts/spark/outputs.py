@@ -50,9 +50,13 @@ class Written:
         try:
             for batch in batches:
                 self._write(batch, writers, f"_{attempt}-{part}")
-        finally:
             for _, writer in writers.values():
                 writer.close()
+        except OSError as e:
+            raise EngineError(
+                f"micro-batch {self.batch} could not write its answers: {e}",
+                hint="make room, or mend what is said there, and start the query again: it goes on where it was",
+            ) from e
         names = [(query, file, part) for query, (file, _) in writers.items()]
         columns = [pa.array([row[i] for row in names], pa.string()) for i in range(3)]
         yield pa.RecordBatch.from_arrays(columns, ["query", "file", "part"])
