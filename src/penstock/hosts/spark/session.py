@@ -58,7 +58,11 @@ def session(
     context = started(SparkConf().setAll(list(chosen.items())))
     context.setLogLevel("ERROR")
     spark = SparkSession.builder.getOrCreate()
-    ship(spark)
+    try:
+        ship(spark)
+    except EngineError:
+        spark.stop()
+        raise
     return spark
 
 
