@@ -151,7 +151,7 @@ def test_the_state_of_a_steady_stream_does_not_grow(store: tuple[fs.FileSystem, 
     running = Simulated(job_of(DECLARE, {"query": JOIN}, 2, bounded=False), {}, root="c")
     chosen = random.Random(3)
     counts: list[int] = []
-    for i, batch in enumerate(made(4, 96, 3)):
+    for i, batch in enumerate(made(4, 160, 3)):
         running.step(batch, i)
         if chosen.random() < 0.3:
             # An attempt that is repeated, by a worker that remembers nothing.
@@ -160,8 +160,8 @@ def test_the_state_of_a_steady_stream_does_not_grow(store: tuple[fs.FileSystem, 
         if i % 8 == 0:
             # Old versions have just been removed.
             counts.append(len(filesystem.get_file_info(fs.FileSelector("c", recursive=True))))
-    assert len(counts) == 12
-    assert mean(counts[6:]) <= 1.3 * mean(counts[1:6]), counts
+    # What grows all the time is three times as much in the second half.
+    assert mean(counts[10:]) <= 1.5 * mean(counts[1:10]), counts
 
 
 @pytest.mark.parametrize("store", [Around], indirect=True)
