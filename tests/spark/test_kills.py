@@ -20,8 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.io.writers import CsvText
 from penstock.state import StateStore
 from tests.generated.language import Row
+from tests.spark import killed_live
 from tests.spark.frames import Folder
 from tests.spark.killed import JOIN, QUERIES, SCHEMA
 from tests.spark.processes import kill, program
@@ -117,6 +119,57 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
         last = max(int(p.name) for p in (tmp_path / query / "commits").iterdir() if p.name.isdigit())
         for store in stores:
             assert_nothing_left_over(store, last)
+
+
+# What a database writes, and when: rows, state, answers, the end of a micro-batch, deliveries.
+LIVE_MOMENTS = {
+    "rows are in the log": "db/streams/*/*.log",
+    "a piece of state written": "db/state/*/pieces/*",
+    "the state of a slot stored": "db/state/*/manifest-*.json",
+    "answers written": "db/queries/*/*.arrow",
+    "the journal goes on": "db/journal/*.log",
+    "answers delivered": "*.csv",
+}
+
+
+def happened(root: Path, pattern: str) -> int:
+    """Grows with every file that is new or has grown."""
+    found = [p.stat() for p in root.glob(pattern) if p.exists()]
+    return max((s.st_mtime_ns for s in found), default=0)
+
+
+@pytest.mark.xdist_group("killed")
+def test_a_database_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    chosen = random.Random(SEED + 1)
+    count = 12 * KILLS + 20
+    log = tmp_path / "log"
+    for i in range(KILLS):
+        moment = chosen.choice(list(LIVE_MOMENTS))
+        with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
+            # Spark is there once the first state has been stored.
+            begun = happened(tmp_path, "db/state/*/manifest-*.json")
+            wait_for(lambda: happened(tmp_path, "db/state/*/manifest-*.json") > begun, process, log)  # noqa: B023
+            for _ in range(chosen.randint(1, 4)):
+                before = happened(tmp_path, LIVE_MOMENTS[moment])
+                wait_for(lambda: happened(tmp_path, LIVE_MOMENTS[moment]) > before, process, log)  # noqa: B023
+            time.sleep(chosen.choice([0, 0, chosen.random() / 50]))
+            kill(process, workers=chosen.random() < 0.7)
+        assert not (tmp_path / "done").exists(), f"it had ended before kill {i} ({moment})"
+    with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
+        assert process.wait(600) == 0, log.read_text()[-4000:]
+    with penstock.connect(engine="reference") as db:
+        db.run_script(killed_live.DECLARE)
+        db.push("names", [(0, "zero"), (1, "one"), (2, "two")])
+        queries = {name: db.query(text) for name, text in killed_live.QUERIES.items()}
+        for j in range(count):
+            for stream in ("s", "r"):
+                db.push(stream, killed_live.batch(stream, j))
+        for stream in ("s", "r"):
+            db.close_stream(stream)
+        for name, query in queries.items():
+            text = CsvText(query.schema)
+            lines = (tmp_path / f"{name}.csv").read_text().splitlines()
+            assert Counter(lines) == Counter((text.head() + text.body(query.fetch())).splitlines()), name
 
 
 def assert_nothing_left_over(folder: Path, last: int) -> None:

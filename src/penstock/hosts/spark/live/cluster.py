@@ -14,6 +14,7 @@ from penstock.errors import CheckpointError, EngineError, PenstockError
 from penstock.hosts import SparkOptions
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot
+from penstock.hosts.spark.session import MASTER, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ class Cluster:
 
     def __init__(self, options: SparkOptions) -> None:
         self._options = options
-        self._master = options.master or "local[*]"
+        self._master = options.master or MASTER
         self._session: SparkSession | None = None
         self._problem: PenstockError | None = None
         self._ready = threading.Event()
@@ -78,8 +79,6 @@ class Cluster:
         return [report for report in found if isinstance(report, Report)]
 
     def _start(self) -> None:
-        from penstock.hosts.spark.session import session
-
         with _starting:
             if self._ready.is_set():
                 return
