@@ -9,12 +9,15 @@ few fat rows cross the shuffle, and tells every shard how far the source is. *Ga
 shard's rows in order and lets its programs run. In a streaming query it starts from the state that the micro-batch
 before it left under the checkpoint location, and leaves its own there before it gives any answer away.
 
+A streaming query with one shard does all that in one task, *direct*, without a shuffle.
+
 | module | owns |
 |---|---|
 | ``schemas`` | Spark's types and ours |
 | ``job`` | what is sent to the workers: sources, queries, how rows are split |
 | ``keys`` | the shard of a row |
-| ``scatter``, ``gather`` | what a task does |
+| ``scatter``, ``gather``, ``direct`` | what a task does |
+| ``worker`` | what a worker keeps of what it is sent |
 | ``shard`` | one shard: order, lateness, progress, its programs; knows nothing of Spark |
 | ``checkpoint`` | where state is, which version counts, what a worker may remember |
 | ``outputs`` | the answers of a pipeline into a folder for each query |

@@ -15,6 +15,7 @@ from penstock.catalog import FunctionDef, RelationDef, StreamDef
 from penstock.database import Database, answer_schema
 from penstock.errors import BindError, EngineError, InputError, PenstockError
 from penstock.hosts.spark.checkpoint import tell_tasks
+from penstock.hosts.spark.direct import Direct, is_direct, one_door
 from penstock.hosts.spark.gather import Gather, Packets
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.metrics import reports_of
@@ -73,10 +74,10 @@ def compiled(
     needed = {name: _narrowed(source, kept[name]) for name, source in everything.items()}
     plans = {name: narrowed(plan, kept) for name, plan in plans.items()}
     queries = [RunQuery(name, plan, answer_schema(plan)) for name, plan in plans.items()]
-    shards = settings.shards if settings.shards is not None else spark.sparkContext.defaultParallelism
+    streaming = [name for name, frame in streams.items() if frame.isStreaming]
+    shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
     if shards < 1:
         raise InputError(f"shards is {shards}", hint="at least one is needed")
-    streaming = [name for name, frame in streams.items() if frame.isStreaming]
     job = Job(
         tuple(needed.values()),
         parts_of(queries, shards),
@@ -94,17 +95,20 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
     """The answers of a job; ``named``: with a column that says of which query, and the columns of all queries."""
     job = what.job
     output = _all_columns(what.schemas) if named else next(iter(what.schemas.values()))
-    packets = [
-        frame.mapInArrow(Scatter(job, i), PACKETS)
-        for i, frame in enumerate(what.frames)
-        if job.bounded or job.sources[i].is_stream
-    ]
     relations: Packets = {}
     if not job.bounded:
         tell_tasks(spark)
         relations = _packets(what)
     reports = None if job.bounded else reports_of(spark)
     gather = Gather(job, what.schemas, output, named, relations, reports)
+    if is_direct(job):
+        rows, sources, places = one_door(job, what.frames)
+        return rows.mapInArrow(Direct(gather, sources, places), spark_schema(output))
+    packets = [
+        frame.mapInArrow(Scatter(job, i), PACKETS)
+        for i, frame in enumerate(what.frames)
+        if job.bounded or job.sources[i].is_stream
+    ]
     together = reduce(DataFrame.union, packets).repartitionById(job.shards, F.col("shard"))
     return together.mapInArrow(gather, spark_schema(output))
 
@@ -122,6 +126,12 @@ def _spread(part: Part, job: Job) -> str:
     names = {s.name: s.schema for s in job.sources}
     keys = (f"{n} by {', '.join(names[n][c].name for c in cs)}" for n, cs in part.split.keys.items())
     return f"{part.shards} shards: {'; '.join(keys)}"
+
+
+def _usual_shards(spark: SparkSession, streaming: bool) -> int:
+    """A shard keeps two cores busy while it streams: Spark reads and writes what a Python process works on."""
+    cores = spark.sparkContext.defaultParallelism
+    return max(1, cores // 2) if streaming else cores
 
 
 def _packets(what: Compiled) -> Packets:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from penstock.hosts.spark.metrics import Report, Reports
 from penstock.hosts.spark.scatter import unpacked
 from penstock.hosts.spark.schemas import in_schema
 from penstock.hosts.spark.shard import Answers, Shard
+from penstock.hosts.spark.worker import Sent
 
 _ROWS = 1 << 16
 """Answers that are handed to Spark at a time."""
@@ -24,8 +25,8 @@ Packets = Mapping[int, Mapping[str, list[bytes]]]
 """Packets of relations by shard and name."""
 
 
-@dataclass(frozen=True)
-class Gather:
+@dataclass(frozen=True, eq=False)
+class Gather(Sent):
     """The function of a task. ``schemas``: of each query's answers, as Spark gets them.
 
     ``named``: answers of several queries: a column ``query`` first, then the columns of them all. ``relations``: in a
@@ -53,11 +54,20 @@ class Gather:
         State is stored before the first answer is given away: Spark need not ask for all of them.
         """
         packets, newest = self._received(batches, number)
+        yield from self.batches(self.run(number, packets, newest, batch))
+
+    def run(
+        self,
+        number: int,
+        packets: Mapping[str, Sequence[pa.Table]],
+        newest: Mapping[str, int],
+        batch: tuple[str, int] | None,
+    ) -> Answers:
+        """One step of a shard, from the state before it to the stored state after it."""
         if batch is None:
             shard = Shard(self.job, self.job.part_of(number))
             shard.begin(packets)
-            yield from self._batches(shard.step(packets, newest))
-            return
+            return shard.step(packets, newest)
         times = [time.time()]
         versions = Versions(self.job, number, *batch)
         shard = versions.open()
@@ -72,10 +82,10 @@ class Gather:
         times.append(time.time())
         if self.reports is not None:
             self.reports.add([self._report(number, batch, packets, answers, times, versions.written)])
-        yield from self._batches(answers)
+        return answers
 
     def _report(
-        self, number: int, batch: tuple[str, int], packets: Mapping[str, list[pa.Table]], answers: Answers,
+        self, number: int, batch: tuple[str, int], packets: Mapping[str, Sequence[pa.Table]], answers: Answers,
         times: list[float], written: int,
     ) -> Report:  # fmt: skip
         began, opened, stepped, ended = times
@@ -113,7 +123,8 @@ class Gather:
             packets.setdefault(self.job.sources[place].name, []).append(unpacked(rows))
         return packets, newest
 
-    def _batches(self, answers: Answers) -> Iterator[pa.RecordBatch]:
+    def batches(self, answers: Answers) -> Iterator[pa.RecordBatch]:
+        """The answers as Spark gets them."""
         for name, table in answers.tables.items():
             given = in_schema(table, self.schemas[name])
             if self.named:

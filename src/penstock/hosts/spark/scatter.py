@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from penstock.errors import InputError
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
+from penstock.hosts.spark.worker import Sent
 from penstock.ingest import arrow_schema
 
 PACKETS = "shard INT, source INT, task INT, number INT, newest BIGINT, rows BINARY"
@@ -29,8 +30,8 @@ _ROWS = 1 << 18
 _LIMIT = 2**62
 
 
-@dataclass(frozen=True)
-class Scatter:
+@dataclass(frozen=True, eq=False)
+class Scatter(Sent):
     """The function of a task; ``source`` is the place of the source in the job."""
 
     job: Job
@@ -48,7 +49,7 @@ class Scatter:
         number = 0
         for table in _gathered(batches, source):
             if source.timestamp is not None:
-                last = _newest(table, source)
+                last = newest_of(table, source)
                 newest = last if newest is None else max(newest, last)
             packets: list[tuple[int, bytes | None]] = []
             for part in self.job.parts:
@@ -83,13 +84,14 @@ def _gathered(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.
             held.append(batch)
             count += batch.num_rows
         if count >= _ROWS:
-            yield _declared(held, source)
+            yield declared(held, source)
             held, count = [], 0
     if held:
-        yield _declared(held, source)
+        yield declared(held, source)
 
 
-def _declared(batches: list[pa.RecordBatch], source: Source) -> pa.Table:
+def declared(batches: list[pa.RecordBatch], source: Source) -> pa.Table:
+    """Rows as Spark gives them, in the types that are declared."""
     table = pa.Table.from_batches(batches).combine_chunks()
     columns = [_cast(c, f.type.arrow) for c, f in zip(table.columns, source.schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=arrow_schema(source.schema))
@@ -103,7 +105,8 @@ def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column.cast(wanted)
 
 
-def _newest(table: pa.Table, source: Source) -> int:
+def newest_of(table: pa.Table, source: Source) -> int:
+    """The latest timestamp of some rows."""
     assert source.timestamp is not None
     column = table.column(source.timestamp)
     name = source.schema[source.timestamp].name
