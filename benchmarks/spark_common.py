@@ -1,0 +1,95 @@
+"""What the benchmarks on Spark share: a session, streams of files, and running a streaming query to its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import penstock.spark as ps
+from benchmarks.report import progress
+
+WARM = 50
+"""Micro-batches before anything is measured: so many Java needs to compile what runs often."""
+Made = Callable[[], DataFrame]
+
+
+def session() -> SparkSession:
+    """The session of both sides: our settings, two cores."""
+    paths = [str(Path(ps.__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
+    more = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgressUpdates": "100000"}
+    return ps.session("local[2]", settings=more)
+
+
+def write(folder: Path, table: pa.Table, files: int) -> Path:
+    """A table as files of equal size, which Spark takes in this order."""
+    folder.mkdir(parents=True)
+    size = -(-len(table) // files)
+    for i in range(files):
+        path = folder / f"{i:05d}.parquet"
+        pq.write_table(table.slice(i * size, size), path)
+        os.utime(path, (1_700_000_000 + 10 * i,) * 2)
+    return folder
+
+
+def stream(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
+    """The files of a folder as a stream, one for each micro-batch."""
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A streaming query from start to end: seconds of each micro-batch with rows, of everything, and answers."""
+
+    each: Sequence[float]
+    whole: float
+    answers: int
+
+    @property
+    def busy(self) -> float:
+        return sum(self.each)
+
+
+def run(make: Made, what: str = "") -> Run:
+    """Run a query over all there is into a sink that only counts."""
+    progress(what)
+    checkpoint = tempfile.mkdtemp()
+    try:
+        began = time.perf_counter()
+        out = make().observe("answers", F.count(F.lit(1)).alias("n"))
+        writer = out.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        whole = time.perf_counter() - began
+        done = query.recentProgress
+        answers = sum(int(p.observedMetrics["answers"]["n"]) for p in done if p.observedMetrics)
+        return Run([p.durationMs["triggerExecution"] / 1000 for p in done if p.numInputRows], whole, answers)
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def collected(make: Made) -> list[tuple[object, ...]]:
+    """All answers of a query; for few of them."""
+    rows: list[tuple[object, ...]] = []
+    checkpoint = tempfile.mkdtemp()
+    try:
+        writer = make().writeStream.foreachBatch(lambda frame, _: rows.extend(map(tuple, frame.collect())))
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        return rows
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def median_ms(seconds: Sequence[float]) -> float:
+    return 1000 * statistics.median(seconds)
