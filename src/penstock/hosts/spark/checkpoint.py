@@ -22,23 +22,19 @@ import posixpath
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark import TaskContext
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryStartedEvent, StreamingQueryListener
 
 from penstock.errors import CheckpointError, EngineError
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.shard import Shard
+from penstock.hosts.spark.worker import unsettle
 from penstock.state import StateStore
 
 if TYPE_CHECKING:
@@ -68,13 +64,32 @@ class _Telling(StreamingQueryListener):
         query = session.streams().get(jvm.java.util.UUID.fromString(str(event.id)))
         self._spark.sparkContext.setLocalProperty(_PROPERTY, query.streamingQuery().resolvedCheckpointRoot())
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def onQueryProgress(self, event: object) -> None:
         pass
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+    def onQueryTerminated(self, event: object) -> None:
         pass
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+    @cached_property
+    def _jlistener(self) -> Any:
+        jvm: Any = self._spark._jvm
+        return jvm.PythonStreamingQueryListenerWrapper(_Unread(self))
+
+
+class _Unread(JStreamingQueryListener):
+    """Java's side of a listener that only wants to know what has started.
+
+    PySpark's own fetches all that an event says from Java, value by value: for a small micro-batch that is more work
+    than the micro-batch.
+    """
+
+    def onQueryProgress(self, jevent: object) -> None:
+        pass
+
+    def onQueryIdle(self, jevent: object) -> None:
+        pass
+
+    def onQueryTerminated(self, jevent: object) -> None:
         pass
 
 
@@ -153,6 +168,8 @@ class Versions:
         if kept is not None and self._goes_on_from(*kept):
             self._store = kept[2]
             return kept[1]
+        if kept is not None:
+            unsettle()
         shard = Shard(self._job, self._job.part_of(self._shard))
         if self._batch == 0:
             return shard
@@ -185,6 +202,7 @@ class Versions:
         _kept[self._job.id, self._folder] = (self._batch, shard, self._store)
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
+            unsettle()
 
     def keep_late(self, late: Mapping[str, pa.Table]) -> None:
         """Write late rows where ``penstock.spark.late`` finds them; a second attempt writes the same files.

@@ -24,13 +24,13 @@ from penstock.hosts.spark.checkpoint import here
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.scatter import cut, declared, newest_of
-from penstock.hosts.spark.worker import Sent
+from penstock.hosts.spark.worker import settle
 
 Places = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Direct(Sent):
+class Direct:
     """The function of the task. ``sources``: those that are read, by place in the job; ``places``: of their columns."""
 
     gather: Gather
@@ -38,7 +38,8 @@ class Direct(Sent):
     places: tuple[Places, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.answer(batches, *here())
+        yield from self.answer(batches, *here())
+        settle()
 
     def answer(self, batches: Iterator[pa.RecordBatch], location: str, batch: int) -> Iterator[pa.RecordBatch]:
         """The answers of a micro-batch. The state of every shard is stored before the first answer is given away."""

@@ -16,7 +16,7 @@ from penstock.hosts.spark.metrics import Report, Reports
 from penstock.hosts.spark.scatter import unpacked
 from penstock.hosts.spark.schemas import in_schema
 from penstock.hosts.spark.shard import Answers, Shard
-from penstock.hosts.spark.worker import Sent
+from penstock.hosts.spark.worker import Sent, settle
 
 _ROWS = 1 << 16
 """Answers that are handed to Spark at a time."""
@@ -44,7 +44,8 @@ class Gather(Sent):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        return self.answer(batches, context.partitionId(), None if self.job.bounded else here())
+        yield from self.answer(batches, context.partitionId(), None if self.job.bounded else here())
+        settle()
 
     def answer(
         self, batches: Iterator[pa.RecordBatch], number: int, batch: tuple[str, int] | None

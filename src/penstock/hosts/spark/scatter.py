@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from penstock.errors import InputError
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
-from penstock.hosts.spark.worker import Sent
+from penstock.hosts.spark.worker import Sent, settle
 from penstock.ingest import arrow_schema
 
 PACKETS = "shard INT, source INT, task INT, number INT, newest BIGINT, rows BINARY"
@@ -40,7 +40,8 @@ class Scatter(Sent):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        return self.pack(batches, context.partitionId())
+        yield from self.pack(batches, context.partitionId())
+        settle()
 
     def pack(self, batches: Iterator[pa.RecordBatch], task: int) -> Iterator[pa.RecordBatch]:
         """The packets of a task, of which there is one for each partition of the source."""

@@ -1,41 +1,69 @@
-"""What a worker process keeps of the functions that it was sent."""
+"""What a worker process keeps of the functions that it was sent, and what its collector of garbage looks at.
+
+Spark collects garbage in a Python worker after every task. With our kernels loaded that takes 100 ms, most of a small
+micro-batch, to find nothing. So what is there after the first task is set aside; as soon as a shard is thrown away, all
+is looked at again.
+"""
 
 from __future__ import annotations
 
+import gc
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import cloudpickle
 
 _KEPT = 32
 """Functions that one process keeps."""
 _kept: OrderedDict[str, Any] = OrderedDict()
+_settled = False
+
+
+def settle() -> None:
+    """At the end of a task: the collector passes over what is there now, unless it does already."""
+    global _settled
+    if not _settled:
+        gc.collect()
+        gc.freeze()
+        _settled = True
+
+
+def unsettle() -> None:
+    """Something large is thrown away: let the collector look at everything again."""
+    global _settled
+    gc.unfreeze()
+    _settled = False
 
 
 class Sent:
     """A function that goes to workers with every task, and is built only once in each process.
 
     Spark pickles it once and sends the bytes along with each task; plans, schemas and kernels are many small objects.
-    What is sent must not change: it is known by a number from then on.
+    What is sent must not change: it is known by a number from then on. Attributes in ``_each_time`` are sent as such:
+    an accumulator is one of its task.
     """
+
+    _each_time: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
     def _sent(self) -> tuple[str, bytes]:
-        state = {k: v for k, v in self.__dict__.items() if k != "_sent"}
+        state = {k: v for k, v in self.__dict__.items() if k != "_sent" and k not in self._each_time}
         content: bytes = cloudpickle.dumps((type(self), state))  # type: ignore[no-untyped-call]
         return uuid.uuid4().hex, content
 
-    def __reduce__(self) -> tuple[Callable[[str, bytes], Any], tuple[str, bytes]]:
-        return received, self._sent
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return received, (*self._sent, {name: self.__dict__[name] for name in self._each_time})
 
 
-def received(number: str, content: bytes) -> Any:
+def received(number: str, content: bytes, each_time: Mapping[str, object]) -> Any:
     """The function of this number, as it was made when it was first received here."""
+    global _settled
     found = _kept.get(number)
     if found is None:
+        _settled = False
         kind, state = cloudpickle.loads(content)
         found = object.__new__(kind)
         found.__dict__.update(state)
@@ -44,4 +72,5 @@ def received(number: str, content: bytes) -> Any:
             _kept.popitem(last=False)
     else:
         _kept.move_to_end(number)
+    found.__dict__.update(each_time)
     return found
