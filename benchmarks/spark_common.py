@@ -79,12 +79,12 @@ def run(make: Made, what: str = "") -> Run:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def collected(make: Made) -> list[tuple[object, ...]]:
-    """All answers of a query; for few of them."""
+def collected(make: Made, few: Callable[[DataFrame], DataFrame] = lambda f: f) -> list[tuple[object, ...]]:
+    """All answers of a query, or what ``few`` makes of those of each micro-batch; for few of them."""
     rows: list[tuple[object, ...]] = []
     checkpoint = tempfile.mkdtemp()
     try:
-        writer = make().writeStream.foreachBatch(lambda frame, _: rows.extend(map(tuple, frame.collect())))
+        writer = make().writeStream.foreachBatch(lambda frame, _: rows.extend(map(tuple, few(frame).collect())))
         writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
         return rows
     finally:

@@ -1,0 +1,106 @@
+"""Many filters over one stream on Spark: one pipeline of ours against a streaming query of plain Spark for each.
+
+    python -m benchmarks.spark_filters [--quick] [--rows N] [--batches N] [--queries N]
+
+Every query takes one in a hundred rows of a stream of ``--rows`` rows, in ``--batches`` micro-batches. Time counts from
+the first query's start to the last one's end, in one session (local[2]), after 50 small micro-batches on both sides.
+Every query must give as many answers on both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import penstock.spark as ps
+from benchmarks.report import Report, progress
+from benchmarks.spark_common import WARM, collected, run, session, stream, write
+
+SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
+
+
+def condition(i: int) -> str:
+    return f"k % 100 = {i % 100} AND v >= 0"
+
+
+def texts(queries: int) -> dict[str, str]:
+    return {f"q{i}": f"SELECT k, v FROM s WHERE {condition(i)}" for i in range(queries)}
+
+
+def table(rows: int) -> pa.Table:
+    random = np.random.default_rng(1)
+    ts = pa.array(np.arange(rows) * 100).view(pa.timestamp("us"))
+    return pa.table({"ts": ts, "k": random.integers(0, 10_000, rows), "v": random.random(rows)})
+
+
+def plain(spark: SparkSession, folder: Path, queries: int) -> tuple[float, dict[str, int]]:
+    """Seconds until all queries are done, and the answers of each."""
+    checkpoints = tempfile.mkdtemp()
+    try:
+        began = time.perf_counter()
+        running = []
+        for i in range(queries):
+            out = stream(spark, folder, SCHEMA).where(condition(i)).select("k", "v")
+            out = out.observe("answers", F.count(F.lit(1)).alias("n"))
+            writer = out.writeStream.format("noop").option("checkpointLocation", f"{checkpoints}/{i}")
+            running.append(writer.trigger(availableNow=True).start())
+            progress(f"spark: {i + 1} queries started")
+        for query in running:
+            query.awaitTermination()
+        seconds = time.perf_counter() - began
+        counts = [
+            sum(int(p.observedMetrics["answers"]["n"]) for p in q.recentProgress if p.observedMetrics) for q in running
+        ]
+        return seconds, {f"q{i}": n for i, n in enumerate(counts)}
+    finally:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rows and queries")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--batches", type=int)
+    parser.add_argument("--queries", type=int)
+    args = parser.parse_args()
+    rows = args.rows or (100_000 if args.quick else 1_000_000)
+    queries = args.queries or (20 if args.quick else 100)
+    report = Report("spark_filters")
+    spark = session()
+
+    def ours(folder: Path) -> DataFrame:
+        return ps.pipeline(spark, texts(queries), s=stream(spark, folder, SCHEMA)).answers
+
+    with tempfile.TemporaryDirectory() as folder:
+        warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
+        data = write(Path(folder, "data"), table(rows), args.batches or (2 if args.quick else 10))
+        run(lambda: ours(warm), "ours: warm-up")
+        run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
+        before = run(lambda: ours(data), "ours")
+        seconds, wanted = plain(spark, data, queries)
+        after = run(lambda: ours(data), "ours")
+        progress("comparing the answers")
+        found: dict[object, int] = {}
+        for name, count in collected(lambda: ours(data), lambda f: f.groupBy("query").count()):
+            found[name] = found.get(name, 0) + count  # type: ignore[operator]
+    if found != {name: n for name, n in wanted.items() if n}:
+        raise SystemExit(f"answers differ: ours {found}, Spark's {wanted}")
+    mean = (before.whole + after.whole) / 2
+    report.add("filters: answers, the same on both sides", before.answers)
+    report.add(f"filters: ours, seconds for {queries} queries", mean)
+    report.add(f"filters: Spark's own, seconds for {queries} queries", seconds)
+    report.add("filters: speed against as many queries of Spark", seconds / mean, 20)
+    spark.stop()
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

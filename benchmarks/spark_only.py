@@ -1,0 +1,100 @@
+"""Queries that Spark has no operator for, on Spark and in this process.
+
+    python -m benchmarks.spark_only [--quick] [--rows N] [--batches N]
+
+Count windows by key, sliding aggregates for every row, and a join by an inequality: rows/s of micro-batches on Spark
+(one session, local[2], after 50 small micro-batches) and the ratio to ``engine="local"``, which is given the same files
+one after the other. Both must give the same number of answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+import penstock
+import penstock.spark as ps
+from benchmarks.report import Report, progress, timed
+from benchmarks.spark_common import WARM, run, session, stream, write
+
+SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
+DECLARE = """
+CREATE STREAM r (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts;
+CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts;
+"""
+QUERIES = {
+    "count window": ("r", "SELECT ISTREAM k, avg(v) AS m FROM r [PARTITION BY k ROWS 10] GROUP BY k"),
+    "sliding aggregate": ("r", "SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM r [RANGE 10 SECONDS] GROUP BY k"),
+    "non-equi join": (
+        "rs",
+        "SELECT ISTREAM r.k, r.v AS x, s.v AS y FROM r [RANGE 50 MILLISECONDS] JOIN s [RANGE 50 MILLISECONDS] "
+        "ON r.v > s.v + 0.99",
+    ),
+}
+
+
+def table(rows: int, shift: int) -> pa.Table:
+    random = np.random.default_rng(shift)
+    ts = pa.array(np.arange(rows) * 100 + shift).view(pa.timestamp("us"))
+    return pa.table({"ts": ts, "k": random.integers(0, 10_000, rows), "v": random.random(rows)})
+
+
+def local(text: str, folder: Path, names: str) -> tuple[float, int]:
+    """Seconds in this process, and the number of answers."""
+    files = [[pq.read_table(p) for p in sorted((folder / n).iterdir())] for n in names]
+    found = 0
+    with penstock.connect(engine="local") as db:
+        db.run_script(DECLARE)
+        query = db.query(text)
+
+        def push() -> None:
+            nonlocal found
+            for tables in zip(*files, strict=True):
+                for name, rows in zip(names, tables, strict=True):
+                    db.push(name, rows)
+                found += query.fetch().num_rows
+
+        return timed(push), found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--batches", type=int)
+    args = parser.parse_args()
+    rows = args.rows or (200_000 if args.quick else 2_000_000)
+    batches = args.batches or (2 if args.quick else 10)
+    report = Report("spark_only")
+    spark = session()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, shift in (("r", 0), ("s", 50)):
+            write(Path(folder, "warm", name), table(1_000 * WARM, shift), WARM)
+            write(Path(folder, "data", name), table(rows, shift), batches)
+
+        def ours(which: str, text: str, names: str) -> DataFrame:
+            sources = {name: stream(spark, Path(folder, which, name), SCHEMA) for name in names}
+            return ps.sql(spark, text, streams=sources)
+
+        for what, (names, text) in QUERIES.items():
+            run(lambda text=text, names=names: ours("warm", text, names), f"{what}: warm-up")  # type: ignore[misc]
+            found = run(lambda text=text, names=names: ours("data", text, names), what)  # type: ignore[misc]
+            progress(f"{what}: in this process")
+            local(text, Path(folder, "warm"), names)
+            seconds, count = local(text, Path(folder, "data"), names)
+            if count != found.answers:
+                raise SystemExit(f"{what}: answers differ: {found.answers} on Spark, {count} in this process")
+            report.add(f"{what}: rows/s on Spark", len(names) * rows / found.busy)
+            report.add(f"{what}: speed against the local engine", seconds / found.busy)
+    spark.stop()
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What a micro-batch costs when the window grows tenfold and the rows of a micro-batch stay as many.
+
+    python -m benchmarks.spark_window [--quick] [--rows N] [--batches N]
+
+A sliding aggregate by key and a window join over 1 and 10 times ``--batches`` / 20 micro-batches of ``--rows`` rows. The
+larger join has ten times the keys, so that as many pairs are found. The two windows take turns in one session
+(local[2]); the medians of the micro-batches after both windows are full count, at least 50 have run before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+import penstock.spark as ps
+from benchmarks.report import Report
+from benchmarks.spark_common import WARM, Made, run, session, stream, write
+
+SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, wide BIGINT, v DOUBLE"
+KEYS = 10_000
+
+
+def table(rows: int, each: int, shift: int) -> pa.Table:
+    """Rows of which each micro-batch takes one second of event time."""
+    random = np.random.default_rng(shift)
+    ts = pa.array(np.arange(rows) * (1_000_000 // each) + shift).view(pa.timestamp("us"))
+    keys = random.integers(0, KEYS, rows)
+    return pa.table({"ts": ts, "k": keys, "wide": keys + KEYS * random.integers(0, 10, rows), "v": random.random(rows)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer turns")
+    parser.add_argument("--rows", type=int, default=10_000, help="in a micro-batch")
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--rounds", type=int)
+    args = parser.parse_args()
+    small, batches = max(1, args.batches // 20), max(args.batches, WARM + 20)
+    rounds = args.rounds or (1 if args.quick else 2)
+    report = Report("spark_window")
+    spark = session()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, shift in (("r", 0), ("s", 50)):
+            write(Path(folder, name), table(args.rows * batches, args.rows, shift), batches)
+
+        def source(name: str) -> DataFrame:
+            return stream(spark, Path(folder, name), SCHEMA)
+
+        def sliding(seconds: int) -> Made:
+            text = f"SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM r [RANGE {seconds} SECONDS] GROUP BY k"
+            return lambda: ps.sql(spark, text, r=source("r"))
+
+        def join(seconds: int, key: str) -> Made:
+            over = f"[RANGE {seconds} SECONDS]"
+            text = f"SELECT ISTREAM r.k, r.v AS x, s.v AS y FROM r {over} JOIN s {over} ON r.{key} = s.{key}"
+            return lambda: ps.sql(spark, text, r=source("r"), s=source("s"))
+
+        jobs = {
+            "sliding aggregate": (sliding(small), sliding(10 * small)),
+            "join": (join(small, "k"), join(10 * small, "wide")),
+        }
+        full = max(WARM, 10 * small + 1)
+        for name, sides in jobs.items():
+            times: tuple[list[float], list[float]] = ([], [])
+            for turn in range(rounds):
+                for side, seconds in zip(sides, times, strict=True):
+                    seconds.extend(run(side, f"{name}: turn {turn}").each[full:])
+            one, ten = (1000 * statistics.median(seconds) for seconds in times)
+            report.add(f"{name}: ms for a micro-batch, {small * args.rows:,} rows in the window", one)
+            report.add(f"{name}: ms for a micro-batch, {10 * small * args.rows:,} rows in the window", ten)
+            report.add(f"{name}: time with a window ten times as large", ten / one, 1.5, below=True)
+    spark.stop()
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
