@@ -2,8 +2,8 @@
 
     python -m benchmarks.spark_window [--quick] [--rows N] [--batches N]
 
-A sliding aggregate by key and a window join over 1 and 10 times ``--batches`` / 20 micro-batches of ``--rows`` rows. The
-larger join has ten times the keys, so that as many pairs are found. The two windows take turns in one session
+A sliding aggregate by key and a window join over 1 and 10 times ``--batches`` / 20 micro-batches of ``--rows`` rows;
+the larger join has ten times the keys, so that as many pairs are found. The two windows take turns in one session
 (local[2]); the medians of the micro-batches after both windows are full count, at least 50 have run before.
 """
 

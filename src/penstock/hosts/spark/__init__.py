@@ -15,6 +15,7 @@ A streaming query with one shard does all that in one task, *direct*, without a 
 |---|---|
 | ``schemas`` | Spark's types and ours |
 | ``job`` | what is sent to the workers: sources, queries, how rows are split |
+| ``narrow``, ``pushdown`` | columns and rows that Spark need not read |
 | ``keys`` | the shard of a row |
 | ``scatter``, ``gather``, ``direct`` | what a task does |
 | ``worker`` | what a worker keeps of what it is sent |

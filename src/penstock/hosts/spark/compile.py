@@ -20,6 +20,7 @@ from penstock.hosts.spark.gather import Gather, Packets
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.metrics import reports_of
 from penstock.hosts.spark.narrow import narrowed, used
+from penstock.hosts.spark.pushdown import pushed
 from penstock.hosts.spark.scatter import PACKETS, Scatter
 from penstock.hosts.spark.schemas import Columns, columns_of, spark_arrow, spark_schema, timestamp_column
 from penstock.plan.nodes import Query
@@ -42,11 +43,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A job with the DataFrames that it reads. ``schemas``: of the answers as Spark gets them."""
+    """A job with the DataFrames that it reads. ``schemas``: of the answers as Spark gets them.
+
+    ``wanted``: what Spark asks of the rows of a source before anybody else sees them.
+    """
 
     job: Job
     frames: tuple[DataFrame, ...]
     schemas: Mapping[str, pa.Schema]
+    wanted: Mapping[str, str] = field(default_factory=dict)
 
 
 def compiled(
@@ -86,9 +91,15 @@ def compiled(
         functions={f.name: f.call for f in settings.functions},
     )
     chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
+    wanted: dict[str, str] = {}
+    for i, (name, source) in enumerate(needed.items()):
+        condition = pushed(chosen[i], source, list(plans.values()), bounded=job.bounded)
+        if condition is not None:
+            chosen[i] = chosen[i].where(condition)
+            wanted[name] = str(condition).removeprefix("Column<'").removesuffix("'>")
     faces = {found.timestamps for found in given.values()} - {"none"}
     schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
-    return Compiled(job, tuple(chosen), schemas)
+    return Compiled(job, tuple(chosen), schemas, wanted)
 
 
 def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
@@ -114,8 +125,9 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
 
 
 def explained(what: Compiled) -> str:
-    """How the queries are spread over shards, and why."""
-    return "\n".join(f"{q.name}: {_spread(part, what.job)}" for part in what.job.parts for q in part.queries)
+    """How the queries are spread over shards, and why; what Spark filters for them."""
+    spread = [f"{q.name}: {_spread(part, what.job)}" for part in what.job.parts for q in part.queries]
+    return "\n".join([*spread, *(f"Spark reads of `{n}` only rows with {c}" for n, c in what.wanted.items())])
 
 
 def _spread(part: Part, job: Job) -> str:
