@@ -79,6 +79,12 @@ def run(make: Made, what: str = "") -> Run:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
+def warmed(warm: Made, make: Made, what: str = "") -> Run:
+    """Run a query right after the warm-up: Spark ends Python workers that were idle for a minute."""
+    run(warm, f"{what}: warm-up")
+    return run(make, what)
+
+
 def collected(make: Made, few: Callable[[DataFrame], DataFrame] = lambda f: f) -> list[tuple[object, ...]]:
     """All answers of a query, or what ``few`` makes of those of each micro-batch; for few of them."""
     rows: list[tuple[object, ...]] = []

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 import penstock.spark as ps
 from benchmarks.report import Report, progress
-from benchmarks.spark_common import WARM, collected, run, session, stream, write
+from benchmarks.spark_common import WARM, collected, run, session, stream, warmed, write
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 
@@ -82,11 +82,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
         data = write(Path(folder, "data"), table(rows), args.batches or (2 if args.quick else 10))
-        run(lambda: ours(warm), "ours: warm-up")
+        before = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
-        before = run(lambda: ours(data), "ours")
         seconds, wanted = plain(spark, data, queries)
-        after = run(lambda: ours(data), "ours")
+        after = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         progress("comparing the answers")
         found: dict[object, int] = {}
         for name, count in collected(lambda: ours(data), lambda f: f.groupBy("query").count()):

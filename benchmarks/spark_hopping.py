@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 import penstock.spark as ps
 from benchmarks.report import Report, progress
-from benchmarks.spark_common import WARM, Made, collected, median_ms, run, session, stream, write
+from benchmarks.spark_common import WARM, Made, collected, median_ms, session, stream, warmed, write
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 QUERY = "SELECT k, count(*) AS n, avg(v) AS m FROM s [HOPPING 10 SECONDS EVERY 1 SECOND] GROUP BY k"
@@ -73,9 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         warm = sides(spark, write(Path(folder, "warm"), table(2_000 * WARM), WARM))
         data = sides(spark, write(Path(folder, "data"), table(rows), batches))
-        for name, side in warm.items():
-            run(side, f"{name}: warm-up")
-        before, theirs, after = (run(data[name], name) for name in ("ours", "spark", "ours"))
+        before, theirs, after = (warmed(warm[name], data[name], name) for name in ("ours", "spark", "ours"))
         progress("comparing the answers")
         some = sides(spark, write(Path(folder, "some"), table(200_000), 4))
         mine, wanted = answers(some["ours"]), answers(some["spark"])

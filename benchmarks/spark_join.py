@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 import penstock.spark as ps
 from benchmarks.report import Report
-from benchmarks.spark_common import WARM, Made, median_ms, run, session, stream, write
+from benchmarks.spark_common import WARM, Made, median_ms, session, stream, warmed, write
 
 KEYS = 100_000
 GAP = 100
@@ -78,10 +78,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         warm = sides(spark, write_both(Path(folder, "warm"), 2_000 * WARM, WARM), args.shards)
         data = sides(spark, write_both(Path(folder, "data"), rows, batches), args.shards)
-        for name, side in warm.items():
-            run(side, f"{name}: warm-up")
         # Ours before and after, so that what else the machine does shows.
-        before, theirs, after = (run(data[name], name) for name in ("ours", "spark", "ours"))
+        before, theirs, after = (warmed(warm[name], data[name], name) for name in ("ours", "spark", "ours"))
     if len({r.answers for r in (before, theirs, after)}) > 1:
         raise SystemExit(f"answers differ: ours {before.answers} and {after.answers}, Spark's {theirs.answers}")
     ours = statistics.mean([before.busy, after.busy])

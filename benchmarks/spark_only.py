@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame
 import penstock
 import penstock.spark as ps
 from benchmarks.report import Report, progress, timed
-from benchmarks.spark_common import WARM, run, session, stream, write
+from benchmarks.spark_common import WARM, session, stream, warmed, write
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 DECLARE = """
@@ -83,8 +84,8 @@ def main() -> None:
             return ps.sql(spark, text, streams=sources)
 
         for what, (names, text) in QUERIES.items():
-            run(lambda text=text, names=names: ours("warm", text, names), f"{what}: warm-up")  # type: ignore[misc]
-            found = run(lambda text=text, names=names: ours("data", text, names), what)  # type: ignore[misc]
+            warm, data = (partial(ours, which, text, names) for which in ("warm", "data"))
+            found = warmed(warm, data, what)
             progress(f"{what}: in this process")
             local(text, Path(folder, "warm"), names)
             seconds, count = local(text, Path(folder, "data"), names)

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from penstock.hosts.spark.job import Source
 from penstock.plan import expr as ex
 from penstock.plan.derive import is_silent
-from penstock.plan.expr import Expr, conjuncts
-from penstock.plan.nodes import Filter, Node, Query, RelationScan, StreamScan, Window, inputs, walk
+from penstock.plan.expr import Expr, conjuncts, substitute
+from penstock.plan.nodes import Filter, Node, Project, Query, RelationScan, StreamScan, Window, inputs, walk
 from penstock.plan.window import is_bounded
 from penstock.types import Kind
 
@@ -76,6 +76,8 @@ def _scans(node: Node, name: str, above: list[Expr]) -> Iterator[list[Expr]]:
                 yield above
         case Filter(below, predicate):
             yield from _scans(below, name, [*above, *conjuncts(predicate)])
+        case Project(below, exprs, _):
+            yield from _scans(below, name, [substitute(part, exprs) for part in above])
         case _:
             for child in inputs(node):
                 yield from _scans(child, name, [])
