@@ -15,6 +15,7 @@ from penstock.hosts import SparkOptions
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot
 from penstock.hosts.spark.session import MASTER, session
+from penstock.hosts.spark.worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,6 +111,7 @@ class _Task:
     def __call__(self, index: int, _: Iterable[Any]) -> Iterator[Report | Exception]:
         try:
             yield run_slot(self._plan, index)
+            settle()
         except CheckpointError as error:
             # Trying again would not help, and Spark would bury the words.
             yield error

@@ -42,6 +42,7 @@ from penstock.hosts.spark.live.plan import (
     rows_logged,
     rows_schema,
 )
+from penstock.hosts.spark.worker import unsettle
 from penstock.ingest import Batch
 from penstock.operators.state import LoadedState, Saved, State, below, under
 from penstock.plan.nodes import Schema
@@ -385,6 +386,8 @@ def run_slot(plan: Plan, index: int) -> Report:
     # Whatever happens now, what is kept is not the state after this micro-batch.
     slot = _kept.pop(key, None)
     if slot is None or not slot.goes_on_from(plan.base, plan.queries):
+        if slot is not None:
+            unsettle()
         slot = Slot(plan.root, index, plan.slots)
         if plan.base is not None:
             slot.load(plan.base, plan.queries)
@@ -397,6 +400,7 @@ def run_slot(plan: Plan, index: int) -> Report:
     _kept[key] = slot
     while len(_kept) > _KEPT:
         _kept.popitem(last=False)
+        unsettle()
     rows = sum(f.rows for frames in plan.frames.values() for f in frames)
     done = time.perf_counter()
     return Report(index, outcomes, rows, opened - began, worked - opened, done - worked, written)
