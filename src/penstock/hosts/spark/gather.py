@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,6 +35,7 @@ class Gather(Sent):
     a micro-batch cost.
     """
 
+    _each_time: ClassVar[tuple[str, ...]] = ("reports",)
     job: Job
     schemas: Mapping[str, pa.Schema]
     output: pa.Schema
