@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Delta, Ints, Step
+from penstock.delta import Delta, Instant, Ints, Step
 from penstock.kernels import aggregate as kernel
 from penstock.kernels import queues
 from penstock.kernels.batch import Rows, count_failures
@@ -305,6 +305,29 @@ class FastAggregate:
             priority = np.where(nulls[-1, :n] > 0, 0, ~values[-1, :n])
         ts, sub, moment_ts, moment_sub = head[1, :n], head[2, :n], head[3, :n], head[4, :n]
         return Delta(self.schema, tuple(columns), ts, sub, signs[:n], moment_ts, moment_sub, priority)
+
+    def content(self, instant: Instant) -> Delta:
+        """The rows of all groups, in any order, as if they entered at an instant."""
+        codes = self._live() if self._priorities is not None else _ONLY[:0]
+        n, outs = len(codes), len(self._ops)
+        groups = self._ints[codes]
+        columns: list[pa.Array] = list(self._interner.decode(codes)) if self._keys else []
+        for o, give in enumerate(self._givers):
+            if not n:
+                columns.append(pa.array([], self.schema[self._keys + o].type.arrow))
+                continue
+            nulls = (groups[:, kernel.NULLS] >> o & 1).astype(np.uint8)
+            columns.append(give(np.ascontiguousarray(groups[:, kernel.FIXED + o]), nulls if nulls.any() else None))
+        moments = np.empty((2, n), np.int64)
+        priority = None
+        if n:
+            given = int(self._places[-1]) + np.array([kernel.GIVEN_TS, kernel.GIVEN_SUB])
+            moments = np.ascontiguousarray(groups[:, given].T)
+            if self._priorities:
+                unknown = groups[:, kernel.NULLS] >> (outs - 1) & 1
+                priority = np.where(unknown > 0, 0, ~groups[:, kernel.FIXED + outs - 1])
+        ts, sub = np.full(n, instant[0], np.int64), np.full(n, instant[1], np.int64)
+        return Delta(self.schema, tuple(columns), ts, sub, np.ones(n, np.int8), moments[0], moments[1], priority)
 
     def save(self) -> Saved:
         changed = self._pieces.number(self._live)

@@ -20,6 +20,7 @@ from penstock.operators.base import StateSize
 from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
 from penstock.operators.build import Leaf, Tree, build
 from penstock.operators.emit import Emit, delivery_keys
+from penstock.operators.fast_aggregate import FastAggregate
 from penstock.operators.gate import MasterGate
 from penstock.operators.pieces import Whole
 from penstock.operators.state import LoadedState, Saved, State
@@ -150,8 +151,12 @@ class BoundedBody:
 
     def _whole(self, tree: Tree, emit: Emit, leaves: list[Delta], window: Ended) -> Delta:
         step = Step((window.instant[0], window.instant[1] + 1), None, (window.start, window.end))
+        changes = tree.process(leaves, step)
+        last = tree.stages[tree.root].operator if tree.root >= 0 else None
+        if isinstance(last, FastAggregate):
+            return last.content(window.instant)  # it has the whole result; nobody else need keep it
         instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
-        return emit.process([tree.process(leaves, step)], step, instants)
+        return emit.process([changes], step, instants)
 
     def _rows(self, bounded: int, window: Ended) -> Arrivals:
         if window.rows is not None:
