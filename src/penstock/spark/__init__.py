@@ -59,6 +59,7 @@ def sql(
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Sequence[FunctionDef] = (),
+    files: bool = True,
     streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> DataFrame:
@@ -70,10 +71,11 @@ def sql(
     split, where the query has a key for it. ``idle``: an input that is further behind the others than this does not
     hold them up. ``declare``: statements that come before the query, such as CREATE VIEW; what CREATE STREAM and CREATE
     RELATION say of a DataFrame must be so. ``streams`` are more DataFrames, for names that are arguments here or not
-    known when the call is written.
+    known when the call is written. ``files``: workers may read plain folders of Parquet files themselves, which is
+    faster than getting their rows from Spark.
     """
     dataframes = {**(streams or {}), **dataframes}
-    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
+    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions, files)
     return answers(spark, compiled(spark, {"query": query}, *given), named=False)
 
 
@@ -86,12 +88,13 @@ def explain(
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Sequence[FunctionDef] = (),
+    files: bool = True,
     streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> str:
     """The plan of a query, and how it is spread over shards."""
     dataframes = {**(streams or {}), **dataframes}
-    given = _given(dataframes, relations, shards, timestamps, 0, None, declare, functions)
+    given = _given(dataframes, relations, shards, timestamps, 0, None, declare, functions, files)
     what = compiled(spark, {"query": query}, *given)
     return f"{explain_text(what.job.parts[0].queries[0].plan)}\n{explained(what)}"
 
@@ -154,6 +157,7 @@ def pipeline(
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Sequence[FunctionDef] = (),
+    files: bool = True,
     streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> Pipeline:
@@ -161,7 +165,7 @@ def pipeline(
     if not queries:
         raise InputError("a pipeline needs at least one query")
     dataframes = {**(streams or {}), **dataframes}
-    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions)
+    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions, files)
     what = compiled(spark, queries, *given)
     return Pipeline(answers(spark, what, named=True), what.schemas)
 
@@ -187,6 +191,7 @@ def _given(
     idle: Duration | None,
     declare: str,
     functions: Sequence[FunctionDef],
+    files: bool,
 ) -> tuple[dict[str, DataFrame], dict[str, DataFrame], Settings]:
     """Streams, relations and settings, under the names that CQL knows them by."""
     named = {name.lower(): frame for name, frame in dataframes.items()}
@@ -214,6 +219,7 @@ def _given(
         None if idle is None else _ticks(idle, "idle"),
         said.rest,
         tuple(functions),
+        files,
     )
     return streams, {name: frame for name, frame in said.frames.items() if name in is_table}, settings
 

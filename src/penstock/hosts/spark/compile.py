@@ -16,6 +16,7 @@ from penstock.database import Database, answer_schema
 from penstock.errors import BindError, EngineError, InputError, PenstockError
 from penstock.hosts.spark.checkpoint import tell_tasks
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
+from penstock.hosts.spark.files import by_path
 from penstock.hosts.spark.gather import Gather, Packets
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.metrics import reports_of
@@ -39,6 +40,7 @@ class Settings:
     idle: int | None = None
     declare: str = ""
     functions: tuple[FunctionDef, ...] = ()
+    files: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,12 @@ def compiled(
     shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
     if shards < 1:
         raise InputError(f"shards is {shards}", hint="at least one is needed")
+    chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
+    for i, (name, source) in enumerate(needed.items()):
+        if name in streaming and settings.files:
+            found = by_path(spark, frames[name], [given[name].spark[f.name] for f in source.schema])
+            if found is not None:
+                chosen[i], needed[name] = found[0], replace(source, files=found[1])
     job = Job(
         tuple(needed.values()),
         parts_of(queries, shards),
@@ -90,7 +98,6 @@ def compiled(
         idle=settings.idle,
         functions={f.name: f.call for f in settings.functions},
     )
-    chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
     wanted: dict[str, str] = {}
     for i, (name, source) in enumerate(needed.items()):
         condition = pushed(chosen[i], source, list(plans.values()), bounded=job.bounded)
@@ -127,7 +134,9 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
 def explained(what: Compiled) -> str:
     """How the queries are spread over shards, and why; what Spark filters for them."""
     spread = [f"{q.name}: {_spread(part, what.job)}" for part in what.job.parts for q in part.queries]
-    return "\n".join([*spread, *(f"Spark reads of `{n}` only rows with {c}" for n, c in what.wanted.items())])
+    filtered = [f"Spark reads of `{n}` only rows with {c}" for n, c in what.wanted.items()]
+    by_files = [f"workers read the Parquet files of `{s.name}` themselves" for s in what.job.sources if s.files]
+    return "\n".join([*spread, *filtered, *by_files])
 
 
 def _spread(part: Part, job: Job) -> str:

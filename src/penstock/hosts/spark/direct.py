@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.hosts.spark.checkpoint import here
+from penstock.hosts.spark.files import opened
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.scatter import cut, declared, newest_of
@@ -48,6 +49,10 @@ class Direct:
         newest: dict[str, int] = {}
         for place, pieces in self._received(batches).items():
             source = job.sources[place]
+            if source.files is not None:
+                pieces = [rows for rows in opened(iter(pieces), source.files) if len(rows)]
+            if not pieces:
+                continue
             table = declared(pieces, source)
             newest[source.name] = newest_of(table, source)
             for part in job.parts:

@@ -22,6 +22,14 @@ Columns = tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class FileColumn:
+    """A column that is read: its name in the files, and its type as Spark would give it."""
+
+    name: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
 class Source:
     """A DataFrame that is read, with the columns that some query needs.
 
@@ -33,6 +41,8 @@ class Source:
     timestamp: int | None = None
     clock: Clock = "timestamp"
     slack: int = 0
+    files: tuple[FileColumn, ...] | None = None
+    """What is read of Parquet files, where paths come in the place of rows."""
 
     @property
     def is_stream(self) -> bool:

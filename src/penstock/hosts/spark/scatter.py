@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from penstock.errors import InputError
+from penstock.hosts.spark.files import opened
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.worker import Sent, settle
@@ -46,6 +47,8 @@ class Scatter(Sent):
     def pack(self, batches: Iterator[pa.RecordBatch], task: int) -> Iterator[pa.RecordBatch]:
         """The packets of a task, of which there is one for each partition of the source."""
         source = self.job.sources[self.source]
+        if source.files is not None:
+            batches = opened(batches, source.files)
         newest: int | None = None
         number = 0
         for table in _gathered(batches, source):

@@ -1,0 +1,158 @@
+"""Parquet files by their path: Spark says which files are new, workers read them.
+
+Rows that come from Spark are made of Parquet in Java, row by row, and written as Arrow for Python, which takes several
+times as long as the query. Where a stream is a plain folder of Parquet files, Spark is asked for the paths of new
+files only, and workers read the columns themselves. Which files belong to a micro-batch, and what happens to them after
+a restart, is Spark's business as before.
+
+It is done only where nobody can tell: a folder without folders in it (their names may be values), no option that says
+how to read, columns of plain types, and files whose columns have exactly those types. A file that is found to be
+otherwise later on ends the query with a word about it; it goes on from its checkpoint with ``files=False``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql.pandas.types import to_arrow_type
+
+from penstock.errors import InputError
+from penstock.hosts.spark.checkpoint import located
+from penstock.hosts.spark.job import FileColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CHOOSING = frozenset({
+    "path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "filenameonly", "maxfileage", "cleansource",
+    "sourcearchivedir", "maxcachedfiles", "discardcachedinputratio", "pathglobfilter", "modifiedbefore",
+    "modifiedafter",
+})  # fmt: skip
+"""Options that say which files are read and when, not how."""
+_LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
+"""What Spark notes in files whose old dates mean something else."""
+
+
+def by_path(
+    spark: SparkSession, frame: DataFrame, columns: Sequence[str]
+) -> tuple[DataFrame, tuple[FileColumn, ...]] | None:
+    """The paths of files behind a streaming DataFrame, and what is read of them; None where Spark must read them."""
+    folder = _folder(spark, frame)
+    if folder is None or spark.conf.get("spark.sql.caseSensitive") == "true":
+        return None
+    wanted: list[FileColumn] = []
+    for name in columns:
+        dtype = to_arrow_type(frame.schema[name].dataType, timezone="UTC")
+        if not _is_plain(dtype):
+            return None
+        wanted.append(FileColumn(name, dtype))
+    found = _first_file(folder)
+    if found is None or _problem(found, wanted) is not None:
+        return None
+    paths = frame.selectExpr("_metadata.file_path AS path", "_metadata.row_index AS row")
+    return paths.where("row = 0").select("path"), tuple(wanted)
+
+
+def opened(batches: Iterator[pa.RecordBatch], columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
+    """The rows of the files whose paths come, file by file."""
+    for batch in batches:
+        for path in batch.column(0).to_pylist():
+            yield from _read(path, columns)
+
+
+def _read(location: str, columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
+    filesystem, path = located(unquote(location))
+    with filesystem.open_input_file(path) as source:
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        problem = _problem(file, columns)
+        if problem is not None:
+            raise InputError(f"{path}: {problem}", hint="say files=False, and Spark reads the files")
+        names = _names(file, columns)
+        table = file.read(columns=names).select(names)
+    arrays = [_as_spark(c, w.type) for c, w in zip(table.columns, columns, strict=True)]
+    yield from pa.Table.from_arrays(arrays, names=[c.name for c in columns]).to_batches()
+
+
+def _as_spark(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if column.type == wanted:
+        return column
+    if pa.types.is_timestamp(wanted) and wanted.tz is not None and column.type.tz is None:
+        # Spark's old way of writing instants (INT96) has no zone; it is UTC.
+        return column.cast(pa.timestamp("us")).cast(wanted)
+    return column.cast(wanted)
+
+
+def _folder(spark: SparkSession, frame: DataFrame) -> str | None:
+    """The folder that a DataFrame is nothing but the new Parquet files of."""
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    if plan.getClass().getSimpleName() != "StreamingRelation":
+        return None
+    source = plan.dataSource()
+    jvm: Any = spark._jvm
+    options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options()))
+    given = {str(name).lower(): str(value) for name, value in options.items()}
+    if source.className() != "parquet" or source.partitionColumns().size() or not given.keys() <= _CHOOSING:
+        return None
+    return given.get("path")
+
+
+def _first_file(folder: str) -> pq.ParquetFile | None:
+    """A file of a folder that has files only; None if it has none, or anything else."""
+    try:
+        filesystem, path = located(folder)
+        found = filesystem.get_file_info(fs.FileSelector(path))
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+    seen = [f for f in found if not f.base_name.startswith(("_", "."))]
+    if not seen or any(f.type != fs.FileType.File for f in seen):
+        return None
+    try:
+        return pq.ParquetFile(min(f.path for f in seen), filesystem=filesystem, coerce_int96_timestamp_unit="us")
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _problem(file: pq.ParquetFile, columns: Sequence[FileColumn]) -> str | None:
+    """Why Spark might read something else in this file."""
+    if any(key in (file.metadata.metadata or {}) for key in _LEGACY):
+        return "its dates are those of an old Spark"
+    schema = file.schema_arrow
+    for column, name in zip(columns, _names(file, columns), strict=True):
+        if name is None:
+            return f"it has no column `{column.name}`, or several"
+        if not _same(schema.field(name).type, column.type, file, name):
+            return f"its column `{name}` is {schema.field(name).type}, not {column.type}"
+    return None
+
+
+def _names(file: pq.ParquetFile, columns: Sequence[FileColumn]) -> list[Any]:
+    """The names of columns as the file has them; Spark does not mind their case."""
+    by_name: dict[str, list[str]] = {}
+    for name in file.schema_arrow.names:
+        by_name.setdefault(name.lower(), []).append(name)
+    found = (by_name.get(column.name.lower(), []) for column in columns)
+    return [names[0] if len(names) == 1 else None for names in found]
+
+
+def _same(have: pa.DataType, wanted: pa.DataType, file: pq.ParquetFile, name: str) -> bool:
+    if pa.types.is_dictionary(have):
+        have = have.value_type
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(have):
+        paths = [file.schema.column(i).path for i in range(len(file.schema))]
+        if file.schema.column(paths.index(name)).physical_type == "INT96":
+            return wanted.tz is not None
+        return have.unit in ("ms", "us") and (have.tz is None) == (wanted.tz is None)
+    return have == wanted or bool(pa.types.is_string(wanted) and pa.types.is_large_string(have))
+
+
+def _is_plain(dtype: pa.DataType) -> bool:
+    kinds = (
+        pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string, pa.types.is_date32,
+        pa.types.is_timestamp, pa.types.is_decimal,
+    )  # fmt: skip
+    return any(is_kind(dtype) for is_kind in kinds)
