@@ -3,8 +3,9 @@
     python -m benchmarks.spark_hopping [--quick] [--rows N] [--batches N]
 
 Count and average by key of the last 10 seconds, every second, over a stream of ``--rows`` rows, 10,000 in a second of
-event time, 400,000 in a micro-batch, 1,000 keys; both sides read the same files in one session (local[2]), after 50 small micro-batches. The
-windows that both sides have closed must hold the same answers; a last row lets time pass for the others.
+event time, 400,000 in a micro-batch, 1,000 keys; both sides read the same files in one session (local[2]), after 50
+small micro-batches. The windows that both sides have closed must hold the same answers; a last row lets time pass for
+the others.
 """
 
 from __future__ import annotations
