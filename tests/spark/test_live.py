@@ -397,6 +397,17 @@ def test_interrupted_runs_say_how_to_go_on(tmp_path: Path) -> None:
     assert (again.returncode, len((tmp_path / "out" / "q.csv").read_text().splitlines())) == (0, 40_001), again.stderr
 
 
+def test_without_java(tmp_path: Path) -> None:
+    script = "import penstock; penstock.connect(engine='spark')"
+    environment = _environment() | {"PATH": "/nowhere"}
+    environment.pop("JAVA_HOME", None)
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert run.stderr.splitlines()[-1].startswith(
+        "penstock.errors.EngineError: Java was not found: there is none on the PATH; Spark needs Java 17 or later, "
+    )
+    assert run.stderr.rstrip().endswith("; engine='local' needs no Java")
+
+
 def test_log_noise_on_request(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import penstock

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
+
 from penstock.errors import CheckpointError, EngineError, PenstockError
 from penstock.hosts import SparkOptions
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot
-from penstock.hosts.spark.session import MASTER, session
+from penstock.hosts.spark.session import MASTER, check_java, session
 from penstock.hosts.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -34,7 +36,14 @@ class Cluster:
         self._master = options.master or MASTER
         self._session: SparkSession | None = None
         self._problem: PenstockError | None = None
+        self._begun = False
         self._ready = threading.Event()
+        if SparkContext._active_spark_context is None:
+            try:
+                check_java()
+            except EngineError as error:
+                error.hint = f"{error.hint}; engine='local' needs no Java"
+                raise
 
     @property
     def cores(self) -> int:
@@ -51,13 +60,15 @@ class Cluster:
 
     def begin(self) -> None:
         """Start Spark, if nobody has, without waiting for it."""
+        if self._begun:
+            return
+        self._begun = True
         threading.Thread(target=self._start, name="penstock-spark-start", daemon=True).start()
 
     def session(self) -> SparkSession:
         """The session; waits for it, and says so on a terminal."""
-        if self._session is None and not self._ready.is_set():
-            if not _starting.locked():
-                self._start()
+        if not self._ready.is_set():
+            self.begin()
             self._wait()
         if self._problem is not None:
             raise self._problem
@@ -81,8 +92,6 @@ class Cluster:
 
     def _start(self) -> None:
         with _starting:
-            if self._ready.is_set():
-                return
             try:
                 self._session = session(self._master, settings=self._options.spark)
             except PenstockError as error:

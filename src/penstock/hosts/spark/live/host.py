@@ -98,9 +98,9 @@ class SparkHost:
         _check(options)
         self._db = database
         self._options = options
+        self.cluster = Cluster(options)
         self._is_temporary = path is None
         self.root = Path(tempfile.mkdtemp(prefix="penstock-")) if path is None else _directory(path)
-        self.cluster = Cluster(options)
         try:
             slots = options.shards or self.cluster.cores
             self.journal = Journal(self.root, slots=slots, sync=options.sync)
@@ -495,7 +495,10 @@ class SparkHost:
 
     def _check(self) -> None:
         if self._broken is not None:
-            raise EngineError(f"Spark has stopped: {self._broken.message}", hint="open the database again to go on")
+            told = f"{self._broken.hint}; " if self._broken.hint else ""
+            raise EngineError(
+                f"Spark has stopped: {self._broken.message}", hint=f"{told}open the database again to go on"
+            )
 
     def close(self) -> None:
         self._stopping = True
