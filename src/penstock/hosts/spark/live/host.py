@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -99,14 +100,15 @@ class SparkHost:
         self._db = database
         self._options = options
         self.cluster = Cluster(options)
-        self._is_temporary = path is None
         self.root = Path(tempfile.mkdtemp(prefix="penstock-")) if path is None else _directory(path)
+        # A database that nobody closes leaves nothing behind either, when the process ends.
+        self._remove = weakref.finalize(self, shutil.rmtree, self.root, True) if path is None else None
         try:
             slots = options.shards or self.cluster.cores
             self.journal = Journal(self.root, slots=slots, sync=options.sync)
         except BaseException:
-            if self._is_temporary:
-                shutil.rmtree(self.root, ignore_errors=True)
+            if self._remove is not None:
+                self._remove()
             raise
         self.slots = self.journal.model.slots
         self._logs: dict[str, Log] = {}
@@ -509,8 +511,8 @@ class SparkHost:
         for log in self._logs.values():
             log.close()
         self.journal.close()
-        if self._is_temporary:
-            shutil.rmtree(self.root, ignore_errors=True)
+        if self._remove is not None:
+            self._remove()
 
 
 def raised(failure: Failure) -> Exception:
