@@ -147,7 +147,7 @@ class Database:
         optimized = optimize(plan)
         schema = answer_schema(plan)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
-        run = self._host.runner(name, optimized, schema, QuerySettings(functions, options.strict))
+        run = self._host.runner(optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
         self._queries[name] = query
         self._feed_past(query)

@@ -241,6 +241,31 @@ def test_a_full_disk_refuses_rows_and_loses_none(tmp_path: Path, monkeypatch: py
         assert (db.given("s"), db.relation_rows("names"), list(db.catalog.streams)) == (2, [(1,)], ["s", "r"])
 
 
+def test_a_push_that_is_refused_half_way_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as db:
+        db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t SLACK 5")
+        db.query("SELECT v FROM s", name="q")
+        db.push("s", [(10, 1)])
+        write, calls = os.writev, [0]
+
+        def fills_up(file: int, parts: Sequence[bytes]) -> int:
+            calls[0] += 1
+            if calls[0] == 3:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(file, parts)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "writev", fills_up)
+            with pytest.raises(penstock.CheckpointError, match="No space left"):
+                db.push("s", [(11, 2), (1, 3)])  # one waits, one is late
+        assert (calls[0], db.late_count("s"), db.given("s")) == (3, 0, 1)
+    with opened(tmp_path) as db:
+        assert (db.late("s").num_rows, db.given("s")) == (0, 1)
+        db.push("s", [(12, 4)])
+        db.close_stream("s")
+        assert values(db.queries["q"].fetch(), "v") == [1, 4]
+
+
 def test_directories_that_are_no_databases(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(penstock.EngineError, match="is a file; a database is a directory"):
@@ -256,10 +281,10 @@ def test_directories_that_are_no_databases(tmp_path: Path) -> None:
     for bad in ({"shards": 0}, {"batch_rows": 0}, {"trigger": -1}, {"trigger": "now"}):
         with pytest.raises(penstock.InputError, match="is"):
             opened(tmp_path, **bad)
-    with opened(tmp_path, shards=3) as db:
-        assert db.explain("SELECT 1 AS x FROM s") if "s" in db.catalog.streams else True
-        with pytest.raises(penstock.EngineError, match=r"is open in another process \(\d+\)"):
-            opened(tmp_path)
+    first = opened(tmp_path, shards=3)
+    with pytest.raises(penstock.EngineError, match=r"is open in another process \(\d+\)"):
+        opened(tmp_path)
+    first.close()
     with pytest.raises(penstock.EngineError, match="was begun with 3 shards, not 2; say shards=3"):
         opened(tmp_path, shards=2)
     opened(tmp_path).close()

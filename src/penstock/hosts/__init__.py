@@ -90,7 +90,7 @@ class Host(Protocol):
     def open(self) -> None:
         """Take up what is stored; called once, when the database is ready for it."""
 
-    def runner(self, name: str, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
+    def runner(self, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
         """Something that runs a query; it is given relations, history and progress, and then ``begin`` is called."""
 
     def begin(self, query: Query) -> None:

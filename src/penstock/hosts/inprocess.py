@@ -49,7 +49,7 @@ class InProcess:
     def open(self) -> None:
         pass
 
-    def runner(self, name: str, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
+    def runner(self, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
         return self._runner(query, schema, settings)
 
     def begin(self, query: Query) -> None:

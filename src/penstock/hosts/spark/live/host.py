@@ -38,14 +38,22 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-import penstock.errors as errors
 from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
-from penstock.errors import CheckpointError, EngineError, InputError, PenstockError, QueryFailed
+from penstock.errors import CheckpointError, EngineError, InputError, PenstockError
 from penstock.hosts import QuerySettings, SparkOptions
 from penstock.hosts.spark.live.cluster import Cluster
 from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
 from penstock.hosts.spark.live.journal import Journal, packed_bytes
-from penstock.hosts.spark.live.plan import Assigned, Definition, Failure, Outcome, Plan, Report, live_split, logged_rows
+from penstock.hosts.spark.live.plan import (
+    Assigned,
+    Definition,
+    Outcome,
+    Plan,
+    Report,
+    live_split,
+    logged_rows,
+    raised,
+)
 from penstock.hosts.spark.live.restore import restore
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import changes_batch, pickled, write_definition
@@ -154,7 +162,7 @@ class SparkHost:
 
     # -- what the database says ---------------------------------------------------------------------
 
-    def runner(self, name: str, query: QueryPlan, schema: pa.Schema, settings: QuerySettings) -> SparkRunner:
+    def runner(self, query: QueryPlan, schema: pa.Schema, settings: QuerySettings) -> SparkRunner:
         self._check()
         runner = SparkRunner(self, uuid.uuid4().hex[:12], query, schema)
         runner.settings = settings
@@ -398,11 +406,9 @@ class SparkHost:
         """Spark cannot go on: nothing is lost, nothing more is answered until the database is opened again."""
         with self._db._lock:
             self._broken = error
-            self._stopping, before = True, self._stopping
             for query in list(self._db._queries.values()):
                 if query.status == "running":
                     query._fail(EngineError(f"query `{query.name}`: {error.message}", hint=error.hint))
-            self._stopping = before
 
     def _commit(self, plan: Plan, last: int, reports: Sequence[Report], seconds: float) -> list[Due]:
         """Make the micro-batch count, and hand its answers to the queries."""
@@ -513,14 +519,6 @@ class SparkHost:
         self.journal.close()
         if self._remove is not None:
             self._remove()
-
-
-def raised(failure: Failure) -> Exception:
-    """The error that a worker met, as one of this process."""
-    kind = getattr(errors, failure.kind, None) if failure.kind else None
-    if isinstance(kind, type) and issubclass(kind, PenstockError):
-        return kind(failure.message, hint=failure.hint)
-    return QueryFailed(failure.message)
 
 
 def _recorded(outcomes: Sequence[Outcome]) -> dict[str, Any]:

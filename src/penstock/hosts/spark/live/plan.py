@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+import penstock.errors as errors
+from penstock.errors import PenstockError, QueryFailed
 from penstock.hosts.spark.job import Split, split_of
 from penstock.hosts.spark.live.frames import Frame
 from penstock.ingest import Batch, arrow_schema
@@ -76,6 +78,14 @@ class Failure:
     kind: str
     message: str
     hint: str | None = None
+
+
+def raised(failure: Failure) -> Exception:
+    """The error that a worker met, as one of this process."""
+    kind = getattr(errors, failure.kind, None) if failure.kind else None
+    if isinstance(kind, type) and issubclass(kind, PenstockError):
+        return kind(failure.message, hint=failure.hint)
+    return QueryFailed(failure.message)
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-import penstock.errors as errors
 from penstock.catalog import FunctionDef
-from penstock.errors import PenstockError, QueryFailed
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
-from penstock.hosts.spark.live.plan import Definition, changes_schema, rows_logged, rows_schema
+from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, raised, rows_logged, rows_schema
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import changes_of, write_definition
 from penstock.ingest import Batch, StreamInput, arrow_schema
@@ -66,12 +64,18 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     """Give an input back what it knew, and the rows that wait, are late, or are kept for new queries."""
     schema = source.definition.schema
     frames = list(host.log("streams", name).read())
-    if not frames:
-        return []
-    marks = frames[-1].marks
-    waiting = [_batch(f, schema) for f in frames if f.kind is Kind.WAITING]
+    pushed = [f for f in frames if f.kind is Kind.ROWS]
+    if not pushed:
+        return frames
+    marks = pushed[-1].marks
+    # A push is there when its rows are, which are logged last; what was logged just before them belongs to them.
+    whole = {f.number for f in pushed}
+    before = [f for f in frames if f.kind is Kind.WAITING and f.number + 1 in whole]
+    whole |= {f.number for f in before}
+    waiting = [_batch(f, schema) for f in before]
     waiting = [w.take(np.flatnonzero(w.ts > marks.progress)) for w in waiting if w.ts.max() > marks.progress]
-    late = [_late(f, schema) for f in host.log("late", name).read()]
+    oldest = frames[0].number
+    late = [_late(f, schema) for f in host.log("late", name).read() if f.number + 1 in whole or f.number + 1 < oldest]
     source.restore(marks.progress, marks.newest, marks.arrivals, marks.late, marks.closed, waiting, late)
     host.known(name, marks.arrivals, marks.late)
     retain = source.definition.retain
@@ -123,13 +127,7 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
     runner.ended = record.status == "ended"
     query._status = "ended" if record.status == "ended" else "failed"
     if record.error is not None:
-        query.error = _error(query, record.error)
-
-
-def _error(query: Query, failure: dict[str, Any]) -> PenstockError:
-    kind = getattr(errors, failure["kind"], QueryFailed) if failure["kind"] else QueryFailed
-    error: PenstockError = kind(failure["message"], hint=failure["hint"])
-    return query._failure(error)
+        query.error = query._failure(raised(Failure(**record.error)))
 
 
 def _sweep(host: SparkHost) -> None:
