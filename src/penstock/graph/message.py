@@ -1,0 +1,105 @@
+"""What operators of a graph pass on: a batch, and how far its sender is.
+
+A message with no rows still says something: nothing before its frontier will come. Messages of one sender come in
+order; their frontiers never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, concat
+from penstock.operators.arrivals import joined, sliced
+
+Data = Arrivals | Delta
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """How far a sender is.
+
+    ``frontier``: no row with an instant before it will follow. ``progress``: the same as time alone, infinite once
+    nothing can come. ``newest``: the furthest time that anybody has named, which closing does not change.
+    """
+
+    frontier: Instant
+    progress: float
+    newest: float
+
+    @property
+    def closed(self) -> bool:
+        return self.frontier == NEVER
+
+
+BEGIN = Mark((MIN_TS, 0), float("-inf"), float("-inf"))
+"""Before anything was said."""
+
+
+def least(marks: Sequence[Mark]) -> Mark:
+    """How far somebody is who needs all of several senders."""
+    if len(marks) == 1:
+        return marks[0]
+    return Mark(
+        min([m.frontier for m in marks]), min([m.progress for m in marks]), max([m.newest for m in marks])
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """Rows in order, all before ``mark.frontier``, and the mark."""
+
+    data: Data
+    mark: Mark
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def first(self) -> Instant:
+        """The instant of the first row; of a message without rows, its frontier."""
+        data = self.data
+        return (int(data.ts[0]), int(data.sub[0])) if len(data) else self.mark.frontier
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return int(sum(c.nbytes for c in self.data.columns)) + 33 * len(self.data)
+
+
+def split(message: Message, rows: int) -> tuple[Message, Message | None]:
+    """The first ``rows`` rows (or a few more: an instant is never cut) as a message of its own, and the rest."""
+    data = message.data
+    cut = max(rows, 1)
+    if cut >= len(data):
+        return message, None
+    ts, sub = int(data.ts[cut - 1]), int(data.sub[cut - 1])
+    same = (data.ts[cut:] == ts) & (data.sub[cut:] == sub)
+    cut += len(same) if same.all() else int(np.argmin(same))
+    if cut >= len(data):
+        return message, None
+    frontier = (int(data.ts[cut]), int(data.sub[cut]))
+    head = data.slice(0, cut) if isinstance(data, Delta) else sliced(data, 0, cut)
+    tail = data.slice(cut, len(data)) if isinstance(data, Delta) else sliced(data, cut, len(data))
+    time = float(frontier[0])
+    mark = Mark(frontier, min(time, message.mark.progress), min(time, message.mark.newest))
+    return Message(head, mark), Message(tail, message.mark)
+
+
+def join(messages: Sequence[Message]) -> Message:
+    """Messages of one sender, in order, as one."""
+    if len(messages) == 1:
+        return messages[0]
+    last = messages[-1]
+    return Message(joined_data([m.data for m in messages]), last.mark)
+
+
+def joined_data(parts: Sequence[Data]) -> Data:
+    """Batches of one sender, in order, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Delta):
+        return concat([p for p in parts if isinstance(p, Delta)])
+    return joined(parts[0].schema, [p for p in parts if isinstance(p, Arrivals)])

@@ -1,0 +1,43 @@
+"""What is measured of an operator while it runs."""
+
+from __future__ import annotations
+
+import time
+
+
+class Statistics:
+    """Counts of one operator. Written by whoever runs the operator, read by anybody: a reader may see numbers of
+    which one is a call ahead of the other.
+
+    Bounded: a fixed handful of numbers.
+    """
+
+    __slots__ = ("busy", "calls", "elements_in", "elements_out", "since", "until")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.elements_in = 0
+        self.elements_out = 0
+        self.busy = 0  # nanoseconds inside the operator, successors not counted
+        self.since = time.perf_counter_ns()  # when counting began
+        self.until = self.since  # when the last elements came
+
+    def restart(self) -> None:
+        """Forget what was counted; what was true of yesterday's stream says little about today's."""
+        self.calls = self.elements_in = self.elements_out = self.busy = 0
+        self.since = self.until = time.perf_counter_ns()
+
+    @property
+    def selectivity(self) -> float | None:
+        """Elements out for one in; None before the first."""
+        return self.elements_out / self.elements_in if self.elements_in else None
+
+    @property
+    def cost(self) -> float | None:
+        """c(v): seconds for one element."""
+        return self.busy / self.elements_in / 1e9 if self.elements_in else None
+
+    @property
+    def interarrival(self) -> float | None:
+        """d(v): seconds from one element to the next."""
+        return (self.until - self.since) / self.elements_in / 1e9 if self.elements_in else None

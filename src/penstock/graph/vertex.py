@@ -1,0 +1,59 @@
+"""An operator in the graph: it takes messages, works, and calls its successors.
+
+Passing a message on is a call of ``take`` (direct interoperability). Where an edge has a buffer, the message is put
+there instead and somebody else calls ``take`` later. A vertex is touched by one thread at a time: whoever runs its
+partition.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from penstock.graph.message import Message
+from penstock.graph.statistics import Statistics
+from penstock.operators.base import StateSize
+
+State = Literal["ready", "running", "suspended", "stopped"]
+
+
+class Receiver(Protocol):
+    """Where a sender puts its messages if not into the next vertex itself."""
+
+    def put(self, message: Message) -> None:
+        """Take a message over; called by the sender's thread, in order."""
+
+
+class Edge:
+    """From a vertex to an input of another. ``buffer`` is set and removed only while nobody runs either end."""
+
+    __slots__ = ("buffer", "port", "source", "target")
+
+    def __init__(self, source: Vertex, target: Vertex, port: int) -> None:
+        self.source, self.target, self.port = source, target, port
+        self.buffer: Receiver | None = None
+
+    def send(self, message: Message) -> None:
+        if self.buffer is None:
+            self.target.take(self.port, message)
+        else:
+            self.buffer.put(message)
+
+
+class Vertex(Protocol):
+    """What the runtime needs of an operator in the graph."""
+
+    id: int
+    kind: str
+    label: str
+    priority: int
+    state: State
+    stats: Statistics
+    inputs: list[Edge]
+    outputs: list[Edge]
+
+    def take(self, port: int, message: Message) -> None:
+        """Work on a message that came in at an input, and send on what follows from it. Never raises: an operator
+        that fails stops its queries and nothing else."""
+
+    def size(self) -> StateSize:
+        """What is remembered."""

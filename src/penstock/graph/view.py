@@ -1,0 +1,90 @@
+"""The graph as it is at a moment, as plain data: what ``db.graph()`` gives, and what pictures are drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OperatorView:
+    """One operator. Times in seconds; None where nothing has been measured yet.
+
+    ``kind``: source, relation, filter, window, gate, join, aggregate, …, emit, query. ``label``: one line for people.
+    ``queries``: the names of those that need it. ``state``: ready, running, suspended or stopped. ``partition``: the
+    number of the virtual operator it belongs to. ``saved``: bytes that it need not hold since it is composed with its
+    neighbour.
+    """
+
+    id: int
+    kind: str
+    label: str
+    queries: tuple[str, ...]
+    state: str
+    priority: int
+    partition: int
+    calls: int
+    elements_in: int
+    elements_out: int
+    selectivity: float | None
+    cost: float | None
+    interarrival: float | None
+    rows: int
+    bytes: int
+    saved: int = 0
+
+
+@dataclass(frozen=True)
+class BufferView:
+    """A queue on an edge: what waits in it, the most that ever waited, and how many messages went through."""
+
+    elements: int
+    bytes: int
+    peak: int
+    passed: int
+
+
+@dataclass(frozen=True)
+class EdgeView:
+    """``buffer`` is None where the sender calls the receiver directly."""
+
+    source: int
+    target: int
+    port: int
+    buffer: BufferView | None = None
+
+
+@dataclass(frozen=True)
+class PartitionView:
+    """A virtual operator: its operators, who runs it and how. ``worker``: None is the thread that pushes."""
+
+    id: int
+    operators: tuple[int, ...]
+    worker: str | None
+    strategy: str | None
+    priority: int
+    capacity: float | None
+
+
+@dataclass(frozen=True)
+class QueryView:
+    """A registered query: the operator that hands its answers over, and how it is."""
+
+    name: str
+    text: str
+    operator: int
+    priority: int
+    status: str
+    answered: int
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """All of it. ``threading``: direct, graph, operator, hybrid; or how the host calls what it does."""
+
+    engine: str
+    threading: str
+    workers: int
+    operators: tuple[OperatorView, ...]
+    edges: tuple[EdgeView, ...]
+    partitions: tuple[PartitionView, ...]
+    queries: tuple[QueryView, ...]

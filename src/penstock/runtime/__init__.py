@@ -1,0 +1,1 @@
+"""When and where operators of the graph work: placement of buffers, workers, strategies, threads."""
