@@ -9,7 +9,7 @@ import pytest
 import penstock
 from penstock.delta import Delta, Step
 from penstock.operators.base import StateSize
-from penstock.operators.build import Stage, Tree
+from penstock.operators.fast_join import FastJoin
 
 DECLARE = "CREATE STREAM s (t BIGINT, a BIGINT) TIMESTAMP BY t"
 
@@ -63,20 +63,19 @@ def test_strict_stops_the_query_instead(engine: str) -> None:
             q.fetch()
 
 
-class Greedy:
-    """An operator that cannot have what it wants."""
-
-    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+def test_out_of_memory_names_the_operator_and_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(self: FastJoin, inputs: Sequence[Delta], step: Step) -> Delta:
         raise MemoryError
 
-    def size(self) -> StateSize:
-        return StateSize(1_234_567, 89_000_000)
-
-
-def test_out_of_memory_names_the_operator_and_its_size() -> None:
-    tree = Tree([], [Stage("FastJoin", Greedy(), ())], 0)
-    with pytest.raises(penstock.QueryFailed, match=r"out of memory in operator FastJoin.* 1,234,567 rows, 89,000,000"):
-        tree.process([], Step((0, 0)))
+    monkeypatch.setattr(FastJoin, "process", greedy)
+    monkeypatch.setattr(FastJoin, "size", lambda self: StateSize(1_234_567, 89_000_000))
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        q = db.query("SELECT x.a FROM s [RANGE 5] x JOIN s [RANGE 5] y ON x.a = y.a")
+        db.push("s", [(1, 1)])
+        message = r"out of memory in operator FastJoin.* 1,234,567 rows, 89,000,000"
+        with pytest.raises(penstock.QueryFailed, match=message):
+            q.fetch()
 
 
 def test_a_batch_of_another_schema_changes_nothing(engine: str) -> None:

@@ -72,18 +72,17 @@ class Message:
 def split(message: Message, rows: int) -> tuple[Message, Message | None]:
     """The first ``rows`` rows (or a few more: an instant is never cut) as a message of its own, and the rest."""
     data = message.data
-    cut = max(rows, 1)
-    if cut >= len(data):
+    stop = max(rows, 1)
+    if stop >= len(data):
         return message, None
-    ts, sub = int(data.ts[cut - 1]), int(data.sub[cut - 1])
-    same = (data.ts[cut:] == ts) & (data.sub[cut:] == sub)
-    cut += len(same) if same.all() else int(np.argmin(same))
-    if cut >= len(data):
+    ts, sub = int(data.ts[stop - 1]), int(data.sub[stop - 1])
+    same = (data.ts[stop:] == ts) & (data.sub[stop:] == sub)
+    stop += len(same) if same.all() else int(np.argmin(same))
+    if stop >= len(data):
         return message, None
-    frontier = (int(data.ts[cut]), int(data.sub[cut]))
-    head = data.slice(0, cut) if isinstance(data, Delta) else sliced(data, 0, cut)
-    tail = data.slice(cut, len(data)) if isinstance(data, Delta) else sliced(data, cut, len(data))
-    time = float(frontier[0])
+    frontier = (int(data.ts[stop]), int(data.sub[stop]))
+    head, tail = cut(data, 0, stop), cut(data, stop, len(data))
+    time = frontier[0]
     mark = Mark(frontier, min(time, message.mark.progress), min(time, message.mark.newest))
     return Message(head, mark), Message(tail, message.mark)
 
@@ -103,3 +102,27 @@ def joined_data(parts: Sequence[Data]) -> Data:
     if isinstance(parts[0], Delta):
         return concat([p for p in parts if isinstance(p, Delta)])
     return joined(parts[0].schema, [p for p in parts if isinstance(p, Arrivals)])
+
+
+def cut(data: Data, start: int, stop: int) -> Data:
+    """The rows from ``start`` to before ``stop``, without copying."""
+    return data.slice(start, stop) if isinstance(data, Delta) else sliced(data, start, stop)
+
+
+def before(data: Arrivals | Delta, frontier: Instant) -> int:
+    """How many rows stand before the frontier."""
+    ts, sub = frontier
+    last = data.ts[-1]
+    if last < ts or (last == ts and data.sub[-1] < sub):
+        return len(data)
+    low = int(np.searchsorted(data.ts, ts, "left"))
+    high = int(np.searchsorted(data.ts, ts, "right"))
+    return low + int(np.searchsorted(data.sub[low:high], sub, "left"))
+
+
+def dropped_before(message: Message, since: Instant) -> Message:
+    """A message without its rows before an instant."""
+    if not len(message.data):
+        return message
+    n = before(message.data, since)
+    return message if not n else Message(cut(message.data, n, len(message.data)), message.mark)

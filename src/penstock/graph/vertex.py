@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from penstock.graph.message import Message
+from penstock.delta import Instant
+from penstock.graph.message import Message, dropped_before
 from penstock.graph.statistics import Statistics
 from penstock.operators.base import StateSize
 
@@ -24,15 +25,24 @@ class Receiver(Protocol):
 
 
 class Edge:
-    """From a vertex to an input of another. ``buffer`` is set and removed only while nobody runs either end."""
+    """From a vertex to an input of another. ``buffer`` is set and removed only while nobody runs either end.
 
-    __slots__ = ("buffer", "port", "source", "target")
+    ``since``: rows before this instant are not for the receiver; it was attached when they had been given already.
+    """
+
+    __slots__ = ("buffer", "port", "since", "source", "target")
 
     def __init__(self, source: Vertex, target: Vertex, port: int) -> None:
         self.source, self.target, self.port = source, target, port
         self.buffer: Receiver | None = None
+        self.since: Instant | None = None
 
     def send(self, message: Message) -> None:
+        since = self.since
+        if since is not None:
+            message = dropped_before(message, since)
+            if message.mark.frontier >= since:
+                self.since = None
         if self.buffer is None:
             self.target.take(self.port, message)
         else:

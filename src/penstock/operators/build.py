@@ -11,13 +11,14 @@ are called. Three choices are made here, from the plan alone:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal as OneOf
 
 from penstock.delta import Arrivals, Delta, Step
 from penstock.errors import QueryFailed
+from penstock.operators import identity
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.state import LoadedState, State, Stateful
 from penstock.operators.stateless import FilterProject
@@ -48,13 +49,20 @@ _ORDERED = {"first", "last", "collect"}
 
 @dataclass
 class Leaf:
-    """A window over a source, or a relation. ``operator`` is None for relations and for bounded windows."""
+    """A window over a source, or a relation. ``operator`` is None for relations and for bounded windows.
+
+    ``chain``: what stands below the window, bottom to top, and ``chain_identity`` what tells it from others.
+    """
 
     node: Window | RelationScan
     position: int
     schema: Schema
     stateless: FilterProject | None = None
     operator: WindowOperator | None = None
+    mode: Mode = "changes"
+    chain: tuple[Filter | Project, ...] = ()
+    chain_identity: Hashable = ()
+    errors: Context | None = None
 
     @property
     def bounded(self) -> bool:
@@ -67,11 +75,18 @@ class Leaf:
 
 @dataclass
 class Stage:
-    """An operator and where its inputs come from: numbers of earlier stages, or ~i for leaf i."""
+    """An operator and where its inputs come from: numbers of earlier stages, or ~i for leaf i.
+
+    Two stages of equal ``identity`` over equal inputs do the same. ``node`` is the topmost node it stands for,
+    ``errors`` is where its failures are counted.
+    """
 
     name: str
     operator: Operator
     inputs: tuple[int, ...]
+    node: Node
+    identity: tuple[str, Hashable]
+    errors: Context
 
 
 @dataclass
@@ -163,15 +178,15 @@ def _goes_by_order(node: Aggregate) -> bool:
 
 
 class _Builder:
-    def __init__(self, mode: Mode, functions: Functions, errors: Context) -> None:
-        self.mode, self.functions, self.errors = mode, functions, errors
+    def __init__(self, mode: Mode, functions: Functions, errors: Callable[[], Context]) -> None:
+        self.mode, self.functions, self.new_errors = mode, functions, errors
+        self.errors = errors()
         self.tree = Tree()
 
-    def stateless(self, nodes: list[Filter | Project], schema: Schema) -> FilterProject:
-        return FilterProject(nodes, schema, self.functions, self.errors)
-
-    def add(self, name: str, operator: Operator, *inputs: int) -> int:
-        self.tree.stages.append(Stage(name, operator, inputs))
+    def add(self, name: str, operator: Operator, node: Node, what: Hashable, *inputs: int) -> int:
+        """Another stage; whatever was made for it counts its failures in ``self.errors``."""
+        self.tree.stages.append(Stage(name, operator, inputs, node, (name, what), self.errors))
+        self.errors = self.new_errors()
         return len(self.tree.stages) - 1
 
     def node(self, node: Node, leaving: bool, moments: bool) -> tuple[int, bool]:
@@ -189,7 +204,10 @@ class _Builder:
                     chain.append(below)
                     below = below.input
                 number, fifo = self.node(below, leaving, moments)
-                return self.add("FilterProject", self.stateless(chain[::-1], below.schema), number), fifo
+                chain.reverse()
+                operator = FilterProject(chain, below.schema, self.functions, self.errors)
+                what = identity.chain(chain, below.schema, self.functions)
+                return self.add("FilterProject", operator, node, what, number), fifo
             case Join():
                 return self.join(node, leaving, moments), False
             case Aggregate():
@@ -197,14 +215,16 @@ class _Builder:
             case SetOp(kind="union", all=True):
                 left, _ = self.node(node.left, leaving, moments)
                 right, _ = self.node(node.right, leaving, moments)
-                return self.add("Union", self.general(node, moments), left, right), False
+                return self.add("Union", self.general(node, moments), node, moments, left, right), False
             case SemiJoin() | SetOp():
                 left, _ = self.node(node.left, True, moments)
                 right, _ = self.node(node.right, True, moments)
-                return self.add(type(node).__name__, self.general(node, moments), left, right), False
+                what = (identity.node(node, self.functions), moments)
+                return self.add(type(node).__name__, self.general(node, moments), node, what, left, right), False
             case Distinct() | TopN():
                 number, _ = self.node(node.input, True, moments)
-                return self.add(type(node).__name__, self.general(node, moments), number), False
+                what = (identity.node(node, self.functions), moments)
+                return self.add(type(node).__name__, self.general(node, moments), node, what, number), False
         raise TypeError(f"{type(node).__name__} cannot stand here")
 
     def leaf(self, node: Window | RelationScan) -> tuple[int, bool]:
@@ -217,9 +237,12 @@ class _Builder:
             chain.append(below)
             below = below.input
         assert isinstance(below, StreamScan | QueryStream)
-        leaf = Leaf(node, below.position, node.schema)
+        leaf = Leaf(node, below.position, node.schema, mode=self.mode)
         if chain:
-            leaf.stateless = self.stateless(chain[::-1], below.schema)
+            leaf.chain = tuple(chain[::-1])
+            leaf.stateless = FilterProject(leaf.chain, below.schema, self.functions, self.errors)
+            leaf.chain_identity = identity.chain(leaf.chain, below.schema, self.functions)
+            leaf.errors, self.errors = self.errors, self.new_errors()
         if not leaf.bounded:
             from penstock.operators.window import build_window
 
@@ -234,22 +257,22 @@ class _Builder:
         left, left_fifo = self.node(node.left, inputs_leave, moments)
         right, right_fifo = self.node(node.right, inputs_leave, moments)
         if fast_join.supports(node, left_fifo, right_fifo, ends=self.mode == "ends"):
-            fast = fast_join.FastJoin(
-                node, self.functions, self.errors, emit_leaving=leaving, ends=self.mode == "ends"
-            )
-            return self.add("FastJoin", fast, left, right)
-        return self.add("Join", self.general(node, moments), left, right)
+            ends = self.mode == "ends"
+            fast = fast_join.FastJoin(node, self.functions, self.errors, emit_leaving=leaving, ends=ends)
+            return self.add("FastJoin", fast, node, (leaving, ends), left, right)
+        return self.add("Join", self.general(node, moments), node, moments, left, right)
 
     def aggregate(self, node: Aggregate, leaving: bool, moments: bool) -> int:
         from penstock.operators import fast_aggregate
 
         number, fifo = self.node(node.input, True, moments or _goes_by_order(node))
+        what = identity.node(node, self.functions)
         if not moments and fast_aggregate.supports(node, fifo=fifo):
             fast = fast_aggregate.FastAggregate(
                 node, self.functions, self.errors, fifo=fifo, emit_leaving=leaving
             )
-            return self.add("FastAggregate", fast, number)
-        return self.add("Aggregate", self.general(node, moments), number)
+            return self.add("FastAggregate", fast, node, (what, fifo, leaving), number)
+        return self.add("Aggregate", self.general(node, moments), node, (what, moments), number)
 
     def general(self, node: Node, moments: bool) -> Operator:
         from penstock.operators.aggregate import GeneralAggregate
@@ -275,12 +298,13 @@ class _Builder:
 
 
 def build(
-    node: Node, functions: Functions, errors: Context, *, insertions_only: bool, gated: bool = False
+    node: Node, functions: Functions, errors: Callable[[], Context], *, insertions_only: bool, gated: bool = False
 ) -> Tree:
     """The operators for a plan below its ``Query``.
 
-    ``insertions_only``: rows that leave the result do not count. ``gated``: changes wait behind the leaves for the
-    instants of evaluation (MASTER), and must all be known there.
+    ``errors`` gives, for each operator, where its failures are counted. ``insertions_only``: rows that leave the result
+    do not count. ``gated``: changes wait behind the leaves for the instants of evaluation (MASTER), and must all be
+    known there.
     """
     mode = leaf_mode(node, insertions_only and not gated)
     builder = _Builder(mode, functions, errors)

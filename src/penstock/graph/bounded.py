@@ -9,13 +9,12 @@ and a plan in which nothing stateful depends on the window's bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from penstock.delta import MIN_TS, Arrivals, Delta, Instant, Step, concat, empty
-from penstock.hosts.local.body import Feed
 from penstock.operators.base import StateSize
 from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
 from penstock.operators.build import Leaf, Tree, build
@@ -32,6 +31,19 @@ from penstock.plan.nodes import Aggregate, Filter, Join, Node, Project, Query, S
 from penstock.plan.window import Generic, Session
 from penstock.scalar import Context
 from penstock.types import BIGINT
+
+
+@dataclass(slots=True, eq=False)
+class Feed:
+    """Everything of all inputs before ``frontier`` that has not been fed before, by position of the source.
+
+    ``closed_at``: once the inputs that decide are closed, the furthest instant they had named before.
+    """
+
+    frontier: Instant
+    streams: Mapping[int, Arrivals]
+    relations: Mapping[int, Delta]
+    closed_at: float | None
 
 
 class BoundedBody:
@@ -72,7 +84,7 @@ class BoundedBody:
         self._pieces = {i: Whole() for i in self._gates}
 
     def _build(self) -> Tree:
-        return build(self._node, self._functions, self._errors, insertions_only=False)
+        return build(self._node, self._functions, lambda: self._errors, insertions_only=False)
 
     @property
     def ended(self) -> bool:

@@ -1,0 +1,285 @@
+"""From a query to vertices: those that the graph has already are taken, the others are made.
+
+Vertices are found by a key: what they do, and which vertices feed them. Two queries that say the same below a certain
+point, up to names and order of conjuncts, so arrive at the same vertex there.
+
+A vertex that remembers something is shared only with queries that began when it did: a query sees the elements that
+come after its registration, so an older window has rows that are not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from penstock.graph.bounded import BoundedBody
+from penstock.graph.operators import Bounded, Emitting, Gated, Staged, Stateless, Windowed
+from penstock.graph.ports import Port
+from penstock.graph.sources import Entry, Relation, Source, Stream, Ticks
+from penstock.graph.vertices import OperatorVertex
+from penstock.operators import identity
+from penstock.operators.build import Leaf, Stage, build
+from penstock.operators.emit import Emit, delivery_keys
+from penstock.operators.stateless import FilterProject
+from penstock.plan.explain import show_node
+from penstock.plan.expr import Column
+from penstock.plan.nodes import (
+    Aggregate,
+    Filter,
+    Join,
+    Project,
+    Query,
+    QueryStream,
+    RelationScan,
+    StreamScan,
+    bounded_window,
+    sources,
+    walk,
+)
+from penstock.scalar import Context
+
+Functions = Mapping[str, Callable[..., object]]
+_UNNAMED = 1 << 18
+"""Streams that only a query has come after all that are declared; their positions begin here."""
+_KINDS = {"FastJoin": "join", "FastAggregate": "aggregate", "FilterProject": "project", "TopN": "top"}
+
+
+class Vertices(Protocol):
+    """Where vertices are looked for and put."""
+
+    def find(self, key: Hashable) -> OperatorVertex | None:
+        """A vertex with this key that a new query may use."""
+
+    def put(self, vertex: OperatorVertex, key: Hashable, inputs: Sequence[OperatorVertex]) -> None:
+        """Put a new vertex in, fed by others."""
+
+
+class Compiler:
+    """Compiles one query. ``used`` are the vertices that it needs, inputs before those they feed."""
+
+    def __init__(self, graph: Vertices, functions: Functions, strict: bool) -> None:
+        self._graph, self._functions, self._strict = graph, functions, strict
+        self.used: dict[int, OperatorVertex] = {}
+
+    def answers(self, query: Query, *, as_stream: bool = False) -> OperatorVertex:
+        """The vertex that gives the answers of a query; ``as_stream``: in the order of elements."""
+        streams = self._streams(query)
+        if bounded_window(query) is not None:
+            return self._bounded(query, streams, as_stream)
+        istream = query.output == "istream"
+        tree = build(query.input, self._functions, self._errors, insertions_only=istream, gated=bool(query.masters))
+        chosen = (streams[s.position] for s in sources(query) if _name(s) in query.masters)
+        masters: list[OperatorVertex] = list(dict.fromkeys(chosen))
+        relations = _relation_names(query)
+        leaves: list[OperatorVertex] = []
+        for leaf in tree.leaves:
+            vertex = self._leaf(leaf, streams, relations)
+            leaves.append(self._gate(vertex, masters) if masters else vertex)
+        mode = tree.leaves[0].mode
+        stages: list[OperatorVertex] = []
+        for stage in tree.stages:
+            below = [leaves[~i] if i < 0 else stages[i] for i in stage.inputs]
+            stages.append(self._stage(stage, below, ends=mode == "ends"))
+        root = leaves[~tree.root] if tree.root < 0 else stages[tree.root]
+        return self._emit(query, root, leaves, masters, bool(streams), as_stream)
+
+    # -- what is read -------------------------------------------------------------------------------
+
+    def _streams(self, query: Query) -> dict[int, Stream]:
+        """The streams that a query reads, by their position in it."""
+        scans = {s.position: s for s in sources(query)}
+        declared = max((p for p, s in scans.items() if not isinstance(s, QueryStream)), default=-1)
+        unnamed = sorted(p for p in scans if p > declared)
+        order = {p: p for p in scans} | {p: _UNNAMED + i for i, p in enumerate(unnamed)}
+        streams: dict[int, Stream] = {}
+        for position, scan in scans.items():
+            match scan:
+                case StreamScan():
+                    key = ("stream", scan.stream, position)
+                    source = self._use(key, partial(Source, scan.stream, scan.schema, scan.position))
+                    assert isinstance(source, Stream)
+                    streams[position] = source
+                case QueryStream():
+                    streams[position] = self._entry(scan, order[position])
+        return streams
+
+    def _entry(self, scan: QueryStream, position: int) -> Stream:
+        answers = self.answers(scan.query, as_stream=True)
+        label = f"stream {scan.name}"
+        entry = self._use(("entry", position), lambda: Entry(label, scan.schema, position), answers)
+        assert isinstance(entry, Stream)
+        return entry
+
+    def _relation(
+        self, scan: RelationScan, streams: Mapping[int, Stream], relations: frozenset[str]
+    ) -> OperatorVertex:
+        clocks: list[OperatorVertex] = list(dict.fromkeys(streams.values()))
+        if not clocks:
+            clocks = [self._use(("ticks", relations), lambda: Ticks(relations))]
+        clocks.sort(key=lambda v: v.id)
+        key = ("relation", scan.relation, scan.position)
+        return self._use(
+            key, lambda: Relation(scan.relation, scan.schema, scan.position, len(clocks)), *clocks
+        )
+
+    # -- operators ----------------------------------------------------------------------------------
+
+    def _leaf(self, leaf: Leaf, streams: Mapping[int, Stream], relations: frozenset[str]) -> OperatorVertex:
+        if isinstance(leaf.node, RelationScan):
+            return self._relation(leaf.node, streams, relations)
+        below: OperatorVertex = streams[leaf.position]
+        if leaf.stateless is not None and leaf.chain_identity:
+            below = self._chain(leaf.chain, leaf.chain_identity, leaf.stateless, leaf.errors, below, elements=True)
+        window, operator = leaf.node, leaf.operator
+        assert operator is not None, "bounded windows are elsewhere"
+        return self._use(
+            ("window", window.spec, leaf.mode), lambda: Windowed(show_node(window), operator, leaf.schema), below
+        )
+
+    def _chain(
+        self,
+        chain: Sequence[Filter | Project],
+        what: Hashable,
+        operator: FilterProject,
+        errors: Context | None,
+        below: OperatorVertex,
+        *,
+        elements: bool,
+    ) -> OperatorVertex:
+        def make() -> OperatorVertex:
+            label = ", ".join(show_node(step) for step in chain)
+            filters = any(isinstance(step, Filter) for step in chain)
+            vertex = Stateless(label, operator, elements=elements, filters=filters)
+            vertex.errors = errors
+            return vertex
+
+        return self._use(("chain", what, self._strict), make, below)
+
+    def _gate(self, leaf: OperatorVertex, masters: Sequence[OperatorVertex]) -> OperatorVertex:
+        return self._use(
+            ("gate",), lambda: Gated(leaf.schema, [m.schema for m in masters]), leaf, *masters
+        )
+
+    def _stage(self, stage: Stage, below: Sequence[OperatorVertex], *, ends: bool) -> OperatorVertex:
+        node = stage.node
+        if isinstance(stage.operator, FilterProject):
+            what = stage.identity[1]
+            if not what:
+                return below[0]
+            return self._chain(_chain_of(node), what, stage.operator, stage.errors, below[0], elements=False)
+
+        def make() -> OperatorVertex:
+            kind = _KINDS.get(stage.name, stage.name.lower())
+            ports = [Port(b.schema, elements=False, ends=ends) for b in below]
+            vertex = Staged(kind, stage.name, show_node(node), stage.operator, ports)
+            vertex.schema, vertex.errors = node.schema, stage.errors
+            return vertex
+
+        key = (stage.identity, self._strict)
+        if not isinstance(node, Join):
+            return self._use(key, make, *below)
+        mirrored = self._find((key, identity.join(node, self._functions, mirrored=True)), *below[::-1])
+        if mirrored is not None and below[0] is not below[1]:
+            self.used[mirrored.id] = mirrored
+            return self._turned(node, mirrored)
+        return self._use((key, identity.join(node, self._functions)), make, *below)
+
+    def _turned(self, node: Join, mirrored: OperatorVertex) -> OperatorVertex:
+        """The columns of a join that has the sides the other way round, as this one has them."""
+        left, right = len(node.left.schema), len(node.right.schema)
+        places = [*range(right, right + left), *range(right)]
+        exprs = tuple(Column(i, f.type, f.name) for i, f in zip(places, node.schema, strict=True))
+        swapped = Join(node.kind, node.right, node.left)
+        project = Project(swapped, exprs, tuple(f.name for f in node.schema))
+        errors = self._errors()
+        operator = FilterProject([project], swapped.schema, self._functions, errors)
+        what = identity.chain([project], swapped.schema, self._functions)
+        return self._chain([project], what, operator, errors, mirrored, elements=False)
+
+    def _emit(
+        self,
+        query: Query,
+        root: OperatorVertex,
+        leaves: Sequence[OperatorVertex],
+        masters: Sequence[OperatorVertex],
+        streams: bool,
+        as_stream: bool,
+    ) -> OperatorVertex:
+        keys = () if as_stream else delivery_keys(query)
+        told: Sequence[OperatorVertex] = masters
+        if not masters and (query.output == "rstream" or not streams or _begins_with_rows(query)):
+            told = list(dict.fromkeys(leaves))
+
+        def make() -> OperatorVertex:
+            emit = Emit(query, ordered=as_stream, keys=keys, functions=self._functions)
+            ports = [Port(v.schema, elements=isinstance(v, Stream)) for v in told]
+            return Emitting(show_node(query), emit, ports, masters=bool(masters), streams=streams)
+
+        order = tuple((identity.expression(k.expr, self._functions), k.descending, k.nulls_first) for k in keys)
+        key = ("emit", query.output, as_stream, order, bool(masters), streams)
+        return self._use(key, make, root, *told)
+
+    def _bounded(self, query: Query, streams: Mapping[int, Stream], as_stream: bool) -> OperatorVertex:
+        read: dict[int, OperatorVertex] = dict(streams)
+        relations = _relation_names(query)
+        for scan in sources(query):
+            if isinstance(scan, RelationScan):
+                read[scan.position] = self._relation(scan, streams, relations)
+        places = sorted(read)
+
+        def make() -> OperatorVertex:
+            errors = self._errors()
+            body = BoundedBody(query, self._functions, errors, as_stream)
+            ports = [(p, Port(read[p].schema, elements=isinstance(read[p], Stream))) for p in places]
+            vertex = Bounded(show_node(query), body, ports, query.schema)
+            vertex.errors = errors
+            return vertex
+
+        called = tuple(sorted((name, id(f)) for name, f in self._functions.items()))
+        # Names of columns do not matter, but finding that out for a whole query is not worth it.
+        key = ("windows", query, as_stream, called, self._strict)
+        return self._use(key, make, *(read[p] for p in places))
+
+    # -- the graph ----------------------------------------------------------------------------------
+
+    def _errors(self) -> Context:
+        return Context(functions=self._functions, strict=self._strict)
+
+    def _find(self, key: Hashable, *inputs: OperatorVertex) -> OperatorVertex | None:
+        return self._graph.find((key, tuple(v.id for v in inputs)))
+
+    def _use(
+        self, key: Hashable, make: Callable[[], OperatorVertex], *inputs: OperatorVertex
+    ) -> OperatorVertex:
+        vertex = self._find(key, *inputs)
+        if vertex is None:
+            vertex = make()
+            self._graph.put(vertex, (key, tuple(v.id for v in inputs)), inputs)
+        self.used[vertex.id] = vertex
+        return vertex
+
+
+def _name(source: object) -> str:
+    if isinstance(source, StreamScan):
+        return source.stream
+    return source.name if isinstance(source, QueryStream) else ""
+
+
+def _relation_names(query: Query) -> frozenset[str]:
+    return frozenset(s.relation for s in sources(query) if isinstance(s, RelationScan))
+
+
+def _begins_with_rows(query: Query) -> bool:
+    """Whether there may be rows in the answer before the first element."""
+    nodes = walk(query.input, into_queries=False)
+    return any(isinstance(n, RelationScan) or (isinstance(n, Aggregate) and not n.keys) for n in nodes)
+
+
+def _chain_of(node: object) -> list[Filter | Project]:
+    chain: list[Filter | Project] = []
+    while isinstance(node, Filter | Project):
+        chain.append(node)
+        node = node.input
+    return chain[::-1]
+

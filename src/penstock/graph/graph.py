@@ -1,0 +1,448 @@
+"""All queries of a database as one graph: adding, removing, feeding, and what becomes of failures.
+
+The graph knows nothing of threads. Whoever changes it (``add``, ``remove``) sees to it that no vertex works meanwhile.
+
+Bounded by the registered queries: a vertex goes with the last query that uses it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+
+from penstock.delta import Arrivals, arrival_sub
+from penstock.errors import PenstockError, QueryFailed
+from penstock.graph.compile import Compiler, Functions
+from penstock.graph.message import BEGIN, Data, Message, cut
+from penstock.graph.operators import Emitting, Sink, Stateless, Windowed
+from penstock.graph.relations import instant_of
+from penstock.graph.sources import Relation, Source, Ticks
+from penstock.graph.vertex import Edge
+from penstock.graph.vertices import OperatorVertex
+from penstock.ingest import Batch
+from penstock.operators.arrivals import joined
+from penstock.plan.nodes import Query
+from penstock.reference import Change
+from penstock.values import to_python
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Past:
+    """What a query is given before the first element of its own: relations as they are, the elements that streams have
+    retained, and how far they are."""
+
+    changes: dict[str, Sequence[Change]] = field(default_factory=dict)
+    rows: dict[str, list[Batch]] = field(default_factory=dict)
+    progress: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Member:
+    """A query in the graph: its vertices, inputs first, and how many failures each had counted before it came."""
+
+    sink: Sink
+    vertices: tuple[OperatorVertex, ...]
+    before: dict[int, int]
+
+
+class Graph:
+    """The vertices of all queries. ``told`` is called when a query has answers, has ended or has failed."""
+
+    def __init__(self, told: Callable[[Sink], object] | None = None) -> None:
+        self.vertices: dict[int, OperatorVertex] = {}
+        self.members: dict[str, Member] = {}
+        self._told = told
+        self._index: dict[Hashable, OperatorVertex] = {}
+        self._sources: dict[str, list[Source]] = {}
+        self._relations: dict[str, list[Relation]] = {}
+        self._ticks: dict[str, list[Ticks]] = {}
+        self._versions: dict[str, int] = {}
+        self._next = 0
+        self._new: dict[int, OperatorVertex] = {}
+
+    # -- queries ------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        query: Query,
+        functions: Functions,
+        *,
+        strict: bool = False,
+        priority: int = 5,
+        past: Past | None = None,
+    ) -> Sink:
+        """Merge a query in, and give its own vertices what was there before.
+
+        Without a past the query is to be given it as if it were news, before the first ``flush``.
+        """
+        assert name not in self.members, "names are unique in a database"
+        self._new = {}
+        compiler = Compiler(self, functions, strict)
+        try:
+            answers = compiler.answers(query)
+            sink = Sink(name, query.schema, self._told)
+            self.add_vertex(sink, [answers])
+        except BaseException:
+            for vertex in reversed(list(self._new.values())):
+                self._drop(vertex)
+            raise
+        used = (*compiler.used.values(), sink)
+        before = {v.id: 0 if v.errors is None or v.id in self._new else v.errors.failures for v in used}
+        self.members[name] = Member(sink, used, before)
+        for vertex in used:
+            vertex.users.add(name)
+        self._prioritise(used, priority, name)
+        self._settle_quiet()
+        if past is not None:
+            self._begin(self.members[name], past)
+        return sink
+
+    def remove(self, name: str) -> list[OperatorVertex]:
+        """Take a query out, with the vertices that nobody else needs; gives those."""
+        member = self.members.pop(name)
+        gone: list[OperatorVertex] = []
+        for vertex in reversed(member.vertices):
+            vertex.users.discard(name)
+            if not vertex.users:
+                vertex.state = "stopped"
+                self._drop(vertex)
+                gone.append(vertex)
+        self._settle_quiet()
+        return gone
+
+    def failures(self, name: str) -> int:
+        """How many values of a query became NULL because computing them failed."""
+        member = self.members[name]
+        return sum(v.errors.failures - member.before[v.id] for v in member.vertices if v.errors is not None)
+
+    def last_failure(self, name: str) -> str | None:
+        """What one of the last of them was."""
+        member = self.members[name]
+        for vertex in reversed(member.vertices):
+            if vertex.errors is not None and vertex.errors.failures > member.before[vertex.id]:
+                return vertex.errors.last_failure
+        return None
+
+    # -- feeding ------------------------------------------------------------------------------------
+
+    def push(self, stream: str, batch: Batch) -> None:
+        """Elements of a declared stream, in order; they go on at the next ``flush``."""
+        for source in self._sources.get(stream, ()):
+            source.push(whole_columns(batch.table), batch.ts, batch.arrival, batch.priority)
+
+    def progress(self, stream: str, at: float) -> None:
+        """No more elements of a declared stream before ``at``."""
+        for source in self._sources.get(stream, ()):
+            source.advance(at)
+
+    def change(self, relation: str, changes: Sequence[Change]) -> None:
+        """Changes of a relation, in order."""
+        self._versions[relation] = self._versions.get(relation, 0) + 1
+        for vertex in self._relations.get(relation, ()):
+            vertex.incoming.append(changes)
+            self._saw(vertex, changes)
+
+    def flush(self, name: str | None = None) -> None:
+        """Send on what was pushed into a stream, or what changed in a relation; without a name: everything."""
+        for key, sources in self._sources.items():
+            if name is None or key == name:
+                for source in sources:
+                    source.flush()
+        for key, ticks in self._ticks.items():
+            if name is None or key == name:
+                for tick in ticks:
+                    tick.flush()
+
+    def _saw(self, vertex: Relation, changes: Sequence[Change]) -> None:
+        for ticks in self._ticks.get(vertex.relation, ()):
+            for change in changes:
+                ticks.saw(instant_of(change, vertex.position))
+
+    # -- the past of a new query --------------------------------------------------------------------
+
+    def _begin(self, member: Member, past: Past) -> None:
+        """Give the new vertices of a query what came before it, and nobody else."""
+        new = self._new
+        ticks: list[Ticks] = []
+        for vertex in member.vertices:
+            if isinstance(vertex, Relation) and vertex.id in new:
+                changes = past.changes.get(vertex.relation, ())
+                vertex.incoming.append(changes)
+                self._saw(vertex, changes)
+            elif isinstance(vertex, Ticks) and vertex.id in new:
+                ticks.append(vertex)
+        leading = self._leading(member, new)
+        for vertex in member.vertices:
+            if isinstance(vertex, Source):
+                self._replay(vertex, past, leading)
+            elif vertex.id not in new and not vertex.stateless and vertex.sent.frontier > BEGIN.frontier:
+                for edge in vertex.outputs:
+                    if edge.target.id in new:
+                        edge.target.take(edge.port, Message(vertex.nothing, vertex.sent))
+        for tick in ticks:
+            tick.flush()
+
+    def _leading(self, member: Member, new: Mapping[int, OperatorVertex]) -> set[int]:
+        """The older vertices without state through which elements reach new ones."""
+        leading: set[int] = set()
+        for vertex in reversed(member.vertices):
+            older = vertex.id not in new and vertex.stateless
+            if older and any(e.target.id in new or e.target.id in leading for e in vertex.outputs):
+                leading.add(vertex.id)
+        return leading
+
+    def _replay(self, source: Source, past: Past, leading: set[int]) -> None:
+        batches = past.rows.get(source.stream, [])
+        source.advance(past.progress.get(source.stream, source.progress))
+        rows = [self._arrivals(source, b) for b in batches if len(b)]
+        for arrivals in rows:
+            source.advance(int(arrivals.ts[-1]))
+        data = joined(source.schema, rows)
+        if source.id in self._new:
+            source.reach(batches)
+        mark = source.said()
+        if len(data) or mark.frontier > BEGIN.frontier:
+            source.mark = source.sent = mark
+            self._hand_on(source, Message(data, mark), leading)
+        self._cut_off(source, leading)
+
+    def _arrivals(self, source: Source, batch: Batch) -> Arrivals:
+        sub = arrival_sub(source.position, batch.arrival)
+        return Arrivals(source.schema, tuple(whole_columns(batch.table)), batch.ts, sub, batch.priority)
+
+    def _hand_on(self, vertex: OperatorVertex, message: Message, leading: set[int]) -> None:
+        for edge in vertex.outputs:
+            target = edge.target
+            assert isinstance(target, OperatorVertex)
+            if target.id in self._new:
+                target.take(edge.port, message)
+            elif target.id in leading:
+                out = self._quietly(target, message)
+                if out is not None:
+                    self._hand_on(target, Message(out, message.mark), leading)
+
+    def _quietly(self, vertex: OperatorVertex, message: Message) -> Data | None:
+        """What a vertex without state makes of earlier elements, which are news for the new query alone."""
+        errors = vertex.errors
+        before = 0 if errors is None else errors.failures
+        try:
+            out = vertex.work((message.data,), message.mark)
+        except Exception as error:
+            for name in self._newcomers(vertex):
+                self.members[name].sink.fail(_located(error, vertex, [message.data]))
+            return None
+        if errors is not None and errors.failures > before:
+            for name, member in self.members.items():
+                if vertex.id in member.before and not self._is_newcomer(name):
+                    member.before[vertex.id] += errors.failures - before
+        return out
+
+    def _is_newcomer(self, name: str) -> bool:
+        return self.members[name].sink.id in self._new
+
+    def _newcomers(self, vertex: OperatorVertex) -> list[str]:
+        return [name for name in vertex.users if self._is_newcomer(name)]
+
+    def _cut_off(self, source: Source, leading: set[int]) -> None:
+        """Elements that are on their way from the source have been pushed before the new query came."""
+        since = source.bound
+        for vertex in (source, *(self.vertices[i] for i in leading)):
+            if vertex.id in self._new or (vertex is not source and source not in self._origins(vertex)):
+                continue
+            for edge in vertex.outputs:
+                if edge.target.id in self._new:
+                    edge.since = since
+
+    def _origins(self, vertex: OperatorVertex) -> Iterator[OperatorVertex]:
+        """The vertices that an older vertex without state is fed by, all the way down."""
+        while vertex.inputs:
+            above = vertex.inputs[0].source
+            assert isinstance(above, OperatorVertex)
+            vertex = above
+            yield vertex
+
+    # -- vertices -----------------------------------------------------------------------------------
+
+    def find(self, key: Hashable) -> OperatorVertex | None:
+        vertex = self._index.get(key)
+        if vertex is None or vertex.state == "stopped":
+            return None
+        if vertex.stateless or vertex.id in self._new:
+            return vertex
+        return vertex if not vertex.touched and vertex.start == self._start(vertex) else None
+
+    def add_vertex(self, vertex: OperatorVertex, inputs: Sequence[OperatorVertex]) -> None:
+        """Put a vertex in, fed by others."""
+        vertex.id = self._next
+        self._next += 1
+        vertex.watcher = self
+        self.vertices[vertex.id] = vertex
+        self._new[vertex.id] = vertex
+        for port, source in enumerate(inputs):
+            edge = Edge(source, vertex, port)
+            source.outputs.append(edge)
+            vertex.inputs.append(edge)
+        match vertex:
+            case Source():
+                self._sources.setdefault(vertex.stream, []).append(vertex)
+            case Relation():
+                self._relations.setdefault(vertex.relation, []).append(vertex)
+            case Ticks():
+                for relation in vertex.relations:
+                    self._ticks.setdefault(relation, []).append(vertex)
+        vertex.start = self._start(vertex)
+
+    def put(self, vertex: OperatorVertex, key: Hashable, inputs: Sequence[OperatorVertex]) -> None:
+        """Put a vertex in that others may find."""
+        vertex.key = key
+        self._index[key] = vertex
+        self.add_vertex(vertex, inputs)
+
+    def _start(self, vertex: OperatorVertex) -> dict[str, int]:
+        """How much has been given to the sources below a vertex."""
+        given: dict[str, int] = {}
+        todo, seen = [vertex], {vertex.id}
+        while todo:
+            at = todo.pop()
+            if isinstance(at, Source):
+                given[f"stream {at.stream} {at.position}"] = at.given
+            elif isinstance(at, Relation):
+                given[f"relation {at.relation}"] = self._versions.get(at.relation, 0)
+            elif isinstance(at, Ticks):
+                given |= {f"relation {r}": self._versions.get(r, 0) for r in at.relations}
+            for edge in at.inputs:
+                source = edge.source
+                assert isinstance(source, OperatorVertex)
+                if source.id not in seen:
+                    seen.add(source.id)
+                    todo.append(source)
+        return given
+
+    def _drop(self, vertex: OperatorVertex) -> None:
+        del self.vertices[vertex.id]
+        for edge in vertex.inputs:
+            edge.source.outputs.remove(edge)
+        if self._index.get(vertex.key) is vertex:
+            del self._index[vertex.key]
+        match vertex:
+            case Source():
+                _without(self._sources, vertex.stream, vertex)
+            case Relation():
+                _without(self._relations, vertex.relation, vertex)
+            case Ticks():
+                for relation in vertex.relations:
+                    _without(self._ticks, relation, vertex)
+
+    def _prioritise(self, vertices: Sequence[OperatorVertex], priority: int, name: str) -> None:
+        """A vertex is as urgent as the most urgent query that needs it."""
+        self.members[name].sink.priority = priority
+        for vertex in vertices:
+            needing = [self.members[user].sink.priority for user in vertex.users]
+            vertex.priority = max(needing)
+
+    def _settle_quiet(self) -> None:
+        """Who need not be told how far its sender is when there are no rows."""
+        quiet: dict[int, bool] = {}
+
+        def indifferent(vertex: OperatorVertex) -> bool:
+            known = quiet.get(vertex.id)
+            if known is None:
+                match vertex:
+                    case Sink():
+                        known = True
+                    case Stateless() | Emitting(ports=None) | Windowed(stateless=True):
+                        known = all(indifferent(t) for t in _targets(vertex))
+                    case _:
+                        known = False
+                quiet[vertex.id] = known
+            return known
+
+        for vertex in self.vertices.values():
+            vertex.quiet = all(indifferent(t) for t in _targets(vertex))
+
+    # -- failures -----------------------------------------------------------------------------------
+
+    def failed(self, vertex: OperatorVertex, error: Exception, inputs: Sequence[Data]) -> None:
+        """An operator raised: the queries that need it are over, all others go on."""
+        located = _located(error, vertex, inputs)
+        for name in sorted(vertex.users):
+            member = self.members.get(name)
+            if member is not None:
+                member.sink.fail(located)
+
+
+def _targets(vertex: OperatorVertex) -> list[OperatorVertex]:
+    return [e.target for e in vertex.outputs if isinstance(e.target, OperatorVertex)]
+
+
+def _without(lists: dict[str, list[_T]], key: str, item: _T) -> None:
+    lists[key].remove(item)
+    if not lists[key]:
+        del lists[key]
+
+
+def _located(error: Exception, vertex: OperatorVertex, inputs: Sequence[Data]) -> Exception:
+    """The error, saying in which operator and on which element it came up."""
+    element = _culprit(vertex, inputs)
+    shown = "" if element is None else f" on {element}"
+    if isinstance(error, MemoryError):
+        size = vertex.size()
+        error = QueryFailed(
+            f"out of memory in operator {vertex.name}, which holds {size.rows:,} rows, {size.bytes:,} bytes",
+            hint="use a smaller window, or fewer columns",
+        )
+    error.add_note(f"in operator {vertex.label}{shown}")
+    if not isinstance(error, PenstockError):
+        error.add_note("".join(traceback.format_exception(error)).rstrip())
+    return error
+
+
+def _culprit(vertex: OperatorVertex, inputs: Sequence[Data]) -> str | None:
+    """The first element that makes a vertex without state fail; of others, where the batch lies."""
+    data = next((d for d in inputs if len(d)), None)
+    if data is None:
+        return None
+    if isinstance(vertex, Stateless):
+        low, high = 0, len(data)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if _fails(vertex, cut(data, low, middle)) else (middle, high)
+        return f"the element {_shown(data, low)}"
+    if len(data) == 1:
+        return f"the element {_shown(data, 0)}"
+    return f"one of {len(data):,} rows from {_shown(data, 0)} to {_shown(data, len(data) - 1)}"
+
+
+def _fails(vertex: Stateless, data: Data) -> bool:
+    errors = vertex.errors
+    before = None if errors is None else (errors.failures, errors.last_failure)
+    try:
+        vertex.work((data,), BEGIN)
+    except Exception:
+        return True
+    finally:
+        if errors is not None and before is not None:
+            errors.failures, errors.last_failure = before
+    return False
+
+
+def _shown(data: Data, row: int) -> str:
+    values = (to_python(c.slice(row, 1), f.type)[0] for c, f in zip(data.columns, data.schema, strict=True))
+    named = ", ".join(f"{f.name}={v!r}" for f, v in zip(data.schema, values, strict=True))
+    return f"({named}) at {int(data.ts[row])}"
+
+
+def whole_columns(table: pa.Table) -> list[pa.Array]:
+    """The columns of a table, each in one piece."""
+    batches = table.to_batches()
+    if len(batches) == 1:
+        columns: list[pa.Array] = batches[0].columns
+        return columns
+    return [column.combine_chunks() for column in table.columns]

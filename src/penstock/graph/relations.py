@@ -1,0 +1,154 @@
+"""The rows of a stored relation on their way into queries: changes that have been made and whose turn has not come.
+
+Changes are held while the streams are behind them; rows as long as they are in the relation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.delta import MIN_TS, Delta, Instant, arrival_sub
+from penstock.operators.base import StateSize
+from penstock.operators.pieces import RowPieces, Tracked
+from penstock.operators.rows import Row, size_of
+from penstock.operators.state import Loaded, Saved, together
+from penstock.operators.tables import rows_from, rows_table, table_of
+from penstock.plan.nodes import Schema
+from penstock.reference import Change
+from penstock.scalar import hashable
+from penstock.values import to_arrow, to_rows
+
+
+class RelationInput:
+    """The changes of one relation. ``position``: its place in the catalog."""
+
+    def __init__(self, schema: Schema, position: int) -> None:
+        self.schema = schema
+        self.position = position
+        self._waiting: list[Change] = []
+        self._entered: dict[tuple[object, ...], deque[int]] = {}
+        self._present: Tracked[Row] = Tracked()
+        self._released = 0
+        self._pieces = RowPieces()
+
+    def size(self) -> StateSize:
+        return size_of(len(self._waiting) + len(self._present.entries), self.schema)
+
+    def push(self, changes: Sequence[Change]) -> None:
+        """Changes in order."""
+        self._waiting.extend(changes)
+
+    def release(self, frontier: Instant) -> Delta:
+        """The changes before the frontier."""
+        n = 0
+        while n < len(self._waiting) and self._instant(self._waiting[n]) < frontier:
+            n += 1
+        released, self._waiting = self._waiting[:n], self._waiting[n:]
+        self._released += n
+        # Each row's identity is its own place in the relation's history, so that a row that leaves
+        # is told from an equal one that enters at the same instant.
+        keyed: list[tuple[Instant, int, Change, Instant]] = []
+        for change in released:
+            at = self._instant(change)
+            key = _hashable(change.row)
+            if change.sign > 0:
+                moment = (at[0], int(arrival_sub(self.position, change.arrival + (1 << 40))))
+                self._entered.setdefault(key, deque()).append(self._present.add(Row(change.row, moment)))
+            else:
+                queue = self._entered[key]
+                id = queue.popleft()
+                moment = self._present.entries[id].moment
+                self._present.remove(id)
+                if not queue:
+                    del self._entered[key]
+            keyed.append((at, change.sign, change, moment))
+        kept = _net(keyed)
+        kept.sort(key=lambda k: (k[0], k[1]))
+        columns = tuple(to_arrow([k[2].row[i] for k in kept], f.type) for i, f in enumerate(self.schema))
+        return Delta(
+            self.schema,
+            columns,
+            np.array([k[0][0] for k in kept], np.int64),
+            np.array([k[0][1] for k in kept], np.int64),
+            np.array([k[1] for k in kept], np.int8),
+            np.array([k[3][0] for k in kept], np.int64),
+            np.array([k[3][1] for k in kept], np.int64),
+        )
+
+    def save(self) -> Saved:
+        def waiting(start: int, stop: int) -> pa.Table:
+            return _changes_table(self.schema, self._waiting[start - self._released : stop - self._released])
+
+        return together(
+            waiting=self._pieces.save(self._released, self._released + len(self._waiting), waiting),
+            present=self._present.save(lambda rows: rows_table(self.schema, rows)),
+        )
+
+    def load(self, state: Loaded) -> None:
+        self._released, _, tables = self._pieces.load(state.part("waiting"))
+        self._waiting = [change for table in tables for change in _changes_from(self.schema, table)]
+        for id, row in self._present.load(state.part("present"), lambda t: rows_from(self.schema, t)):
+            self._entered.setdefault(_hashable(row.values), deque()).append(id)
+
+    def catch_up(self, state: Loaded) -> None:
+        """Go on from a later state."""
+        waiting = state.part("waiting")
+        gone, tables = self._pieces.catch_up(waiting, self._released, self._released + len(self._waiting))
+        new = [change for table in tables for change in _changes_from(self.schema, table)]
+        self._waiting, self._released = self._waiting[gone:] + new, waiting.meta["tail"]
+        rows_gone, rows_new = self._present.catch_up(
+            state.part("present"), lambda t: rows_from(self.schema, t), lambda row, saved: None
+        )
+        for id, row in rows_gone:
+            key = _hashable(row.values)
+            self._entered[key].remove(id)
+            if not self._entered[key]:
+                del self._entered[key]
+        for id, row in rows_new:
+            self._entered.setdefault(_hashable(row.values), deque()).append(id)
+
+    def _instant(self, change: Change) -> Instant:
+        return instant_of(change, self.position)
+
+
+def instant_of(change: Change, position: int) -> Instant:
+    """When a change of the relation at this position of the catalog happens."""
+    if change.ts is None:
+        return (MIN_TS, 0)
+    return change.ts, int(arrival_sub(position, change.group))
+
+
+def _changes_table(schema: Schema, changes: Sequence[Change]) -> pa.Table:
+    columns = [to_arrow([c.row[i] for c in changes], f.type) for i, f in enumerate(schema)]
+    return table_of(
+        schema,
+        columns,
+        ts=pa.array([c.ts for c in changes], pa.int64()),
+        sign=pa.array([c.sign for c in changes], pa.int8()),
+        arrival=pa.array([c.arrival for c in changes], pa.int64()),
+        group=pa.array([c.group for c in changes], pa.int64()),
+    )
+
+
+def _changes_from(schema: Schema, table: pa.Table) -> list[Change]:
+    rows = to_rows(table, schema)
+    more = [table.column(f"_{name}").to_pylist() for name in ("ts", "sign", "arrival", "group")]
+    return [Change(t, s, row, a, g) for row, t, s, a, g in zip(rows, *more, strict=True)]
+
+
+def _net(
+    changes: list[tuple[Instant, int, Change, Instant]],
+) -> list[tuple[Instant, int, Change, Instant]]:
+    """Without rows that enter and leave at one instant."""
+    entered = {(at, moment) for at, sign, _, moment in changes if sign > 0}
+    gone = {(at, moment) for at, sign, _, moment in changes if sign < 0}
+    both = entered & gone
+    return [c for c in changes if (c[0], c[3]) not in both]
+
+
+def _hashable(row: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(hashable(v) for v in row)

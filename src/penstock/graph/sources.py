@@ -1,0 +1,253 @@
+"""Where rows come into the graph: declared streams, the answers of queries, stored relations."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub, empty
+from penstock.graph.message import Data, Mark, Message
+from penstock.graph.ports import Port
+from penstock.graph.relations import RelationInput
+from penstock.graph.vertices import OperatorVertex
+from penstock.ingest import Batch
+from penstock.operators.arrivals import joined
+from penstock.operators.state import LoadedState, Saved, State
+from penstock.operators.tables import from_number, number
+from penstock.plan.nodes import Schema
+from penstock.reference import Change
+
+
+def bound(progress: float, position: int, next_arrival: int) -> Instant:
+    """No element of a stream with an instant before this can still come."""
+    if progress == math.inf:
+        return NEVER
+    if progress == -math.inf:
+        return (MIN_TS, 0)
+    return int(progress), int(arrival_sub(position, next_arrival))
+
+
+class Stream(OperatorVertex):
+    """Elements with their place in the total order, and how far they are. Remembers numbers only."""
+
+    stateless = True
+
+    def __init__(self, kind: str, label: str, schema: Schema, position: int) -> None:
+        super().__init__(kind, label, schema)
+        self.position = position
+        self.progress: float = -math.inf
+        self.newest: float = -math.inf
+        self._next_arrival = 0
+        self._none = joined(schema, [])
+
+    @property
+    def nothing(self) -> Arrivals:
+        return self._none
+
+    @property
+    def bound(self) -> Instant:
+        """No element with an instant before this will be sent any more."""
+        return bound(self.progress, self.position, self._next_arrival)
+
+    def advance(self, at: float) -> None:
+        """No more elements before ``at``."""
+        if at > self.progress:
+            self.progress = at
+        if self.newest < at < math.inf:
+            self.newest = at
+
+    def numbered(
+        self,
+        columns: Sequence[pa.Array],
+        ts: npt.NDArray[np.int64],
+        arrival: npt.NDArray[np.int64],
+        priority: npt.NDArray[np.int64] | None,
+    ) -> Arrivals:
+        """Elements in order, at their instants."""
+        last = int(arrival[0] if len(arrival) == 1 else arrival.max())
+        self._next_arrival = max(self._next_arrival, last + 1)
+        self.advance(int(ts[-1]))
+        return Arrivals(self.schema, tuple(columns), ts, arrival_sub(self.position, arrival), priority)
+
+    def said(self) -> Mark:
+        """How far it is."""
+        return Mark(self.bound, self.progress, self.newest)
+
+    def save(self) -> State:
+        meta = {"progress": number(self.progress), "newest": number(self.newest), "next": self._next_arrival}
+        return {"stream": Saved(meta)}
+
+    def load(self, state: LoadedState) -> None:
+        meta = state["stream"].meta
+        self.progress, self.newest = from_number(meta["progress"]), from_number(meta["newest"])
+        self._next_arrival = meta["next"]
+        self.mark = self.said()
+
+    def catch_up(self, state: LoadedState) -> None:
+        self.load(state)
+
+
+class Source(Stream):
+    """A declared stream. What is pushed goes on at the next ``flush``, in the thread that calls it.
+
+    ``given`` counts elements ever pushed.
+    """
+
+    def __init__(self, stream: str, schema: Schema, position: int) -> None:
+        super().__init__("source", f"stream {stream}", schema, position)
+        self.stream = stream
+        self.given = 0
+        self._waiting: list[Arrivals] = []
+
+    def push(
+        self,
+        columns: Sequence[pa.Array],
+        ts: npt.NDArray[np.int64],
+        arrival: npt.NDArray[np.int64],
+        priority: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """Elements in order."""
+        if len(ts):
+            self.given += len(ts)
+            self._waiting.append(self.numbered(columns, ts, arrival, priority))
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        mark = self.said()
+        if not waiting and mark.frontier == self.mark.frontier and mark.newest == self.mark.newest:
+            return
+        data = joined(self.schema, waiting) if waiting else self._none
+        stats = self.stats
+        stats.calls += 1
+        if waiting:
+            stats.elements_in += len(data)
+        self.send(data, mark)
+
+    def reach(self, batches: Sequence[Batch]) -> None:
+        """Elements up to the last of these have been dealt with elsewhere."""
+        for batch in batches:
+            if len(batch):
+                self._next_arrival = max(self._next_arrival, int(batch.arrival.max()) + 1)
+
+
+class Entry(Stream):
+    """The answers of a query as elements of a stream."""
+
+    def __init__(self, label: str, schema: Schema, position: int) -> None:
+        super().__init__("stream", label, schema, position)
+        self._answered = 0
+
+    # The numbers it gives depend on all that came before.
+    stateless = False
+
+    def take(self, port: int, message: Message) -> None:
+        if self.state == "stopped":
+            return
+        delta, mark = message.data, message.mark
+        assert isinstance(delta, Delta)
+        self.stats.calls += 1
+        out = self._none
+        if len(delta):
+            self.stats.elements_in += len(delta)
+            arrival = np.arange(self._answered, self._answered + len(delta), dtype=np.int64)
+            self._answered += len(delta)
+            out = self.numbered(delta.columns, delta.ts, arrival, delta.priority)
+        self.newest = max(self.newest, mark.newest)
+        if mark.progress > self.progress:
+            self.progress = mark.progress
+        self.send(out, self.said())
+
+    def save(self) -> State:
+        saved = super().save()["stream"]
+        return {"stream": Saved({**saved.meta, "answered": self._answered})}
+
+    def load(self, state: LoadedState) -> None:
+        super().load(state)
+        self._answered = state["stream"].meta["answered"]
+
+
+AFTER_BEGINNING: Instant = (MIN_TS, 1)
+
+
+class Ticks(OperatorVertex):
+    """What lets queries over relations alone go on: each change of one of the relations is an instant."""
+
+    stateless = False
+
+    def __init__(self, relations: frozenset[str]) -> None:
+        super().__init__("ticks", "changes of " + ", ".join(sorted(relations)), ())
+        self.relations = relations
+        self.begun = False
+        self._latest: Instant = AFTER_BEGINNING
+
+    @property
+    def nothing(self) -> Delta:
+        return empty(())
+
+    def saw(self, at: Instant) -> None:
+        """One of the relations changes at an instant."""
+        self._latest = max(self._latest, (at[0], at[1] + 1))
+
+    def flush(self) -> None:
+        if not self.begun:
+            self.begun = self.touched = True
+            self.send(self.nothing, Mark(AFTER_BEGINNING, math.inf, -math.inf))
+        if self._latest > self.mark.frontier:
+            self.send(self.nothing, Mark(self._latest, math.inf, -math.inf))
+
+    def save(self) -> State:
+        return {"ticks": Saved({"begun": self.begun, "latest": list(self._latest)})}
+
+    def load(self, state: LoadedState) -> None:
+        meta = state["ticks"].meta
+        ts, sub = meta["latest"]
+        self.begun, self._latest = meta["begun"], (ts, sub)
+        if self.begun:
+            self.mark = Mark(self._latest, math.inf, -math.inf)
+
+    def catch_up(self, state: LoadedState) -> None:
+        self.load(state)
+
+
+class Relation(OperatorVertex):
+    """A stored relation as a query sees it: its changes, as far as the query's streams are.
+
+    Changes are handed over by whoever makes them, before any later row of a stream; they are taken in when the streams
+    pass their instants. ``version`` counts the changes ever handed over to vertices of this relation.
+    """
+
+    def __init__(self, relation: str, schema: Schema, position: int, clocks: int) -> None:
+        super().__init__("relation", f"relation {relation}", schema)
+        self.relation = relation
+        self.position = position
+        self.input = RelationInput(schema, position)
+        self.incoming: deque[Sequence[Change]] = deque()
+        self.ports = [Port((), elements=True, counts=False) for _ in range(clocks)]
+        self._none = empty(schema)
+
+    @property
+    def nothing(self) -> Delta:
+        return self._none
+
+    @property
+    def operator(self) -> RelationInput:
+        return self.input
+
+    def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
+        self._take_in()
+        out = self.input.release(mark.frontier)
+        self.stats.elements_in += len(out)
+        return out
+
+    def _take_in(self) -> None:
+        while self.incoming:
+            self.input.push(self.incoming.popleft())
+
+    def save(self) -> State:
+        self._take_in()
+        return super().save()

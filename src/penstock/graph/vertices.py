@@ -1,0 +1,185 @@
+"""What every operator of the graph has in common: it takes messages, works when its inputs allow it, and sends on.
+
+    Source ─ Stateless ─ Windowed ─ Gated ─ Staged … ─ Emitting ─ Entry (a stream again) or Sink (a query)
+    Relation ┘                                Bounded ┘
+
+What a vertex remembers is what its operator remembers and, with several inputs, what waits in its ports.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from penstock.delta import NEVER
+from penstock.graph.message import BEGIN, Data, Mark, Message, least
+from penstock.graph.ports import Port
+from penstock.graph.statistics import Statistics
+from penstock.graph.vertex import Edge, State
+from penstock.operators.base import NOTHING, StateSize
+from penstock.operators.state import LoadedState, Stateful
+from penstock.operators.state import State as SavedState
+from penstock.plan.nodes import Schema
+from penstock.scalar import Context
+
+_clock = time.perf_counter_ns
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """Something that remembers rows."""
+
+    def size(self) -> StateSize:
+        """How much."""
+
+
+class Watcher(Protocol):
+    """Who hears of what goes wrong in a vertex."""
+
+    def failed(self, vertex: OperatorVertex, error: Exception, inputs: Sequence[Data]) -> None:
+        """An operator raised while working on these inputs."""
+
+
+class OperatorVertex:
+    """A vertex around an operator. ``ports`` are there only where there are several inputs.
+
+    ``stateless``: it gives the same for the same rows whatever came before, so anybody may be attached to it at any
+    time. ``start``: how much each source below had given when it was made; two vertices of one key and one start
+    have the same state.
+    """
+
+    stateless = False
+
+    def __init__(self, kind: str, label: str, schema: Schema) -> None:
+        self.id = -1
+        self.kind, self.label, self.schema = kind, label, schema
+        self.name = kind
+        self.key: Hashable = None
+        self.start: Mapping[str, int] = {}
+        self.priority = 5
+        self.state: State = "ready"
+        self.stats = Statistics()
+        self.inputs: list[Edge] = []
+        self.outputs: list[Edge] = []
+        self.users: set[str] = set()
+        self.errors: Context | None = None
+        self.ports: list[Port] | None = None
+        self.mark: Mark = BEGIN
+        """Up to where this has worked."""
+        self.sent: Mark = BEGIN
+        """How far successors have been told to be."""
+        self.watcher: Watcher | None = None
+        self.observers: list[Callable[[OperatorVertex], object]] = []
+        self.touched = False
+        """Whether it has had or made any rows yet."""
+        self.quiet = False
+        """Nobody below needs to hear how far this is unless there are rows."""
+
+    # -- work ---------------------------------------------------------------------------------------
+
+    def take(self, port: int, message: Message) -> None:
+        if self.state == "stopped":
+            return
+        stats = self.stats
+        data, mark = message.data, message.mark
+        count = len(data)
+        inputs: Sequence[Data]
+        began = _clock()
+        stats.calls += 1
+        if count:
+            self.touched = True
+            stats.elements_in += count
+            stats.until = began
+        if self.ports is None:
+            inputs = (data,)
+        else:
+            self.ports[port].add(message)
+            mark = least([p.mark for p in self.ports])
+            if mark.frontier <= self.mark.frontier and not (count and mark.frontier == NEVER):
+                return
+            inputs = [p.release(mark.frontier) for p in self.ports]
+        try:
+            out = self.work(inputs, mark)
+        except Exception as error:
+            self.state = "stopped"
+            assert self.watcher is not None, "a vertex works in a graph"
+            self.watcher.failed(self, error, inputs)
+            return
+        stats.busy += _clock() - began
+        self.send(out, mark)
+
+    def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
+        """What follows from everything before the mark's frontier; may be called with no rows at all."""
+        raise NotImplementedError
+
+    def send(self, out: Data, mark: Mark) -> None:
+        """Hand results over to all successors."""
+        self.mark = self.sent = mark
+        count = len(out)
+        if count:
+            self.touched = True
+            self.stats.elements_out += count
+        if count or not self.quiet or mark.frontier == NEVER:
+            message = Message(out, mark)
+            for edge in self.outputs:
+                edge.send(message)
+        if mark.frontier == NEVER and self.observers:
+            for observer in self.observers:
+                observer(self)
+
+    def flush(self) -> None:
+        """Do all that can be done without further input, and tell successors how far that is."""
+        self.send(self.nothing, self.mark)
+
+    @property
+    def nothing(self) -> Data:
+        """A result without rows."""
+        raise NotImplementedError
+
+    # -- state --------------------------------------------------------------------------------------
+
+    @property
+    def operator(self) -> object:
+        """What remembers something, if anything does."""
+        return None
+
+    def size(self) -> StateSize:
+        operator = self.operator
+        total: StateSize = operator.size() if isinstance(operator, Sized) else NOTHING
+        for port in self.ports or ():
+            total += port.size()
+        return total
+
+    def save(self) -> SavedState:
+        """What is remembered, by part."""
+        state: SavedState = {}
+        operator = self.operator
+        if isinstance(operator, Stateful):
+            state["operator"] = operator.save()
+        for i, port in enumerate(self.ports or ()):
+            state[f"port {i}"] = port.save()
+        return state
+
+    def load(self, state: LoadedState) -> None:
+        operator = self.operator
+        if isinstance(operator, Stateful):
+            operator.load(state["operator"])
+        for i, port in enumerate(self.ports or ()):
+            port.load(state[f"port {i}"])
+        self._marked()
+
+    def catch_up(self, state: LoadedState) -> None:
+        operator = self.operator
+        if isinstance(operator, Stateful):
+            operator.catch_up(state["operator"])
+        for i, port in enumerate(self.ports or ()):
+            port.catch_up(state[f"port {i}"])
+        self._marked()
+
+    def _marked(self) -> None:
+        if self.ports is not None:
+            self.mark = self.sent = least([p.mark for p in self.ports])
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id}: {self.label}>"
