@@ -1,0 +1,202 @@
+"""What the threads of a runtime share: when they stand still, when they end, who waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from penstock.errors import StateError
+from penstock.graph.vertex import Vertex
+from penstock.runtime.wakeup import LockWakeup, Wakeup, wakeup
+
+logger = logging.getLogger("penstock.runtime")
+
+OnError = Callable[[Vertex | None, Exception], None]
+LOOK = 32
+"""After so many turns those who wait for the runtime to settle look whether it has."""
+
+
+class Body(Protocol):
+    """What a thread does."""
+
+    def work(self, thread: Thread) -> bool:
+        """Work until nothing is left, or ``thread.hurried``. False: there was nothing."""
+
+    def sleeps(self, thread: Thread) -> bool:
+        """The thread is about to sleep; False if there is something to do after all."""
+
+
+class Control:
+    """One for each runtime. ``hurry`` asks all threads to come to the end of what they do."""
+
+    def __init__(self, on_error: OnError | None = None) -> None:
+        self.hurry = False
+        self.closed = False
+        self._on_error = on_error
+        self._gate = threading.RLock()  # held during a pause
+        self._depth = 0
+        self._pauser: int | None = None
+        self._threads: list[Thread] = []  # those that run; they leave by themselves
+        self._lock = threading.Lock()
+        self._waiters: tuple[Wakeup, ...] = ()
+
+    def failed(self, vertex: Vertex | None, error: Exception) -> None:
+        """An exception that nobody expected."""
+        where = "a worker" if vertex is None else f"operator {vertex.id} ({vertex.label})"
+        logger.error("unexpected error in %s: %s", where, error, exc_info=error)
+        if self._on_error is not None:
+            try:
+                self._on_error(vertex, error)
+            except Exception:
+                logger.exception("the handler of errors failed")
+
+    # -- threads ------------------------------------------------------------------------------------------
+
+    def start(self, body: Body, name: str) -> Thread:
+        """A thread that does this until it is stopped, or all are."""
+        thread = Thread(self, body, name)
+        with self._lock:
+            self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def ended(self, thread: Thread) -> None:
+        with self._lock:
+            self._threads.remove(thread)
+        self.notify()
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is one of the threads."""
+        thread = threading.current_thread()
+        return isinstance(thread, Thread) and thread.control is self
+
+    @property
+    def threads(self) -> int:
+        return len(self._threads)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, no thread works. It waits for what is being worked on."""
+        if self.inside:
+            raise StateError(
+                "the graph cannot be changed from within a worker",
+                hint="do it in a thread of your own, not in a subscriber's call",
+            )
+        with self._gate:
+            self._depth += 1
+            held: list[Thread] = []
+            try:
+                if self._depth == 1:
+                    self.hurry, self._pauser = True, threading.get_ident()
+                    with self._lock:
+                        threads = list(self._threads)
+                    for thread in threads:
+                        thread.busy.acquire()
+                        held.append(thread)
+                yield
+            finally:
+                self._depth -= 1
+                for thread in held:
+                    thread.busy.release()
+                if self._depth == 0:
+                    self.hurry, self._pauser = self.closed, None
+
+    def stand(self) -> None:
+        """Called by a thread: wait for the end of a pause."""
+        if not self.closed:
+            with self._gate:
+                pass
+
+    @property
+    def pausing(self) -> bool:
+        """Whether the caller itself has paused the threads."""
+        return self._pauser == threading.get_ident()
+
+    def close(self) -> None:
+        """End all threads, and wait until they have ended; a worker does not wait for others, which may wait for it."""
+        self.closed = self.hurry = True
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.stop()
+        self.notify()
+        if self.pausing or self.inside:
+            return  # they end when the pause does, or when what is being worked on is done
+        for thread in threads:
+            thread.join()
+
+    # -- those who wait -----------------------------------------------------------------------------------
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._waiters)
+
+    def notify(self) -> None:
+        """Something may have changed for those who wait."""
+        for waiter in self._waiters:
+            waiter.wake()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Return once this holds, which is looked at whenever a thread runs out of work; or when all end."""
+        waiter = LockWakeup()
+        with self._lock:
+            self._waiters += (waiter,)
+        try:
+            while not self.closed and not done():
+                waiter.wait()
+        finally:
+            with self._lock:
+                self._waiters = tuple(w for w in self._waiters if w is not waiter)
+
+
+class Thread(threading.Thread):
+    """Works, sleeps when nothing is left, stands still during a pause. Stopped by ``stop`` or by the control."""
+
+    def __init__(self, control: Control, body: Body, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.control, self.body = control, body
+        self.busy = threading.Lock()  # held while working
+        self.asleep = False
+        self._stopped = False
+        self._wakeup = wakeup()
+
+    @property
+    def hurried(self) -> bool:
+        """Whether to come to an end after what is being worked on."""
+        return self.control.hurry or self._stopped
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wakeup.wake()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        if self.asleep:
+            self.asleep = False
+            self._wakeup.wake()
+
+    def run(self) -> None:
+        control = self.control
+        try:
+            while not self._stopped and not control.closed:
+                if control.hurry:
+                    control.stand()
+                    continue
+                with self.busy:
+                    self.body.work(self)
+                if self.hurried:
+                    continue
+                self.asleep = True
+                if self.body.sleeps(self):
+                    control.notify()
+                    self._wakeup.wait()
+                self.asleep = False
+        except Exception as error:  # of the runtime itself: nothing of it can be trusted any more
+            control.closed = control.hurry = True
+            control.failed(None, error)
+        finally:
+            control.ended(self)

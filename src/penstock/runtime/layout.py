@@ -1,0 +1,76 @@
+"""Which operators are run together, and by whom: a function of the graph and the settings, without threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.graph.vertex import Edge, Vertex
+from penstock.runtime import paths
+from penstock.runtime.settings import Settings
+
+Kind = Literal["direct", "graph", "operator", "hybrid"]
+
+
+@dataclass(eq=False)
+class Cell:
+    """A partition to be. ``key`` names whoever runs it: cells with equal keys have one worker."""
+
+    kind: Kind
+    key: tuple[object, ...]
+    settings: Settings
+    vertices: list[Vertex] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """``order``: all vertices, senders before receivers. ``cells``: the first is that of the thread that pushes."""
+
+    order: list[Vertex]
+    cells: list[Cell]
+    cell_of: dict[int, Cell]
+
+    def senders(self, vertex: Vertex) -> list[Edge]:
+        """The inputs that come from within the graph."""
+        return [e for e in vertex.inputs if e.source.id in self.cell_of]
+
+
+def lay_out(
+    vertices: Sequence[Vertex],
+    sources: Collection[Vertex],
+    partition_of: Mapping[int, int],
+    settings: Settings,
+    settings_of: Mapping[int, Settings],
+) -> Layout:
+    """An edge needs a buffer where its ends are in different cells.
+
+    Operators that are run directly go with whoever sends to them, if that is one cell; else one thread must be
+    found for them, and they are run as if the threading were ``graph``.
+    """
+    members = {v.id for v in (*sources, *vertices)}
+    order = [v for v in paths.ordered([*sources, *vertices]) if v.id in members]
+    pushed = {v.id for v in sources}
+    pushing = Cell("direct", ("direct",), settings)
+    cells, cell_of, found = [pushing], dict[int, Cell](), dict[tuple[object, ...], Cell]()
+    for vertex in order:
+        own = settings_of.get(vertex.id, settings)
+        kind = own.threading
+        senders = {id(cell_of[e.source.id]): cell_of[e.source.id] for e in vertex.inputs if e.source.id in cell_of}
+        if vertex.id in pushed or (kind == "direct" and not senders):
+            cell = pushing
+        elif kind == "direct" and len(senders) == 1:
+            (cell,) = senders.values()
+        elif kind == "hybrid" and vertex.id in partition_of:
+            key = ("hybrid", partition_of[vertex.id], *own.how)
+            if key not in found:
+                found[key] = Cell("hybrid", key, own)
+                cells.append(found[key])
+            cell = found[key]
+        else:
+            one = ("graph", *own.how) if kind in ("graph", "direct") else (kind, vertex.id, *own.how)
+            cell = Cell("graph" if kind == "direct" else kind, one, own)  # type: ignore[arg-type]
+            cells.append(cell)
+        cell.vertices.append(vertex)
+        cell_of[vertex.id] = cell
+    return Layout(order, cells, cell_of)

@@ -1,0 +1,98 @@
+"""What strategies derive from the graph: order, distance to the end, and how fast memory is released.
+
+All are functions of the vertices that can be reached from where one starts. What has not been measured counts as a
+microsecond for each element, and as letting all elements through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.graph.vertex import Vertex
+from penstock.runtime.envelope import lower_envelope
+
+UNKNOWN_COST = 1e-6
+MOST_PATHS = 4_096
+"""More paths are not looked at; a vertex that is on none of them has its own."""
+
+
+def cost(vertex: Vertex) -> float:
+    """Seconds for one element."""
+    measured = vertex.stats.cost
+    return UNKNOWN_COST if measured is None else measured
+
+
+def selectivity(vertex: Vertex) -> float:
+    """Elements out for one in."""
+    measured = vertex.stats.selectivity
+    return 1.0 if measured is None else measured
+
+
+def ordered(start: Iterable[Vertex]) -> list[Vertex]:
+    """Everything that can be reached, senders before receivers."""
+    done: dict[int, Vertex] = {}
+    seen: set[int] = set()
+    for root in start:
+        stack: list[tuple[Vertex, Iterator[Vertex]]] = []
+        if root.id not in seen:
+            seen.add(root.id)
+            stack.append((root, iter([e.target for e in root.outputs])))
+        while stack:
+            vertex, targets = stack[-1]
+            for target in targets:
+                if target.id not in seen:
+                    seen.add(target.id)
+                    stack.append((target, iter([e.target for e in target.outputs])))
+                    break
+            else:
+                stack.pop()
+                done[vertex.id] = vertex
+    return list(done.values())[::-1]
+
+
+def positions(start: Iterable[Vertex]) -> dict[int, int]:
+    """The place of each vertex in an order in which senders come before receivers."""
+    return {vertex.id: i for i, vertex in enumerate(ordered(start))}
+
+
+def latencies(start: Iterable[Vertex]) -> dict[int, float]:
+    """Seconds from the arrival of an element at a vertex to the nearest end of the graph."""
+    found: dict[int, float] = {}
+    for vertex in reversed(ordered(start)):
+        found[vertex.id] = cost(vertex) + min((found[e.target.id] for e in vertex.outputs), default=0.0)
+    return found
+
+
+def steepness(start: Iterable[Vertex]) -> dict[int, float]:
+    """What a vertex releases for each second, as part of its segment of the lower envelope; of several paths through
+    it, the best."""
+    found: dict[int, float] = {}
+    for path in _paths(ordered(start)):
+        for segment in lower_envelope([cost(v) for v in path], [selectivity(v) for v in path]):
+            for vertex in path[segment.start : segment.stop]:
+                found[vertex.id] = max(found.get(vertex.id, segment.steepness), segment.steepness)
+    return found
+
+
+def _paths(vertices: Sequence[Vertex]) -> Iterator[list[Vertex]]:
+    """From where a path can begin to each end of the graph; every vertex is on one at least."""
+    members = {v.id for v in vertices}
+    covered: set[int] = set()
+    budget = MOST_PATHS
+    for begin in vertices:
+        inner = any(e.source.id in members for e in begin.inputs)
+        if begin.id in covered or (inner and budget > 0):
+            continue
+        stack: list[list[Vertex]] = [[begin]]
+        while stack and budget > 0:
+            path = stack.pop()
+            while path[-1].outputs:
+                *others, first = path[-1].outputs
+                stack += [[*path, e.target] for e in others[:budget]]
+                path.append(first.target)
+            budget -= 1
+            covered.update(v.id for v in path)
+            yield path
+        if begin.id not in covered:
+            covered.add(begin.id)
+            yield [begin]

@@ -1,0 +1,247 @@
+"""The runtime of a database: buffers, workers and strategies around a graph of operators.
+
+It decides when an operator works, never what comes out: on every edge messages arrive in the order in which they were
+sent, none is lost and none comes twice, whatever is changed meanwhile.
+
+Whoever pushes and whoever changes the graph must not do so at the same time; the database's lock sees to that.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from penstock.errors import StateError
+from penstock.graph.vertex import Edge, Vertex
+from penstock.graph.view import BufferView, PartitionView
+from penstock.runtime.buffer import Buffer
+from penstock.runtime.control import Control, OnError
+from penstock.runtime.layout import Layout, lay_out
+from penstock.runtime.owners import Owners
+from penstock.runtime.placement import Node, capacity
+from penstock.runtime.settings import Settings
+from penstock.runtime.station import Partition, Station
+
+PUSHED = 0
+"""The number of the partition that is run by the thread that pushes."""
+TRIES = 3
+
+
+class Runtime:
+    """Starts without threads and without a graph. ``on_error`` is told of exceptions that no operator expected; it is
+    called in the thread in which they happened. Whoever made the runtime closes it."""
+
+    def __init__(self, settings: Settings | None = None, on_error: OnError | None = None) -> None:
+        self.settings = settings or Settings()
+        self._control = Control(on_error)
+        self._owners = Owners(self._control)
+        self._numbers = itertools.count()
+        self._graph: tuple[Sequence[Vertex], Collection[Vertex], Mapping[int, int], Mapping[int, Settings]]
+        self._graph = ((), (), {}, {})
+        self._buffers: dict[Edge, Buffer] = {}  # as many as edges
+        self._partitions: list[Partition] = []
+        self._partition_of: dict[int, int] = {}
+        self._stations: list[Station] = []  # senders before receivers
+        self._held: set[int] = set()  # suspended from outside
+        self._placed = 0  # odd while buffers are being moved
+
+    # -- the graph ----------------------------------------------------------------------------------------
+
+    def place(
+        self,
+        vertices: Sequence[Vertex],
+        sources: Collection[Vertex],
+        partition_of: Mapping[int, int],
+        settings: Settings | None = None,
+        settings_of: Mapping[int, Settings] | None = None,
+    ) -> None:
+        """Run this graph from now on, in this way. ``sources`` send from the thread that pushes. ``partition_of`` is
+        needed for hybrid threading; an operator that is not in it is a partition of its own. ``settings_of``: the
+        operators for which other settings hold.
+
+        What waits in front of operators that are gone is gone with them.
+        """
+        self._check_open()
+        with self._control.paused():
+            self.settings = settings or self.settings
+            self._graph = (list(vertices), list(sources), dict(partition_of), dict(settings_of or {}))
+            self._held &= {v.id for v in vertices}
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Called in a pause."""
+        vertices, sources, partition_of, settings_of = self._graph
+        layout = lay_out(vertices, sources, partition_of, self.settings, settings_of)
+        self._placed += 1
+        try:
+            self._wire(layout)
+        finally:
+            self._placed += 1
+        self._control.notify()
+
+    def _wire(self, layout: Layout) -> None:
+        partitions = {id(cell): Partition(i, cell.vertices) for i, cell in enumerate(layout.cells, PUSHED)}
+        runs = {v.id: partitions[id(layout.cell_of[v.id])] for v in layout.order}
+        pushing = partitions[id(layout.cells[0])]
+        before, self._buffers, stations = self._buffers, {}, []
+        for vertex in layout.order:
+            held = vertex.id in self._held
+            station = Station(vertex, runs[vertex.id])
+            station.held, station.signalled = held, True  # nobody to tell yet
+            for edge in layout.senders(vertex):
+                if held or runs[edge.source.id] is not runs[vertex.id]:
+                    buffer = before.get(edge) or Buffer(edge, self._numbers, station)
+                    producer = runs[edge.source.id]
+                    buffer.station, buffer.producer = station, None if producer is pushing else producer
+                    self._buffers[edge] = edge.buffer = buffer
+                    station.buffers.append(buffer)
+            if station.buffers:
+                stations.append(station)
+            if vertex.state == "suspended" and not held:
+                vertex.state = "ready"
+        self._stations, self._partitions = stations, list(partitions.values())
+        self._partition_of = {id: partition.id for id, partition in runs.items()}
+        for vertex in layout.order:
+            for edge in vertex.inputs:
+                if edge in before and edge not in self._buffers and edge.source.id in runs:
+                    self._drain(before[edge], runs[vertex.id])
+        for edge in before.keys() - self._buffers.keys():
+            edge.buffer = None
+        self._owners.assign(layout.cells, partitions, stations)
+        for buffer in self._buffers.values():
+            owner = None if buffer.producer is None else buffer.producer.owner
+            buffer.local = owner is not None and owner is buffer.station.owner
+
+    def _drain(self, buffer: Buffer, partition: Partition) -> None:
+        """Everything that waits is worked on here. All that could still be put has been, since buffers are drained
+        from the sources on."""
+        edge = buffer.edge
+        while buffer.queue and not self._control.closed:
+            _, partition.number, partition.entered, _ = buffer.queue[0]
+            message = buffer.take()
+            try:
+                edge.target.take(edge.port, message)
+            except Exception as error:
+                self._control.failed(edge.target, error)
+        edge.buffer = None
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Inside, no worker does anything, so the graph may be changed. Waits for what is being worked on. May be
+        entered again by the same thread, and not by a worker."""
+        return self._control.paused()
+
+    # -- operators ----------------------------------------------------------------------------------------
+
+    def suspend(self, vertex: Vertex) -> None:
+        """Let an operator work no more until ``resume``; what comes waits in front of it."""
+        self._check_open()
+        with self._control.paused():
+            if vertex.state == "stopped" or vertex.id in self._held:
+                state = "stopped" if vertex.state == "stopped" else "suspended already"
+                raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}")
+            self._held.add(vertex.id)
+            vertex.state = "suspended"
+            self._rebuild()
+
+    def resume(self, vertex: Vertex) -> None:
+        """Let a suspended operator work again."""
+        self._check_open()
+        with self._control.paused():
+            if vertex.state == "stopped" or vertex.id not in self._held:
+                state = "stopped for good" if vertex.state == "stopped" else "not suspended"
+                raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}", hint="only suspended ones resume")
+            self._held.discard(vertex.id)
+            vertex.state = "ready"
+            self._rebuild()
+
+    # -- waiting and ending -------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Return when everything that was put so far has been worked on, except what must wait for another input or
+        in front of a suspended operator. A worker, and whoever has paused the workers, cannot wait for them: there it
+        returns at once."""
+        control = self._control
+        if not self._stations or control.inside or control.pausing:
+            return
+        number = next(self._numbers)
+        if not self._settled(number):
+            control.until(lambda: self._settled(number))
+
+    def _settled(self, number: int) -> bool:
+        """Whether nothing that entered before this number is under way.
+
+        Looks from the sources on: what a station has passed on is then in front of one that is looked at later. A
+        partition that had a turn meanwhile is looked at again.
+        """
+        placed = self._placed
+        if placed % 2:
+            return False
+        for station in self._stations:
+            for _ in range(TRIES):
+                turns = station.partition.turns
+                if turns % 2 and station.partition.number < number:
+                    return False
+                try:
+                    if _waits(station, number):
+                        return False
+                except IndexError:  # taken meanwhile
+                    continue
+                if station.partition.turns == turns:
+                    break
+            else:
+                return False
+        return placed == self._placed
+
+    def close(self) -> None:
+        """End all threads, after what each is working on; what waits is dropped. May be called again, and by anybody;
+        those who wait for the runtime to settle go on."""
+        self._control.close()
+        for buffer in self._buffers.values():
+            buffer.queue.clear()
+
+    def _check_open(self) -> None:
+        if self._control.closed:
+            raise StateError("the runtime is closed")
+
+    # -- numbers ------------------------------------------------------------------------------------------
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are."""
+        return self._control.threads
+
+    @property
+    def buffers(self) -> dict[Edge, BufferView]:
+        """What waits where."""
+        return {edge: buffer.view() for edge, buffer in self._buffers.copy().items()}
+
+    @property
+    def partition_of(self) -> Mapping[int, int]:
+        """The partition of each operator; ``PUSHED`` is that of the thread that pushes."""
+        return self._partition_of
+
+    def partitions(self) -> tuple[PartitionView, ...]:
+        """The virtual operators as they are run now."""
+        return tuple(_view(partition) for partition in self._partitions if partition.vertices)
+
+
+def _waits(station: Station, number: int) -> bool:
+    for buffer in station.passable():
+        if buffer.queue[0][1] < number or any(entry[1] < number for entry in buffer.queue.copy()):
+            return True
+    return False
+
+
+def _view(partition: Partition) -> PartitionView:
+    vertices, owner = partition.vertices, partition.owner
+    measured = [v for v in vertices if v.stats.interarrival is not None]
+    left = capacity([Node(v.id, v.stats.cost, v.stats.interarrival) for v in measured]) if measured else None
+    return PartitionView(
+        partition.id,
+        tuple(v.id for v in vertices),
+        None if owner is None else owner.name,
+        None if owner is None else owner.strategy_name,
+        partition.priority,
+        left,
+    )

@@ -1,0 +1,156 @@
+"""What a strategy chooses among: an operator with buffers in front of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.delta import Instant
+from penstock.graph.vertex import Vertex
+from penstock.runtime.buffer import Buffer
+
+
+class Partition:
+    """A virtual operator: operators without a buffer between them. One thread runs it at a time.
+
+    ``turns`` is odd while that thread works on the message with ``number``.
+    """
+
+    __slots__ = ("blocked", "busy", "entered", "id", "number", "owner", "turns", "vertices")
+
+    def __init__(self, id: int, vertices: Sequence[Vertex] = ()) -> None:
+        self.id, self.vertices = id, list(vertices)
+        self.owner: Owner | None = None  # None: the thread that pushes
+        self.number, self.entered, self.turns = 0, 0.0, 0
+        self.busy, self.blocked = False, list[Station]()  # for a pool of workers
+
+    @property
+    def priority(self) -> int:
+        return max((v.priority for v in self.vertices), default=0)
+
+
+class Owner(Protocol):
+    """Who has stations worked on: a worker, or a pool of them."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def strategy_name(self) -> str:
+        """How it chooses."""
+
+    def available(self, station: Station, local: bool) -> None:
+        """There may be something to do; ``local``: said by the thread that runs the station's partition."""
+
+
+class Station:
+    """An operator and the buffers in front of it.
+
+    ``signalled``: the owner knows, or is being told, that there may be something to do. Whoever puts sets it after
+    the message is there; the owner takes it back before it looks a last time: so no message is overlooked.
+    ``ready``: the strategy has it, or it is being worked on. ``held``: suspended from outside.
+    """
+
+    __slots__ = ("buffers", "cost", "held", "owner", "partition", "ready", "signalled", "vertex")
+
+    def __init__(self, vertex: Vertex, partition: Partition) -> None:
+        self.vertex, self.partition = vertex, partition
+        self.owner: Owner | None = None
+        self.buffers: list[Buffer] = []
+        self.signalled, self.ready, self.held = False, False, False
+        self.cost: float | None = None  # seconds for one element, what is called directly included
+
+    def tell(self, local: bool) -> None:
+        """The signal *available*."""
+        if self.owner is not None:
+            self.owner.available(self, local)
+
+    def passable(self) -> list[Buffer]:
+        """The buffers whose first message may be taken now.
+
+        A message with rows waits where the operator knows this input further than an empty one: it could only be
+        put aside there. An empty input of which nothing is known holds nobody back, and neither does one without a
+        buffer: what is called directly has no queue to wait in.
+        """
+        if self.held:
+            return []
+        buffers = self.buffers
+        if len(buffers) == 1:
+            return buffers if buffers[0].queue else []
+        full: list[Buffer] = []
+        floor: Instant | None = None
+        for buffer in buffers:
+            register = buffer.register
+            if buffer.queue:
+                full.append(buffer)
+            elif register is not None and (floor is None or register < floor):
+                floor = register
+        if floor is None:
+            return full
+        return [b for b in full if b.register is None or b.register <= floor or not len(b.queue[0][0].data)]
+
+    def next(self) -> Buffer | None:
+        """Of those that may be taken, the one with the lowest first instant."""
+        buffers = self.passable()
+        if len(buffers) > 1:
+            return min(buffers, key=_first)
+        return buffers[0] if buffers else None
+
+    def available(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.passable())
+
+    @property
+    def waiting(self) -> int:
+        """Elements in front of it."""
+        return sum(b.came - b.went for b in self.buffers)
+
+    @property
+    def rank(self) -> int:
+        """The highest priority of the elements in front of it."""
+        return max(b.rank for b in self.buffers)
+
+    @property
+    def oldest(self) -> tuple[int, float]:
+        """Number and time of entry of the first message in front of it that entered first."""
+        return min(((b.queue[0][1], b.queue[0][2]) for b in self.buffers if b.queue), default=(0, math.inf))
+
+    def serve(self, limit: int | None = None, train: bool = False) -> int:
+        """Take the next message, or some of it or several, and have the operator work on it. Gives the elements
+        taken. Called only where ``available`` holds, by the thread that runs the partition."""
+        buffer = self.next()
+        assert buffer is not None
+        upto = None
+        if train and len(self.buffers) > 1:
+            upto = min((_reach(b) for b in self.buffers if b is not buffer and _known(b)), default=None)
+        partition, vertex = self.partition, self.vertex
+        _, partition.number, partition.entered, _ = buffer.queue[0]
+        partition.turns += 1
+        try:
+            message = buffer.take(limit, train, upto)
+            if vertex.state != "stopped":
+                vertex.state = "running"
+            vertex.take(buffer.edge.port, message)
+        finally:
+            if vertex.state == "running":
+                vertex.state = "ready"
+            partition.turns += 1
+        return len(message.data)
+
+
+def _first(buffer: Buffer) -> Instant:
+    return buffer.queue[0][0].first
+
+
+def _known(buffer: Buffer) -> bool:
+    return bool(buffer.queue) or buffer.register is not None
+
+
+def _reach(buffer: Buffer) -> Instant:
+    """How far an input will be known once everything that waits is taken."""
+    if buffer.queue:
+        return buffer.queue[-1][0].mark.frontier
+    assert buffer.register is not None
+    return buffer.register

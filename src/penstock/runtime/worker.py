@@ -1,0 +1,170 @@
+"""A worker: it owns stations, and one thread at a time runs it.
+
+Everything that a worker owns is touched by the thread that runs it. Others only add to its instructions, which are
+served before anything else: that something has come to a station is the most frequent one (000, section 4.2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.graph.vertex import Vertex
+from penstock.runtime.control import LOOK, Control, Thread
+from penstock.runtime.station import Station
+from penstock.runtime.strategy import Strategy
+
+Instruction = Callable[[], None]
+Clock = Callable[[], float]
+
+
+def admit(strategy: Strategy, station: Station) -> bool:
+    """A station says that it has something to do: the strategy gets it, unless it is not so, or it has it."""
+    if station.ready:
+        return False
+    if not station.available():
+        station.signalled = False
+        if not station.available():  # what came before this line is seen here; what comes later is signalled again
+            return False
+        station.signalled = True
+    station.ready = True
+    if strategy.suspends:
+        resume(station)
+    strategy.available(station)
+    return True
+
+
+def release(strategy: Strategy, station: Station, rows: int) -> None:
+    """A station has had its turn."""
+    more = station.available()
+    if not more:
+        station.ready = station.signalled = False
+        if station.available():
+            more = station.ready = station.signalled = True
+        elif strategy.suspends and station.vertex.state == "ready":
+            station.vertex.state = "suspended"
+    strategy.served(station, rows, more)
+
+
+def resume(station: Station) -> None:
+    """Arrival ends the suspension of an operator that had nothing to do."""
+    if station.vertex.state == "suspended":
+        station.vertex.state = "ready"
+
+
+def serve(station: Station, strategy: Strategy, limit: int | None, clock: Clock, failed: Failed) -> int:
+    """Give a station its turn; measured where the quantum is a time."""
+    timed = strategy.quantum is not None and strategy.quantum.seconds is not None
+    start = clock() if timed else 0.0
+    try:
+        rows = station.serve(limit, strategy.train)
+    except Exception as error:
+        failed(station.vertex, error)
+        return 0
+    if timed and rows:
+        cost = (clock() - start) / rows
+        station.cost = cost if station.cost is None else 0.7 * station.cost + 0.3 * cost
+    return rows
+
+
+Failed = Callable[[Vertex | None, Exception], None]
+
+
+class Worker:
+    """The worker without its thread. ``waker`` is called when an instruction comes from outside."""
+
+    def __init__(self, name: str, failed: Failed, clock: Clock = time.perf_counter) -> None:
+        self.name = name
+        self.stations: Sequence[Station] = ()
+        self.waker: Callable[[], None] = _nobody
+        self._instructions: deque[Station | Instruction] = deque()  # bounded: a station is in it once
+        self._strategy: Strategy | None = None
+        self._failed, self._clock = failed, clock
+
+    @property
+    def strategy_name(self) -> str:
+        return self._strategy.name if self._strategy is not None else ""
+
+    @property
+    def priority(self) -> int:
+        """That of the most important operator."""
+        return max((s.vertex.priority for s in self.stations), default=0)
+
+    def adopt(self, stations: Sequence[Station], strategy: Strategy) -> None:
+        """Own these stations and no others, from now on. Called while nobody runs the worker."""
+        self.stations, self._strategy = stations, strategy
+        self._instructions = deque(i for i in self._instructions if not isinstance(i, Station))
+        strategy.assign(stations)
+        for station in stations:
+            station.owner, station.ready, station.signalled = self, False, True
+            admit(strategy, station)
+
+    def available(self, station: Station, local: bool) -> None:
+        """The signal from a buffer; from another thread it goes through the instructions."""
+        if local:
+            assert self._strategy is not None
+            admit(self._strategy, station)
+        else:
+            self.instruct(station)
+
+    def instruct(self, instruction: Station | Instruction) -> None:
+        """Have something done by the thread of the worker before anything else. Callable from any thread."""
+        self._instructions.append(instruction)
+        self.waker()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._instructions and not self._strategy
+
+    def step(self, now: float) -> bool:
+        """Serve the instructions, then one station. False: there was no station to serve."""
+        strategy = self._strategy
+        assert strategy is not None
+        instructions = self._instructions
+        while instructions:
+            instruction = instructions.popleft()
+            if isinstance(instruction, Station):
+                admit(strategy, instruction)
+            else:
+                instruction()
+        station = strategy.choose(now)
+        if station is None:
+            return False
+        rows = serve(station, strategy, strategy.limit(station), self._clock, self._failed)
+        release(strategy, station, rows)
+        return True
+
+    def run(self, thread: Thread, control: Control, until: float | None = None) -> bool:
+        """Steps until nothing is left, time is over, or the thread is asked to come to an end."""
+        clock, turns = self._clock, 0
+        now = clock()
+        while not thread.hurried and (until is None or now < until) and self.step(now):
+            turns += 1
+            if not turns % LOOK and control.watched:
+                control.notify()
+            now = clock()
+        return turns > 0
+
+
+def _nobody() -> None:
+    """A worker without a thread is woken by nobody."""
+
+
+class OwnThread:
+    """A worker with a thread of its own."""
+
+    def __init__(self, worker: Worker, control: Control) -> None:
+        self.worker, self._control = worker, control
+        self.thread = control.start(self, worker.name)
+        worker.waker = self.thread.wake
+
+    def work(self, thread: Thread) -> bool:
+        return self.worker.run(thread, self._control)
+
+    def sleeps(self, thread: Thread) -> bool:
+        return self.worker.idle
+
+    def stop(self) -> None:
+        self.thread.stop()
