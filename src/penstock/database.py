@@ -37,6 +37,7 @@ from penstock.errors import (
     StateError,
     suggest,
 )
+from penstock.graph.view import GraphView
 from penstock.hosts import QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
@@ -259,6 +260,34 @@ class Database:
     def metrics(self) -> pa.Table:
         """What the last micro-batches took, one row for each; empty where there are none."""
         return self._host.metrics()
+
+    def configure(self, *, query: str | None = None, **settings: Any) -> None:
+        """Work in another way from now on; answers stay the same, when they come may change.
+
+        ``threading``, ``strategy``, ``workers``, ``quantum`` …: see docs/runtime.md. ``query``: only for what this
+        query alone needs.
+        """
+        with self._guarded:
+            self._check_open()
+            self._host.configure(settings if query is None else {**settings, "query": query})
+
+    def graph(self) -> GraphView:
+        """The operators of all queries, how they are connected and run, and what was measured of them so far."""
+        with self._lock:
+            self._check_open()
+            return self._host.view()
+
+    def suspend(self, operator: int) -> None:
+        """Let an operator (its number in ``graph()``) rest; what comes waits in front of it until ``resume``."""
+        with self._lock:
+            self._check_open()
+            self._host.suspend(operator)
+
+    def resume(self, operator: int) -> None:
+        """Let a suspended operator go on."""
+        with self._guarded:
+            self._check_open()
+            self._host.resume(operator)
 
     def close_stream(self, name: str) -> None:
         """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -148,5 +149,5 @@ def link(source: Fake, *targets: Fake) -> None:
 
 
 def chain(*fakes: Fake) -> None:
-    for a, b in zip(fakes, fakes[1:], strict=False):
+    for a, b in pairwise(fakes):
         link(a, b)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.delta import Arrivals, Delta
-from penstock.hosts import inprocess
 from penstock.hosts.local.program import Program
+from penstock.hosts.reference import ReferenceHost
 from penstock.state import StateStore, fingerprint
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
@@ -28,12 +27,12 @@ from tests.state.turns import TurnsRunner, contents
 
 def in_turns(case: Case, feed: Feed, turns: Sequence[int], *, mapped: bool = True) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(
-            cast("dict[str, Any]", inprocess._RUNNERS),
-            "local",
-            lambda query, schema, chosen: TurnsRunner(query, schema, chosen, turns, mapped=mapped),
+        patch.setattr(
+            ReferenceHost,
+            "runner",
+            lambda _, query, schema, chosen: TurnsRunner(query, schema, chosen, turns, mapped=mapped),
         )
-        return answers(case, "local", feed)
+        return answers(case, "reference", feed)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.hosts import inprocess
+from penstock.hosts.reference import ReferenceHost
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
@@ -22,12 +21,12 @@ EVENTS: tuple[Event, ...] = ("nothing", "save", "restart", "retry", "forget")
 
 def restarted(case: Case, feed: Feed, events: Sequence[Event], *, mapped: bool = True) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(
-            cast("dict[str, Any]", inprocess._RUNNERS),
-            "local",
-            lambda query, schema, chosen: RestartingRunner(query, schema, chosen, events, mapped=mapped),
+        patch.setattr(
+            ReferenceHost,
+            "runner",
+            lambda _, query, schema, chosen: RestartingRunner(query, schema, chosen, events, mapped=mapped),
         )
-        return answers(case, "local", feed)
+        return answers(case, "reference", feed)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)

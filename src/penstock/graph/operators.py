@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -275,7 +276,7 @@ class Sink(OperatorVertex):
     def __init__(self, query: str, schema: Schema, told: Callable[[Sink], object] | None = None) -> None:
         super().__init__("query", query, schema)
         self.query = query
-        self.answers: list[Delta] = []
+        self.answers: deque[Delta] = deque()
         self.error: Exception | None = None
         self.told = told
 
@@ -308,8 +309,8 @@ class Sink(OperatorVertex):
 
     def taken(self) -> list[Delta]:
         """The answers, which are not kept any more."""
-        answers, self.answers = self.answers, []
-        return answers
+        # Somebody else may be adding more.
+        return [self.answers.popleft() for _ in range(len(self.answers))]
 
     def fail(self, error: Exception) -> None:
         """There will be no more answers."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import pyarrow as pa
 
 from penstock.errors import EngineError, InputError
+from penstock.graph.view import GraphView
 from penstock.ingest import Batch, Instant, StreamInput
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query as Plan
@@ -132,6 +133,18 @@ class Host(Protocol):
     def metrics(self) -> pa.Table:
         """What the last pieces of work took."""
 
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Work in another way from now on: when answers come changes, not which."""
+
+    def view(self) -> GraphView:
+        """The graph of all queries, as it is now."""
+
+    def suspend(self, operator: int) -> None:
+        """Let an operator of the graph work no more, until ``resume``."""
+
+    def resume(self, operator: int) -> None:
+        """Let it go on."""
+
     def explain(self, plan: Plan) -> str:
         """What the host adds to the explanation of a plan; empty: nothing."""
 
@@ -192,9 +205,13 @@ def host(engine: str, database: Database, path: Path | None, options: SparkOptio
         )
     if options != SparkOptions():
         raise EngineError(f"engine `{engine}` takes no settings", hint="they belong to engine='spark'")
-    from penstock.hosts.inprocess import InProcess
+    if engine == "local":
+        from penstock.hosts.local.host import LocalHost
 
-    return InProcess(database, engine)
+        return LocalHost(database)
+    from penstock.hosts.reference import ReferenceHost
+
+    return ReferenceHost(database)
 
 
 def check_engine(engine: str) -> None:

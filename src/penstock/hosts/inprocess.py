@@ -1,8 +1,8 @@
-"""Queries worked on in this process, in the thread that pushes: answers are there when the call returns."""
+"""What hosts that work in this process have in common: nothing is kept on disk, so there is little to say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,38 +19,20 @@ if TYPE_CHECKING:
     from penstock.relations import RelationStore
 
 
-def _reference(query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
-    from penstock.hosts.reference import ReferenceRunner
-
-    return ReferenceRunner(query, schema, settings)
-
-
-def _local(query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
-    from penstock.hosts.local import LocalRunner
-
-    return LocalRunner(query, schema, settings)
-
-
-_RUNNERS: Mapping[str, Callable[[Plan, pa.Schema, QuerySettings], Runner]] = {
-    "reference": _reference,
-    "local": _local,
-}
-
-
 class InProcess:
-    """The host of ``local`` and ``reference``."""
+    """A host whose queries have each their own runner, and work in the thread that pushes."""
 
     may_refuse = False
 
-    def __init__(self, database: Database, engine: str) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._runner = _RUNNERS[engine]
+        self._closed = False
 
     def open(self) -> None:
         pass
 
     def runner(self, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
-        return self._runner(query, schema, settings)
+        raise NotImplementedError
 
     def begin(self, query: Query) -> None:
         pass
@@ -102,4 +84,4 @@ class InProcess:
         return ""
 
     def close(self) -> None:
-        pass
+        self._closed = True

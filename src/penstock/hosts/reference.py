@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import EngineError
+from penstock.graph.view import GraphView
 from penstock.hosts import QuerySettings
+from penstock.hosts.inprocess import InProcess
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
@@ -14,6 +18,25 @@ from penstock.reference import Answer, Change, Element, Evaluator
 from penstock.scalar import Context
 from penstock.types import BIGINT, STRING, TIMESTAMP
 from penstock.values import to_arrow, to_rows
+
+
+class ReferenceHost(InProcess):
+    """Every query by itself, in the thread that pushes."""
+
+    def runner(self, query: Query, schema: pa.Schema, settings: QuerySettings) -> ReferenceRunner:
+        return ReferenceRunner(query, schema, settings)
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        raise EngineError("engine `reference` has nothing to configure", hint="use engine='local' or 'spark'")
+
+    def view(self) -> GraphView:
+        raise EngineError("engine `reference` has no graph", hint="use engine='local' or 'spark'")
+
+    def suspend(self, operator: int) -> None:
+        raise EngineError("engine `reference` has no operators to suspend", hint="use engine='local'")
+
+    def resume(self, operator: int) -> None:
+        self.suspend(operator)
 
 
 class ReferenceRunner:

@@ -1,18 +1,18 @@
-"""The local host: the operators of a query called directly in the thread that pushes.
+"""The local host: all queries of a database as one graph in this process; and one query by itself.
 
-Answers are there as soon as ``push`` returns. A runner holds its query's operators and their state; ``close``
-forgets them.
+``host`` runs the graph of a database, in the thread that pushes or in workers. ``LocalRunner`` runs one query alone,
+as a Spark worker does for its share; it holds its query's operators and their state, and ``close`` forgets them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.delta import Delta, concat
 from penstock.hosts import QuerySettings
+from penstock.hosts.local.answers import DeltaAnswers
 from penstock.hosts.local.program import Program
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize
@@ -21,16 +21,12 @@ from penstock.plan.nodes import Query
 from penstock.reference import Change
 from penstock.scalar import Context
 
-_OPS = pa.array(["-", "+"])
-_PLUS = pa.array(["+"] * 65_536)
 
-
-class LocalRunner:
+class LocalRunner(DeltaAnswers):
     """Runs one query's program."""
 
     def __init__(self, query: Query, schema: pa.Schema, settings: QuerySettings) -> None:
-        self._query = query
-        self._schema = schema
+        super().__init__(query, schema)
         self._errors = Context(functions=settings.functions, strict=settings.strict)
         self._program: Program | None = Program(query, settings.functions, self._errors)
         self._ended = False
@@ -62,21 +58,6 @@ class LocalRunner:
             return None
         return deltas[0] if len(deltas) == 1 else concat(deltas)
 
-    def together(self, answers: Sequence[Delta]) -> Delta:
-        return concat(answers)
-
-    def table(self, answers: Sequence[Delta]) -> pa.Table:
-        if not answers:
-            return self._schema.empty_table()
-        # Many small pieces are slow to work with; few large ones are not worth a copy.
-        if len(answers) > 1 and sum(map(len, answers)) < 1_000 * len(answers):
-            answers = [concat(answers)]
-        tables = [answers_as_table(delta, self._schema, self._query) for delta in answers]
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-
-    def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
-        pass
-
     def sizes(self) -> dict[str, StateSize]:
         return {} if self._program is None else self._program.size()
 
@@ -100,15 +81,3 @@ class LocalRunner:
     def _running(self) -> Program:
         assert self._program is not None, "the database lets no closed runner work"
         return self._program
-
-
-def answers_as_table(delta: Delta, schema: pa.Schema, query: Query) -> pa.Table:
-    """Answers as they are delivered: ts, op, the columns; those of higher priority first."""
-    if delta.priority is not None and delta.priority.any():
-        delta = delta.take(np.argsort(-delta.priority, kind="stable"))
-    ts = pa.array(delta.ts).view(schema.field(0).type)
-    if len(delta) <= len(_PLUS) and (query.output != "changes" or delta.sign.min() > 0):
-        op = _PLUS.slice(0, len(delta))
-    else:
-        op = _OPS.take(pa.array((delta.sign > 0).astype(np.int8)))
-    return pa.Table.from_arrays([ts, op, *delta.columns], schema=schema)

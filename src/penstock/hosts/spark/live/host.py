@@ -40,6 +40,7 @@ import pyarrow as pa
 
 from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
 from penstock.errors import CheckpointError, EngineError, InputError, PenstockError
+from penstock.graph.view import GraphView
 from penstock.hosts import QuerySettings, SparkOptions
 from penstock.hosts.spark.live.cluster import Cluster
 from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
@@ -57,6 +58,7 @@ from penstock.hosts.spark.live.plan import (
 from penstock.hosts.spark.live.restore import restore
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import changes_batch, pickled, write_definition
+from penstock.hosts.spark.live.view import graph_view
 from penstock.ingest import Batch, StreamInput
 from penstock.plan.nodes import Query as QueryPlan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
@@ -301,6 +303,22 @@ class SparkHost:
         return pa.Table.from_pylist(
             rows, pa.schema([(name, pa.float64() if kind == "float" else pa.int64()) for name, kind in kinds])
         )
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        raise EngineError("engine `spark` has nothing to configure yet")
+
+    def view(self) -> GraphView:
+        waiting: dict[str, tuple[int, int]] = {}
+        for name, frame in list(self.pending):
+            frames, rows = waiting.get(name, (0, 0))
+            waiting[name] = (frames + 1, rows + frame.rows)
+        return graph_view([q for q in self._db.queries.values() if q.status == "running"], waiting)
+
+    def suspend(self, operator: int) -> None:
+        raise EngineError("engine `spark` runs the operators of a query together", hint="STOP QUERY stops them")
+
+    def resume(self, operator: int) -> None:
+        self.suspend(operator)
 
     # -- micro-batches ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.delta import concat
 from penstock.hosts import QuerySettings
-from penstock.hosts.local import answers_as_table
+from penstock.hosts.local.answers import answers_as_table
 from penstock.hosts.spark.live.slot import read_answers
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize

@@ -1,0 +1,85 @@
+"""A query of the graph, as the database holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.delta import Delta, concat
+from penstock.graph.graph import Past
+from penstock.graph.operators import Sink
+from penstock.hosts import QuerySettings
+from penstock.hosts.local.answers import DeltaAnswers
+from penstock.hosts.local.program import sizes
+from penstock.ingest import Batch, Instant
+from penstock.operators.base import StateSize
+from penstock.plan.nodes import Query
+from penstock.reference import Change
+
+if TYPE_CHECKING:
+    from penstock.hosts.local.host import LocalHost
+
+
+class GraphRunner(DeltaAnswers):
+    """What it is given before ``Host.begin`` is its past; afterwards the host feeds the graph."""
+
+    def __init__(self, host: LocalHost, plan: Query, schema: pa.Schema, settings: QuerySettings) -> None:
+        super().__init__(plan, schema)
+        self.plan, self.settings = plan, settings
+        self.past = Past()
+        self.sink: Sink | None = None
+        self._host = host
+        self._ended = False
+        self._failures: tuple[int, str | None] = (0, None)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended or (self.sink is not None and self.sink.ended)
+
+    @property
+    def failures(self) -> int:
+        return self._counted()[0]
+
+    @property
+    def last_failure(self) -> str | None:
+        return self._counted()[1]
+
+    def _counted(self) -> tuple[int, str | None]:
+        if self.sink is not None:
+            graph, name = self._host.graph, self.sink.query
+            self._failures = (graph.failures(name), graph.last_failure(name))
+        return self._failures
+
+    def push(self, stream: str, batch: Batch) -> None:
+        self.past.rows.setdefault(stream, []).append(batch)
+
+    def change(self, relation: str, changes: Sequence[Change]) -> None:
+        self.past.changes[relation] = changes
+
+    def progress(self, stream: str, at: Instant) -> None:
+        self.past.progress[stream] = at
+
+    def run(self) -> Delta | None:
+        """The answers that workers, or whoever pushed, have left here."""
+        sink = self.sink
+        assert sink is not None, "the database lets no closed runner work"
+        deltas = sink.taken()
+        if deltas:
+            return deltas[0] if len(deltas) == 1 else concat(deltas)
+        if sink.error is not None:
+            raise sink.error
+        return None
+
+    def sizes(self) -> Mapping[str, StateSize]:
+        if self.sink is None:
+            return {}
+        return sizes(self._host.graph.members[self.sink.query].vertices)
+
+    def close(self) -> None:
+        if self.sink is not None:
+            self._ended = self.sink.ended
+            self._counted()
+            sink, self.sink = self.sink, None
+            self._host.end(self, sink)

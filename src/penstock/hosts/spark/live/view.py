@@ -1,0 +1,46 @@
+"""The graph of a database on Spark as plain data: which operators its queries share, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.graph.graph import Graph
+from penstock.graph.operators import Sink
+from penstock.graph.sources import Source
+from penstock.graph.view import BufferView, EdgeView, GraphView, OperatorView, PartitionView, QueryView
+from penstock.query import Query
+
+
+def graph_view(
+    queries: Sequence[Query], waiting: Mapping[str, tuple[int, int]], partitions: Sequence[PartitionView] = ()
+) -> GraphView:
+    """``waiting``: of each stream, the frames and rows that no micro-batch has taken.
+
+    Operators work in Spark's tasks, one after the other on each share of the rows; what each of them took is not
+    measured, what each query remembers is.
+    """
+    graph = Graph()
+    for query in queries:
+        graph.add(query.name, query.plan, {}, priority=query.options.priority)
+    sizes = {q.name: (sum(s.rows for s in q.state.values()), sum(s.bytes for s in q.state.values())) for q in queries}
+    operators: list[OperatorView] = []
+    for vertex in graph.vertices.values():
+        rows, size = sizes.get(vertex.query, (0, 0)) if isinstance(vertex, Sink) else (0, 0)
+        answered = next((q.answered for q in queries if isinstance(vertex, Sink) and q.name == vertex.query), 0)
+        operators.append(OperatorView(
+            vertex.id, vertex.kind, vertex.label, tuple(sorted(vertex.users)), "ready", vertex.priority, 0, 0,
+            answered, answered, None, None, None, rows, size,
+        ))  # fmt: skip
+    edges: list[EdgeView] = []
+    for vertex in graph.vertices.values():
+        for edge in vertex.outputs:
+            buffer = None
+            if isinstance(vertex, Source):
+                frames, rows = waiting.get(vertex.stream, (0, 0))
+                buffer = BufferView(rows, 0, 0, frames)
+            edges.append(EdgeView(edge.source.id, edge.target.id, edge.port, buffer))
+    found = tuple(
+        QueryView(q.name, q.text, graph.members[q.name].sink.id, q.options.priority, q.status, q.answered)
+        for q in queries
+    )
+    return GraphView("spark", "direct", 0, tuple(operators), tuple(edges), tuple(partitions), found)
