@@ -55,16 +55,20 @@ def lower_envelope(costs: Sequence[float], selectivities: Sequence[float]) -> li
         points.append((min(spent + cost * left, _MOST), min(left * selectivity, _MOST)))
     segments: list[Segment] = []
     for i in range(len(costs)):
-        start, steepness = i, _steepness(points[i], points[i + 1])
-        while segments and (segments[-1].steepness <= steepness or points[start] == points[i + 1]):
+        start, steep = i, _line(points[i], points[i + 1])
+        while segments and (segments[-1].steepness <= steep or points[start] == points[i + 1]):
             start = segments.pop().start
-            steepness = _steepness(points[start], points[i + 1])
-        segments.append(Segment(start, i + 1, steepness))
+            steep = _line(points[start], points[i + 1])
+        segments.append(Segment(start, i + 1, steep))
     return segments
 
 
-def _steepness(before: tuple[float, float], after: tuple[float, float]) -> float:
-    seconds, released = after[0] - before[0], before[1] - after[1]
+def _line(before: tuple[float, float], after: tuple[float, float]) -> float:
+    return steepness(after[0] - before[0], before[1] - after[1])
+
+
+def steepness(seconds: float, released: float) -> float:
+    """What is released per second, also where it takes no time."""
     if seconds > 0:
         return released / seconds
     return math.copysign(math.inf, released) if released else 0.0

@@ -1,0 +1,1 @@
+"""The experiments of the papers: what they measure, what was claimed, and their figures."""
