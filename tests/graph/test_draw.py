@@ -79,6 +79,15 @@ def test_senders_come_before_receivers_within_a_virtual_operator() -> None:
     assert all(order.index(edge.source) < order.index(edge.target) for edge in view.edges)
 
 
+def test_a_label_does_not_repeat_the_kind() -> None:
+    view = graph([operator(1, "filter", "Filter a > 1"), operator(2, "source", "stream s")], [])
+    assert "filter    a > 1" in view.text()
+    assert "source    stream s" in view.text()
+    assert "a #62; 1" in view.mermaid()
+    assert "Filter" not in view.mermaid()
+    assert "a > 1" in Picture(view.svg()).texts
+
+
 def test_many_who_share_are_counted() -> None:
     names = tuple(f"q{i}" for i in range(100))
     assert "shared by 100 queries" in graph([operator(1, "source", "s", queries=names)], []).text()

@@ -82,6 +82,13 @@ def fit(text: str, cells: int) -> str:
     return chop_cells(text, cells - 1)[0].rstrip() + "…" if cells > 1 else "…"
 
 
+def what(operator: OperatorView) -> str:
+    """The label in one line, without the kind where it begins with that: the kind is shown anyhow."""
+    label = one_line(operator.label)
+    first, _, rest = label.partition(" ")
+    return rest if rest and first.casefold() == operator.kind.casefold() else label
+
+
 def flow_order(view: GraphView) -> list[OperatorView]:
     """Operators so that senders come before receivers; where both orders will do, the older operator first."""
     operators = {operator.id: operator for operator in view.operators}

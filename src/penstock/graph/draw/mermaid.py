@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.graph.draw.common import answers, by_partition, count, duration, fit, one_line, partition_title, size
+from penstock.graph.draw.common import (
+    answers,
+    by_partition,
+    count,
+    duration,
+    fit,
+    one_line,
+    partition_title,
+    size,
+    what,
+)
 from penstock.plan.explain import escape_mermaid
 
 if TYPE_CHECKING:
@@ -47,5 +57,5 @@ def _node(operator: OperatorView) -> str:
         numbers += f", {duration(operator.cost)}"
     if operator.rows or operator.bytes:
         numbers += f", {count(operator.rows)} rows {size(operator.bytes)}"
-    said = [f"{operator.kind} {operator.id}", fit(one_line(operator.label), _LABEL), numbers]
+    said = [f"{operator.kind} {operator.id}", fit(what(operator), _LABEL), numbers]
     return f'o{operator.id}{left}"{"<br/>".join(escape_mermaid(part) for part in said)}"{right}'

@@ -25,6 +25,7 @@ from penstock.graph.draw.common import (
     partition_title,
     short,
     size,
+    what,
 )
 from penstock.graph.draw.layout import Box, Layout, layout
 from penstock.graph.draw.style import (
@@ -106,7 +107,7 @@ def svg(view: GraphView) -> str:
 
 def _operator(operator: OperatorView, group: int, query: QueryView | None) -> _Item:
     """A box for an operator; ``query`` if it hands over the answers of that one."""
-    label = one_line(operator.label)
+    label = what(operator)
     marks = "" if operator.priority == DEFAULT_PRIORITY else f" p{operator.priority}"
     marks += "" if operator.state in ("ready", "running") else f" {operator.state}"
     marks += f" ×{len(operator.queries)}" if len(operator.queries) > 1 else ""

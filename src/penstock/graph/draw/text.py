@@ -17,6 +17,7 @@ from penstock.graph.draw.common import (
     one_line,
     partition_title,
     size,
+    what,
 )
 
 if TYPE_CHECKING:
@@ -69,11 +70,9 @@ def _queries(view: GraphView) -> list[str]:
 
 def _row(operator: OperatorView, inputs: list[EdgeView]) -> list[str]:
     kept = f"{count(operator.rows)} rows, {size(operator.bytes)}" if operator.rows or operator.bytes else ""
-    label = one_line(operator.label)
-    kind = fit(one_line(operator.kind), 12)
     return [
         str(operator.id),
-        label if label.casefold().startswith(kind.casefold()) else f"{_pad(kind, _KIND)} {label}".rstrip(),
+        f"{_pad(fit(one_line(operator.kind), _KIND), _KIND)} {what(operator)}".rstrip(),
         fit(", ".join(f"{e.source}{'*' if e.buffer else ''}" for e in inputs), _FROM),
         f"{count(operator.elements_in)} → {count(operator.elements_out)}",
         duration(operator.cost),
