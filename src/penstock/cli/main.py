@@ -14,6 +14,7 @@ import penstock
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
+from penstock.cli.graph import graph
 from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.errors import PenstockError
@@ -50,6 +51,7 @@ def _command(function: Callable[P, None]) -> Callable[P, None]:
 
 _command(run)
 _command(explain)
+_command(graph)
 _command(sql)
 _command(demo)
 

@@ -61,7 +61,7 @@ def run(
     Exit codes: 0 success, 1 a query failed, 2 wrong usage, CQL or input, 130 interrupted.
     """
     started = time.perf_counter()
-    given = _parse_inputs(input or [])
+    given = parse_inputs(input or [])
     chosen: OutputFormat | None = None if format is None else format.value
     if database is not None and output is None:
         raise Failure("with --database the answers go to files: give --output a folder")
@@ -92,7 +92,8 @@ def run(
         print(summary, file=sys.stderr)
 
 
-def _parse_inputs(given: list[str]) -> dict[str, Path]:
+def parse_inputs(given: list[str]) -> dict[str, Path]:
+    """The inputs of a command by name, from NAME=PATH."""
     inputs: dict[str, Path] = {}
     for text in given:
         name, equals, path = text.partition("=")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
+
+from penstock.graph import draw
 
 
 @dataclass(frozen=True)
@@ -88,3 +92,30 @@ class GraphView:
     edges: tuple[EdgeView, ...]
     partitions: tuple[PartitionView, ...]
     queries: tuple[QueryView, ...]
+
+    def text(self) -> str:
+        """For people with a terminal of 100 columns."""
+        return draw.text(self)
+
+    def json(self, indent: int | None = 2) -> str:
+        """For programs: the fields of this view, in their order."""
+        return json.dumps(self.to_json(), indent=indent, ensure_ascii=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """What :meth:`json` writes, as plain dictionaries and lists."""
+        return draw.to_json(self)
+
+    def mermaid(self) -> str:
+        """A Mermaid flowchart."""
+        return draw.mermaid(self)
+
+    def svg(self) -> str:
+        """A picture, the text of an SVG file."""
+        return draw.svg(self)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_svg_(self) -> str:
+        """The picture where a notebook shows the view."""
+        return self.svg()

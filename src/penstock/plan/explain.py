@@ -40,7 +40,7 @@ from penstock.plan.show import (
     show_with,
 )
 
-__all__ = ["explain_json", "explain_mermaid", "explain_text", "show_expr", "show_node"]
+__all__ = ["escape_mermaid", "explain_json", "explain_mermaid", "explain_text", "show_expr", "show_node"]
 
 _SEMI = {"semi": "SemiJoin", "anti": "AntiJoin", "mark": "MarkJoin"}
 
@@ -116,7 +116,7 @@ def explain_mermaid(query: Query) -> str:
         below = [draw(child) for child in inputs(node)]
         name = f"n{len(nodes)}"
         left, right = ("[(", ")]") if isinstance(node, StreamScan | RelationScan) else ("[", "]")
-        nodes.append(f'    {name}{left}"{_escape(show_node(node))}"{right}')
+        nodes.append(f'    {name}{left}"{escape_mermaid(show_node(node))}"{right}')
         edges.extend(f"    {child} --> {name}" for child in below)
         return name
 
@@ -124,7 +124,7 @@ def explain_mermaid(query: Query) -> str:
     return "\n".join(["flowchart TD", *nodes, *edges])
 
 
-def _escape(text: str) -> str:
+def escape_mermaid(text: str) -> str:
     """Mermaid reads ``#34;`` as a character; whatever could end a label or be markup is written so."""
     kept = " .,:+-*/%=_'"
     return "".join(c if c.isalnum() or c in kept or ord(c) > 127 else f"#{ord(c)};" for c in text)

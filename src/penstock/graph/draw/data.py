@@ -1,0 +1,28 @@
+"""The graph as JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.graph.view import GraphView
+
+
+def to_json(view: GraphView) -> dict[str, Any]:
+    """The graph as what ``json.dumps`` takes: the fields of the view under their names, in their order.
+
+    A number that JSON does not have, such as the infinite capacity of a virtual operator to which nothing comes, is
+    null.
+    """
+    plain: dict[str, Any] = _plain(view)
+    return plain
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

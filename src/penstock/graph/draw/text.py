@@ -1,0 +1,116 @@
+"""The graph as text for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+from penstock.graph.draw.common import (
+    DEFAULT_PRIORITY,
+    answers,
+    by_partition,
+    count,
+    duration,
+    fit,
+    graph_title,
+    one_line,
+    partition_title,
+    size,
+    what,
+)
+
+if TYPE_CHECKING:
+    from penstock.graph.view import EdgeView, GraphView, OperatorView
+
+WIDTH = 100
+_FROM = 13
+_KIND = 9
+_NAMED = 5
+
+
+def text(view: GraphView) -> str:
+    """Queries, then virtual operators with their operators in order of data flow. Each operator is there once, and
+    others refer to it by its number."""
+    lines = [fit(graph_title(view), WIDTH)]
+    lines += _queries(view)
+    inputs: dict[int, list[EdgeView]] = {}
+    for edge in sorted(view.edges, key=lambda e: (e.target, e.port, e.source)):
+        inputs.setdefault(edge.target, []).append(edge)
+    groups = by_partition(view)
+    rows = {o.id: _row(o, inputs.get(o.id, [])) for _, operators in groups for o in operators}
+    head = ["", "operator", "from", "in → out", "cost", "state"]
+    widths = [max(cell_len(row[i]) for row in [head, *rows.values()]) for i in range(len(head))]
+    widths[1] = min(widths[1], WIDTH - sum(widths) + widths[1] - 2 * len(head))
+    if rows:
+        lines += ["", _line(head, widths)]
+    for partition, operators in groups:
+        lines.append(fit(partition_title(partition), WIDTH))
+        for operator in operators:
+            lines.append(_line(rows[operator.id], widths))
+            for note in _notes(operator, inputs.get(operator.id, [])):
+                lines.append(fit(" " * (widths[0] + 4) + note, WIDTH))
+    return "\n".join(lines)
+
+
+def _queries(view: GraphView) -> list[str]:
+    if not view.queries:
+        return ["", "no queries"]
+    rows = []
+    for query in view.queries:
+        priority = "" if query.priority == DEFAULT_PRIORITY else f", priority {query.priority}"
+        status = f"{one_line(query.status)}{priority}, {answers(query.answered)} by {query.operator}"
+        rows.append((fit(one_line(query.name), 30), status, one_line(query.text)))
+    names, states = (min(max(cell_len(row[i]) for row in rows), 50) for i in (0, 1))
+    return ["", "queries"] + [
+        fit(f"  {_pad(name, names)}  {_pad(fit(status, states), states)}  {written}".rstrip(), WIDTH)
+        for name, status, written in rows
+    ]
+
+
+def _row(operator: OperatorView, inputs: list[EdgeView]) -> list[str]:
+    kept = f"{count(operator.rows)} rows, {size(operator.bytes)}" if operator.rows or operator.bytes else ""
+    return [
+        str(operator.id),
+        f"{_pad(fit(one_line(operator.kind), _KIND), _KIND)} {what(operator)}".rstrip(),
+        fit(", ".join(f"{e.source}{'*' if e.buffer else ''}" for e in inputs), _FROM),
+        f"{count(operator.elements_in)} → {count(operator.elements_out)}",
+        duration(operator.cost),
+        kept,
+    ]
+
+
+def _notes(operator: OperatorView, inputs: list[EdgeView]) -> list[str]:
+    said = []
+    if len(operator.queries) > 1:
+        named = ", ".join(map(one_line, operator.queries))
+        said.append(f"shared by {named if len(operator.queries) <= _NAMED else f'{len(operator.queries)} queries'}")
+    if operator.state != "ready":
+        said.append(operator.state)
+    if operator.priority != DEFAULT_PRIORITY:
+        said.append(f"priority {operator.priority}")
+    if operator.saved:
+        said.append(f"saves {size(operator.saved)}")
+    notes = ["; ".join(said)] if said else []
+    for edge in inputs:
+        if edge.buffer is not None:
+            waits = f"* {count(edge.buffer.elements)} from {edge.source} waiting ({size(edge.buffer.bytes)})"
+            notes.append(f"{waits}, at most {count(edge.buffer.peak)}; {count(edge.buffer.passed)} messages passed")
+    return notes
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    id, what, senders, flow, cost, kept = cells
+    parts = [
+        " " * (widths[0] - len(id)) + id,
+        _pad(fit(what, widths[1]), widths[1]),
+        _pad(senders, widths[2]),
+        " " * (widths[3] - cell_len(flow)) + flow,
+        " " * (widths[4] - cell_len(cost)) + cost,
+        kept,
+    ]
+    return ("  " + "  ".join(parts)).rstrip()
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
