@@ -4,13 +4,13 @@ A member is a list of conditions that must all hold. One of them is its *access*
 interval. The members with an access to the same column share a structure from a row's value to a *code*: equal
 constants have one, in a hash table; intervals are cut into segments at all their ends, and the codes of a segment are
 the places of a binary tree over the segments on the way from there to the root, each interval standing at those few
-places that together cover it. What else a member asks is tried on the rows of its access only.
+places that together cover it. What else a member asks is tried on the rows of its access only,
+of all members at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numba as nb
 import numpy as np
@@ -32,12 +32,13 @@ Small = npt.NDArray[np.int32]
 _DECIMAL_BYTES = 16
 _READ = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _READ_FLAGS = nb.types.Array(nb.boolean, 1, "C", readonly=True)
-_TABLE = nb.types.Array(nb.int64, 2, "C", readonly=True)
-_TABLE_FLAGS = nb.types.Array(nb.boolean, 2, "C", readonly=True)
 _SMALL = nb.int32[::1]
 _WRITE = nb.int64[::1]
-_NO_TABLE: npt.NDArray[np.int64] = np.empty((0, 0), np.int64)
-_NO_TABLE_FLAGS: npt.NDArray[np.bool_] = np.empty((0, 0), np.bool_)
+_PAIRS = nb.types.Tuple((_SMALL, _SMALL))  # type: ignore[no-untyped-call]
+_BLOCK = 1 << 14
+"""Rows that are looked at together: what is computed on the way stays in the cache, and memory is used again."""
+# A table from integers to codes may have so many places for each constant.
+_SPARSE = 64
 
 
 @nb.njit(_WRITE(_READ, _READ_FLAGS, _READ, _READ), nogil=True, cache=True)
@@ -58,53 +59,79 @@ def _segments(values: Ints, valid: Flags, ends: Ints, codes: Ints) -> Ints:
     return result
 
 
-@nb.njit(
-    nb.types.UniTuple(_SMALL, 2)(
-        _READ, _READ, _READ, _READ, _READ, _READ, _READ, _READ, _READ, _TABLE, _TABLE_FLAGS, _WRITE
-    ),
-    nogil=True, cache=True,
-)  # fmt: skip
-def _pairs(
-    codes: Ints, starts: Ints, members: Ints, above: Ints, room: Ints, first: Ints, columns: Ints, lows: Ints,
-    highs: Ints, values: Ints, valid: Flags, counts: Ints,
-) -> tuple[Small, Small]:  # fmt: skip
-    """Rows, in order, with the members whose conditions hold; ``counts`` of each member grows by its rows.
+@nb.njit(_WRITE(_READ, _READ_FLAGS, nb.int64, _READ), nogil=True, cache=True)
+def _direct(values: Ints, valid: Flags, least: int, codes: Ints) -> Ints:
+    """The code of each value, which is at its distance from ``least``, and at the end for all that are not there."""
+    result = np.empty(len(values), np.int64)
+    last = np.uint64(len(codes) - 1)
+    for i in range(len(values)):
+        result[i] = codes[min(np.uint64(values[i]) - np.uint64(least), last)]
+    for i in range(len(valid)):
+        if not valid[i]:
+            result[i] = -1
+    return result
 
-    The members at a code are ``members[starts[code] : starts[code + 1]]`` and those at the code ``above`` it. The
-    conditions of a member are from ``first[member]`` to ``first[member + 1]``.
+
+@nb.njit(_PAIRS(_READ, _READ, _READ, _READ, _READ), nogil=True, cache=True)
+def _pairs(codes: Ints, starts: Ints, members: Ints, above: Ints, room: Ints) -> tuple[Small, Small]:
+    """Rows, in order, with the members at their codes.
+
+    The members at a code are ``members[starts[code] : starts[code + 1]]`` and those at the code ``above`` it;
+    ``room`` says how many.
     """
-    most = 1
+    total = 0
     for code in codes:
         if code >= 0:
-            most += room[code]
-    rows, who = np.empty(most, np.int32), np.empty(most, np.int32)
+            total += room[code]
+    rows, who = np.empty(total, np.int32), np.empty(total, np.int32)
     n = 0
     for i in range(len(codes)):
         code = codes[i]
         while code >= 0:
-            for j in range(starts[code], starts[code + 1]):
-                member = members[j]
-                holds = True
-                for c in range(first[member], first[member + 1]):
-                    value = values[columns[c], i]
-                    holds &= (lows[c] <= value) & (value <= highs[c])
-                    if len(valid):
-                        holds &= valid[columns[c], i]
-                # Written in any case, and kept or not: which of both happens cannot be foreseen by the processor.
+            for j in range(np.uint64(starts[code]), np.uint64(starts[code + 1])):
                 rows[n] = i
-                who[n] = member
-                n += holds
-                counts[member] += holds
+                who[n] = members[j]
+                n += 1
             code = above[code]
-    return rows[:n], who[:n]
+    return rows, who
 
 
-@nb.njit(nb.void(_SMALL, _SMALL, _WRITE, _WRITE), nogil=True, cache=True)
-def _place(rows: Small, who: Small, at: Ints, out: Ints) -> None:
-    """Each row to the place that ``at`` has for its member, which moves on."""
+@nb.njit(
+    nb.int64(_SMALL, _SMALL, nb.int64, _READ, _READ_FLAGS, _READ, _READ, _READ_FLAGS), nogil=True, cache=True
+)
+def _narrow(
+    rows: Small, who: Small, count: int, values: Ints, valid: Flags, lows: Ints, highs: Ints, asks: Flags
+) -> int:
+    """Keep the pairs of a row with a value between what its member says, in place; gives how many stay.
+
+    A NULL is between nothing; where a member does not ask for this column, its interval has everything.
+    """
+    n = 0
+    for i in range(count):
+        row, member = rows[i], np.uint64(who[i])
+        value = values[np.uint64(row)]
+        holds = (lows[member] <= value) & (value <= highs[member])
+        if len(valid):
+            holds &= valid[np.uint64(row)] | (not asks[member])
+        # Written in any case, and kept or not: which of both happens the processor cannot foresee.
+        rows[n] = row
+        who[n] = member
+        n += int(holds)
+    return n
+
+
+@nb.njit(nb.void(_SMALL, _WRITE), nogil=True, cache=True)
+def _count(who: Small, counts: Ints) -> None:
+    for member in who:
+        counts[np.uint64(member)] += 1
+
+
+@nb.njit(nb.void(nb.int64, _SMALL, _SMALL, _WRITE, _WRITE), nogil=True, cache=True)
+def _place(first: int, rows: Small, who: Small, at: Ints, out: Ints) -> None:
+    """Each row, counted from ``first``, to the place that ``at`` has for its member, which moves on."""
     for i in range(len(rows)):
-        member = who[i]
-        out[at[member]] = rows[i]
+        member = np.uint64(who[i])
+        out[at[member]] = first + rows[i]
         at[member] += 1
 
 
@@ -122,7 +149,7 @@ class _Lists:
 
 
 class _Constants:
-    """Equality with constants on one column."""
+    """Equality with constants on one column: looked up in a table, of all integers from the least if they are near."""
 
     def __init__(self, column: int, dtype: DataType, wanted: Sequence[tuple[int, frozenset[object]]]) -> None:
         self.column = column
@@ -130,10 +157,10 @@ class _Constants:
         for member, values in wanted:
             for value in values:
                 by_value.setdefault(value, []).append(member)
-        self._table: IntTable | BytesTable
+        self._table: Ints | IntTable | BytesTable
+        self._least = 0
         if has_keys(dtype):
-            self._table = IntTable()
-            codes, _ = self._table.encode(np.array(list(by_value), np.int64), None, True, False)
+            self._table, codes = self._integers(np.array(list(by_value), np.int64))
         else:
             self._table = BytesTable(dtype.arrow, _DECIMAL_BYTES if dtype.kind is Kind.DECIMAL else None)
             codes, _ = self._table.encode(to_arrow(list(by_value), dtype), True, False)
@@ -142,10 +169,26 @@ class _Constants:
             lists[code] = members
         self.lists = _Lists(lists, [-1] * len(lists))
 
+    def _integers(self, constants: Ints) -> tuple[Ints | IntTable, Ints]:
+        least, greatest = int(constants.min()), int(constants.max())
+        if greatest - least <= _SPARSE * len(constants):
+            self._least = least
+            codes = np.arange(len(constants))
+            direct = np.full(greatest - least + 2, -1, np.int64)
+            direct[constants - least] = codes
+            return direct, codes
+        table = IntTable()
+        table.reserve(4 * len(constants))
+        return table, table.encode(constants, None, True, False)[0]
+
     def codes(self, rows: _Keys) -> Ints:
-        if isinstance(self._table, BytesTable):
-            return self._table.encode(rows.columns[self.column], False, False)[0]
-        return self._table.encode(*rows.of(self.column), False, False)[0]
+        table = self._table
+        if isinstance(table, BytesTable):
+            return table.encode(rows.column(self.column), False, False)[0]
+        values, valid = rows.of(self.column)
+        if isinstance(table, IntTable):
+            return table.encode(values, valid, False, False)[0]
+        return _direct(values, valid, self._least, table)
 
 
 class _Intervals:
@@ -182,33 +225,46 @@ class _Intervals:
 
     def codes(self, rows: _Keys) -> Ints:
         values, valid = rows.of(self.column)
-        return _segments(values, NO_FLAGS if valid is None else valid, self._ends, self._codes)
+        return _segments(values, valid, self._ends, self._codes)
 
 
 class _Keys:
-    """The columns of a batch, and their keys as far as they are asked for."""
+    """A block of the rows of a batch: its columns and their keys, as far as they are asked for."""
 
-    def __init__(self, schema: Schema, columns: Sequence[pa.Array]) -> None:
-        self._schema, self.columns = schema, columns
-        self._known: dict[int, tuple[Ints, Flags | None]] = {}
+    def __init__(self, schema: Schema, columns: Sequence[pa.Array], first: int) -> None:
+        self._schema, self._columns, self._first = schema, columns, first
+        self._known: dict[int, tuple[Ints, Flags]] = {}
 
-    def of(self, column: int) -> tuple[Ints, Flags | None]:
+    def column(self, column: int) -> pa.Array:
+        return self._columns[column].slice(self._first, _BLOCK)
+
+    def of(self, column: int) -> tuple[Ints, Flags]:
+        """The keys, and where they are valid; that is empty where there is no NULL."""
         known = self._known.get(column)
         if known is None:
-            array = self.columns[column]
-            known = self._known[column] = keys(array, self._schema[column].type), validity(array)
+            array = self.column(column)
+            valid = validity(array)
+            known = keys(array, self._schema[column].type), NO_FLAGS if valid is None else valid
+            self._known[column] = known
         return known
 
-    def table(self, columns: Sequence[int], length: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Keys and validity of several columns; the latter is empty where there is no NULL."""
-        found = [self.of(c) for c in columns]
-        values = _NO_TABLE if not found else found[0][0].reshape(1, length)
-        if len(found) > 1:
-            values = np.stack([v for v, _ in found])
-        if all(flags is None for _, flags in found):
-            return values, _NO_TABLE_FLAGS
-        whole = np.ones(length, np.bool_)
-        return values, np.stack([whole if flags is None else flags for _, flags in found])
+
+class _Limits:
+    """For each member the interval on one column, everything where it has none."""
+
+    def __init__(self, column: int, members: int) -> None:
+        self.column = column
+        self.lows = np.full(members, LEAST, np.int64)
+        self.highs = np.full(members, GREATEST, np.int64)
+        self.asks = np.zeros(members, np.bool_)
+
+    def set(self, member: int, interval: Between) -> None:
+        self.lows[member], self.highs[member], self.asks[member] = interval.low, interval.high, True
+
+    def narrow(self, rows: Small, who: Small, keys: _Keys) -> tuple[Small, Small]:
+        values, valid = keys.of(self.column)
+        count = _narrow(rows, who, len(rows), values, valid, self.lows, self.highs, self.asks)
+        return rows[:count], who[:count]
 
 
 class FilterIndex:
@@ -229,29 +285,23 @@ class FilterIndex:
                 popular[place] = popular.get(place, 0) + 1
         constants: dict[int, list[tuple[int, frozenset[object]]]] = {}
         intervals: dict[int, list[tuple[int, Between]]] = {}
-        rest: list[list[Between]] = []
+        self._limits: dict[int, _Limits] = {}
         for number, conditions in enumerate(members):
             access, others = self._split(conditions, popular)
             known = [i for i, c in enumerate(conditions) if c is access or self._interval(c) is not None]
             self.known.append(tuple(known))
-            rest.append([])
-            if any(b.low > b.high for b in others) or (isinstance(access, Between) and access.low > access.high):
+            if any(b.low > b.high for b in others) or _impossible(access):
                 continue
-            rest[-1] = others
+            for b in others:
+                self._limits.setdefault(b.column, _Limits(b.column, len(members))).set(number, b)
             if isinstance(access, Equal):
                 constants.setdefault(access.column, []).append((number, access.values))
             else:
                 intervals.setdefault(access.column, []).append((number, access))
         self._accesses: list[_Constants | _Intervals] = [
-            *[_Constants(c, schema[c].type, wanted) for c, wanted in constants.items() if any(v for _, v in wanted)],
+            *[_Constants(c, schema[c].type, wanted) for c, wanted in constants.items()],
             *[_Intervals(c, wanted) for c, wanted in intervals.items()],
         ]
-        self._columns = sorted({b.column for others in rest for b in others})
-        self._first = np.cumsum([0, *map(len, rest)], dtype=np.int64)
-        flat = [b for others in rest for b in others]
-        self._which = np.array([self._columns.index(b.column) for b in flat], np.int64)
-        self._lows = np.array([b.low for b in flat], np.int64)
-        self._highs = np.array([b.high for b in flat], np.int64)
 
     def _place(self, condition: Condition) -> tuple[bool, int]:
         return isinstance(condition, Equal), condition.column
@@ -295,23 +345,25 @@ class FilterIndex:
 
     def select(self, columns: Sequence[pa.Array], length: int) -> tuple[Ints, list[int]]:
         """Rows by member, each member's in order, and where each member's begin; the last number is that of all."""
-        rows = _Keys(self._schema, columns)
-        table = rows.table(self._columns, length)
-        counts = np.zeros(self._count, np.int64)
-        found = []
-        for access in self._accesses:
-            lists = access.lists
-            found.append(
-                _pairs(
-                    access.codes(rows), lists.starts, lists.members, lists.above, lists.room, self._first, self._which,
-                    self._lows, self._highs, *table, counts,
-                )
-            )  # fmt: skip
         starts = np.zeros(self._count + 1, np.int64)
-        np.cumsum(counts, out=starts[1:])
-        out = np.empty(int(starts[-1]), np.int64)
-        at = starts[:-1].copy()
-        for pairs in found:
-            _place(*pairs, at, out)
+        counts = starts[1:]
+        found: list[tuple[int, Small, Small]] = []
+        for first in range(0, length, _BLOCK):
+            block = _Keys(self._schema, columns, first)
+            for access in self._accesses:
+                lists = access.lists
+                rows, who = _pairs(access.codes(block), lists.starts, lists.members, lists.above, lists.room)
+                for limits in self._limits.values():
+                    rows, who = limits.narrow(rows, who, block)
+                _count(who, counts)
+                found.append((first, rows, who))
+        np.cumsum(counts, out=counts)
         bounds: list[int] = starts.tolist()
+        out = np.empty(bounds[-1], np.int64)
+        for first, rows, who in found:
+            _place(first, rows, who, starts, out)
         return out, bounds
+
+
+def _impossible(condition: Condition) -> bool:
+    return not condition.values if isinstance(condition, Equal) else condition.low > condition.high

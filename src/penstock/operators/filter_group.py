@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,13 +17,20 @@ from penstock.plan.nodes import Schema
 
 Outcome = Delta | Arrivals | Exception
 """What a member gives, or what it raised."""
+_TOGETHER = 1 << 14
+"""Rows that are copied together for several members: what stays in the cache, and is freed soon if one member keeps
+its part."""
 
 
 class _Member:
-    """One operator of the group. ``rest`` is what is left of it on the rows that the index found for it."""
+    """One operator of the group.
+
+    ``rest`` is what is left of it on the rows that the index found. It ``takes`` these columns, of schema ``taken``:
+    those it ``picks``, if that is all it does, else all, of which only those it ``reads`` have to be there.
+    """
 
     def __init__(self, operator: FilterProject, schema: Schema) -> None:
-        self.operator = operator
+        self.operator, self._schema = operator, schema
         found = [(i, condition(e, schema)) for i, e in enumerate(operator.conditions)]
         self._places = [i for i, c in found if c is not None]
         self.conditions: list[Condition] = [c for _, c in found if c is not None]
@@ -37,8 +45,8 @@ class _Member:
             self._known = known
             self.rest = self.operator.knowing([self._places[i] for i in known])
             self.picks, self.reads = self.rest.picks, self.rest.reads
-            if self.picks is not None:
-                self.reads = tuple(sorted(set(self.picks)))
+            self.takes = range(len(self._schema)) if self.picks is None else self.picks
+            self.taken = self._schema if self.picks is None else self.operator.schema
 
 
 class FilterGroup:
@@ -47,13 +55,14 @@ class FilterGroup:
     Promises: every member gives what it gives by itself (rows, order, failures in its own ``errors``), also what it
     raises, which keeps nobody else from working. Members whose first filter compares columns with constants are found
     through an index over all of them, unless that filter can fail: it then has to see every row. The rows of all
-    these members are copied once, for the whole group; what members give are slices of that, or computed from it.
+    these members are copied together; what members give are slices of that, or computed from it.
     Remembers nothing of its input; bounded by its members.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._members: dict[int, _Member] = {}
+        self._indexed: list[_Member] = []
         self._index: FilterIndex | None = None
         self._changed = False
 
@@ -73,9 +82,10 @@ class FilterGroup:
 
     def _rebuild(self) -> None:
         """The index over the members there are now."""
-        indexed = [m for m in self._members.values() if m.conditions]
-        self._index = FilterIndex(self._schema, [m.conditions for m in indexed]) if indexed else None
-        for number, member in enumerate(indexed):
+        self._indexed = [m for m in self._members.values() if m.conditions]
+        conditions = [m.conditions for m in self._indexed]
+        self._index = FilterIndex(self._schema, conditions) if conditions else None
+        for number, member in enumerate(self._indexed):
             assert self._index is not None
             member.knowing(number, self._index.known[number])
         self._changed = False
@@ -89,35 +99,22 @@ class FilterGroup:
                 member.operator.enter_window(step.window)
         if not len(data):
             return [(key, _nothing(m, data)) for key, m in self._members.items()]
-        bounds, selected = [0], _Selected(data, np.empty(0, np.int64), [])
+        found = None
         if self._index is not None:
-            rows, bounds = self._index.select(data.columns, len(data))
-            selected = _Selected(data, rows, self._needed(bounds))
+            found = _Found(data, *self._index.select(data.columns, len(data)), self._indexed)
         results: list[tuple[int, Outcome]] = []
         for key, member in self._members.items():
-            number = member.number
-            if number < 0:
+            if found is None or member.number < 0:
                 results.append((key, _tried(member.operator, data, step)))
                 continue
-            start, stop = bounds[number], bounds[number + 1]
-            if start == stop:
+            part = found.part(member)
+            if part is None:
                 results.append((key, _nothing(member, data)))
-            elif member.picks is not None:
-                results.append((key, selected.part(start, stop, member.operator.schema, member.picks)))
-            else:
-                part = selected.part(start, stop, self._schema, range(len(self._schema)))
+            elif member.picks is None:
                 results.append((key, _tried(member.rest, part, step)))
+            else:
+                results.append((key, part))
         return results
-
-    def _needed(self, bounds: Sequence[int]) -> list[int]:
-        """The columns that the members with rows want."""
-        found: set[int] = set()
-        for member in self._members.values():
-            if member.number >= 0 and bounds[member.number] < bounds[member.number + 1]:
-                found.update(member.reads)
-                if len(found) == len(self._schema):
-                    break
-        return sorted(found)
 
 
 def _tried(operator: FilterProject, data: Delta | Arrivals, step: Step) -> Outcome:
@@ -149,34 +146,33 @@ def _nothing(member: _Member, like: Delta | Arrivals) -> Delta | Arrivals:
     return known
 
 
-class _Selected:
-    """Rows of a batch, some more than once, with the columns that are needed; handed out in slices."""
+class _Found:
+    """The rows of a batch that the index found, by member; those of some members at a time are copied together.
 
-    def __init__(self, data: Delta | Arrivals, rows: Ints, needed: Sequence[int]) -> None:
-        self._columns: list[pa.Array | None] = [None] * len(data.columns)
-        for i in needed:
-            self._columns[i] = gather(data.columns[i], rows)
-        self._ts, self._sub = data.ts.take(rows), data.sub.take(rows)
-        self._priority = None if data.priority is None else data.priority.take(rows)
-        self._delta = isinstance(data, Delta)
-        if isinstance(data, Delta):
-            self._moment_ts = self._ts if data.moment_ts is data.ts else data.moment_ts.take(rows)
-            self._moment_sub = self._sub if data.moment_sub is data.sub else data.moment_sub.take(rows)
-            self._end = None if data.end is None else data.end.take(rows)
-            self._enter_only = bool(np.minimum.reduce(data.sign) > 0)
-            self._sign = data.sign if self._enter_only else data.sign.take(rows)
+    ``rows`` of member ``i`` are those from ``bounds[i]`` to ``bounds[i + 1]``. Members are asked for in order.
+    """
 
-    def part(self, start: int, stop: int, schema: Schema, picks: Sequence[int]) -> Delta | Arrivals:
-        """Some of the rows, with these columns; what nobody needs is not there."""
-        some = slice(start, stop)
-        count = stop - start
-        columns = tuple([c if (c := self._columns[i]) is None else c.slice(start, count) for i in picks])
+    def __init__(self, data: Delta | Arrivals, rows: Ints, bounds: list[int], members: Sequence[_Member]) -> None:
+        self._data, self._rows, self._bounds, self._members = data, rows, bounds, members
+        self._enter_only = isinstance(data, Delta) and bool(np.minimum.reduce(data.sign) > 0)
+        self._start = self._stop = 0
+
+    def part(self, member: _Member) -> Delta | Arrivals | None:
+        """The rows of a member, with the columns it picks, else those it reads of all; None where it has no rows."""
+        start, stop = self._bounds[member.number], self._bounds[member.number + 1]
+        if start == stop:
+            return None
+        if stop > self._stop:
+            self._copy(member.number)
+        first, count = start - self._start, stop - start
+        some = slice(first, first + count)
+        columns = tuple([c if (c := self._columns[i]) is None else c.slice(first, count) for i in member.takes])
         ts, sub = self._ts[some], self._sub[some]
         priority = None if self._priority is None else self._priority[some]
-        if not self._delta:
-            return Arrivals(schema, columns, ts, sub, priority)
+        if isinstance(self._data, Arrivals):
+            return Arrivals(member.taken, columns, ts, sub, priority)
         return Delta(
-            schema,
+            member.taken,
             columns,
             ts,
             sub,
@@ -186,3 +182,24 @@ class _Selected:
             priority,
             None if self._end is None else self._end[some],
         )
+
+    def _copy(self, number: int) -> None:
+        """Copy the rows of this member, and of those after it as long as they are few together."""
+        start = self._start = self._bounds[number]
+        beyond = max(number + 1, bisect_right(self._bounds, start + _TOGETHER) - 1)
+        self._stop = self._bounds[beyond]
+        rows, data = self._rows[start : self._stop], self._data
+        needed: set[int] = set()
+        for i in range(number, beyond):
+            if self._bounds[i] < self._bounds[i + 1]:
+                needed.update(self._members[i].reads)
+        self._columns: list[pa.Array | None] = [
+            gather(c, rows) if i in needed else None for i, c in enumerate(data.columns)
+        ]
+        self._ts, self._sub = data.ts.take(rows), data.sub.take(rows)
+        self._priority = None if data.priority is None else data.priority.take(rows)
+        if isinstance(data, Delta):
+            self._sign = data.sign if self._enter_only else data.sign.take(rows)
+            self._moment_ts = self._ts if data.moment_ts is data.ts else data.moment_ts.take(rows)
+            self._moment_sub = self._sub if data.moment_sub is data.sub else data.moment_sub.take(rows)
+            self._end = None if data.end is None else data.end.take(rows)
