@@ -37,22 +37,27 @@ _WRITE = nb.int64[::1]
 _PAIRS = nb.types.Tuple((_SMALL, _SMALL))  # type: ignore[no-untyped-call]
 _BLOCK = 1 << 14
 """Rows that are looked at together: what is computed on the way stays in the cache, and memory is used again."""
+# Segments have lists of their own where these are so long for each interval, or shorter.
+_FLAT = 256
 # A table from integers to codes may have so many places for each constant.
 _SPARSE = 64
 
 
 @nb.njit(_WRITE(_READ, _READ_FLAGS, _READ, _READ), nogil=True, cache=True)
 def _segments(values: Ints, valid: Flags, ends: Ints, codes: Ints) -> Ints:
-    """The code of each value's segment, the number of ``ends`` that are not above it; -1 where it is NULL."""
-    result = np.empty(len(values), np.int64)
+    """The code of each value's segment, the number of ``ends`` that are not above it; -1 where it is NULL.
+
+    There is one less end than a power of two. All values take a step of the search before any takes the next: no step
+    waits for another.
+    """
+    result = np.zeros(len(values), np.int64)
+    half = (len(ends) + 1) >> 1
+    while half > 0:
+        for i in range(len(values)):
+            result[i] += half * int(ends[np.uint64(result[i] + half - 1)] <= values[i])
+        half >>= 1
     for i in range(len(values)):
-        low, length = 0, len(ends)
-        value = values[i]
-        while length > 0:
-            half = (length + 1) >> 1
-            low += half * (ends[low + half - 1] <= value)
-            length -= half
-        result[i] = codes[low]
+        result[i] = codes[np.uint64(result[i])]
     for i in range(len(valid)):
         if not valid[i]:
             result[i] = -1
@@ -191,13 +196,23 @@ class _Constants:
         return _direct(values, valid, self._least, table)
 
 
+def _flat(lists: Sequence[list[int]], above: Sequence[int], codes: Sequence[int]) -> tuple[_Lists, list[int]]:
+    """The same with nothing above: each of these codes has a list of its own."""
+    whole: list[list[int]] = []
+    for code in codes:
+        whole.append([])
+        while code >= 0:
+            whole[-1] += lists[code]
+            code = above[code]
+    return _Lists(whole, [-1] * len(whole)), list(range(len(whole)))
+
+
 class _Intervals:
     """Intervals on one column: a tree over the segments between their ends."""
 
     def __init__(self, column: int, wanted: Sequence[tuple[int, Between]]) -> None:
         self.column = column
         ends = {b.low for _, b in wanted if b.low > LEAST} | {b.high + 1 for _, b in wanted if b.high < GREATEST}
-        self._ends = np.array(sorted(ends), np.int64)
         place = {end: i + 1 for i, end in enumerate(sorted(ends))}
         size = 1 << len(ends).bit_length()
         at: dict[int, list[int]] = {}
@@ -220,8 +235,14 @@ class _Intervals:
                 node >>= 1
             return code.get(node, -1)
 
-        self.lists = _Lists([at[n] for n in nodes], [nearest(n >> 1) for n in nodes])
-        self._codes = np.array([nearest(size + i) for i in range(len(ends) + 1)], np.int64)
+        above = [nearest(n >> 1) for n in nodes]
+        codes = [nearest(size + min(i, len(ends))) for i in range(size)]
+        self.lists = _Lists([at[n] for n in nodes], above)
+        self._ends = np.full(size - 1, GREATEST, np.int64)
+        self._ends[: len(ends)] = sorted(ends)
+        if sum(self.lists.room[c] for c in codes if c >= 0) <= _FLAT * len(wanted):
+            self.lists, codes = _flat([at[n] for n in nodes], above, codes)
+        self._codes = np.array(codes, np.int64)
 
     def codes(self, rows: _Keys) -> Ints:
         values, valid = rows.of(self.column)
@@ -261,8 +282,8 @@ class _Limits:
     def set(self, member: int, interval: Between) -> None:
         self.lows[member], self.highs[member], self.asks[member] = interval.low, interval.high, True
 
-    def narrow(self, rows: Small, who: Small, keys: _Keys) -> tuple[Small, Small]:
-        values, valid = keys.of(self.column)
+    def narrow(self, rows: Small, who: Small, block: _Keys) -> tuple[Small, Small]:
+        values, valid = block.of(self.column)
         count = _narrow(rows, who, len(rows), values, valid, self.lows, self.highs, self.asks)
         return rows[:count], who[:count]
 
