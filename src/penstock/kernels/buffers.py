@@ -84,4 +84,4 @@ def gather(array: pa.Array, rows: Ints) -> pa.Array:
     kind = array.type
     if array.null_count or not pa.types.is_primitive(kind) or kind.bit_width not in _WIDTHS:
         return array.take(pa.array(rows))
-    return column(_raw(array, _WIDTHS[kind.bit_width])[rows], None, kind)
+    return column(_raw(array, _WIDTHS[kind.bit_width]).take(rows), None, kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from penstock.kernels.expressions import CompiledFilter, CompiledProject, can_fa
 from penstock.kernels.selection import Bools, Selection
 from penstock.kernels.vectors import DTYPES, as_arrow
 from penstock.operators.base import NOTHING, StateSize
-from penstock.plan.expr import Expr, conjunction, conjuncts
+from penstock.plan.expr import Column, Expr, columns, conjunction, conjuncts
 from penstock.plan.nodes import Filter, Project, Schema
 
 _Stage = CompiledFilter | CompiledProject
@@ -38,33 +39,81 @@ class FilterProject:
         errors: RowErrors,
     ) -> None:
         self.schema: Schema = steps[-1].schema if steps else schema
+        self._width = len(schema)
+        self._functions = functions
         self._errors = errors
         self._stages: list[_Stage] = []
+        self._exprs: list[tuple[Expr, ...]] = []
         self._outputs = [(f.type.arrow, DTYPES.get(f.type.kind)) for f in self.schema]
         self._fails = any(can_fail(e) for s in steps for e in (s.exprs if isinstance(s, Project) else (s.predicate,)))
         filters: list[Expr] = []
         for step in steps:
             if isinstance(step, Project):
-                self._flush(filters, functions)
+                self._flush(filters)
                 self._stages.append(CompiledProject(step.exprs, functions))
+                self._exprs.append(step.exprs)
                 continue
             # What can fail may count only the rows that the filters below it let pass.
             if can_fail(step.predicate):
-                self._flush(filters, functions)
+                self._flush(filters)
             filters += conjuncts(step.predicate)
-        self._flush(filters, functions)
+        self._flush(filters)
 
-    def _flush(self, filters: list[Expr], functions: Mapping[str, Callable[..., object]]) -> None:
+    def _flush(self, filters: list[Expr]) -> None:
         predicate = conjunction(filters)
-        filters.clear()
         if predicate is not None:
-            self._stages.append(CompiledFilter(predicate, functions))
+            self._stages.append(CompiledFilter(predicate, self._functions))
+            self._exprs.append(tuple(filters))
+        filters.clear()
+
+    @property
+    def conditions(self) -> tuple[Expr, ...]:
+        """The conjuncts of the filter that all rows come to first, if none of them can fail."""
+        if not self._stages or isinstance(self._stages[0], CompiledProject) or any(map(can_fail, self._exprs[0])):
+            return ()
+        return self._exprs[0]
+
+    def knowing(self, true: Sequence[int]) -> FilterProject:
+        """The same for rows on which the ``conditions`` at these places are known to be TRUE; it shares ``errors``."""
+        rest = copy(self)
+        rest._stages, rest._exprs = self._stages[1:], self._exprs[1:]
+        left = [e for i, e in enumerate(self.conditions) if i not in true]
+        predicate = conjunction(left)
+        if predicate is not None:
+            rest._stages.insert(0, CompiledFilter(predicate, self._functions))
+            rest._exprs.insert(0, tuple(left))
+        return rest
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The columns of the input that make a difference; the others need not be there."""
+        found: set[int] = set()
+        for stage, exprs in zip(self._stages, self._exprs, strict=True):
+            found.update(*map(columns, exprs))
+            if isinstance(stage, CompiledProject):
+                return tuple(sorted(found))
+        return tuple(range(self._width))
+
+    @property
+    def picks(self) -> tuple[int, ...] | None:
+        """Where every row passes and nothing is computed: the columns of the input that are those of the output."""
+        picked = tuple(range(self._width))
+        for exprs, stage in zip(self._exprs, self._stages, strict=True):
+            places = [e.index for e in exprs if isinstance(e, Column)]
+            if isinstance(stage, CompiledFilter) or len(places) < len(exprs):
+                return None
+            picked = tuple([picked[i] for i in places])
+        return picked
+
+    def enter_window(self, window: tuple[int, int] | None) -> None:
+        """Changes from now on are of the bounded window with these bounds."""
+        if window is not None:
+            self._errors.window = window
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         """The changes that pass, projected."""
         (delta,) = inputs
-        if step.window is not None:
-            self._errors.window = step.window
+        self.enter_window(step.window)
         sign, counted = delta.sign, None
         enter_only = not len(sign) or bool(np.minimum.reduce(sign) > 0)
         if self._fails and not enter_only:
