@@ -16,7 +16,7 @@ from typing import Protocol
 from penstock.graph.bounded import BoundedBody
 from penstock.graph.operators import Bounded, Emitting, Gated, Staged, Stateless, Windowed
 from penstock.graph.ports import Port
-from penstock.graph.sources import Entry, Relation, Source, Stream, Ticks
+from penstock.graph.sources import Entry, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
 from penstock.operators.build import Leaf, Stage, build
@@ -86,33 +86,31 @@ class Compiler:
 
     # -- what is read -------------------------------------------------------------------------------
 
-    def _streams(self, query: Query) -> dict[int, Stream]:
+    def _streams(self, query: Query) -> dict[int, OperatorVertex]:
         """The streams that a query reads, by their position in it."""
         scans = {s.position: s for s in sources(query)}
         declared = max((p for p, s in scans.items() if not isinstance(s, QueryStream)), default=-1)
         unnamed = sorted(p for p in scans if p > declared)
         order = {p: p for p in scans} | {p: _UNNAMED + i for i, p in enumerate(unnamed)}
-        streams: dict[int, Stream] = {}
+        streams: dict[int, OperatorVertex] = {}
         for position, scan in scans.items():
             match scan:
                 case StreamScan():
                     key = ("stream", scan.stream, position)
                     source = self._use(key, partial(Source, scan.stream, scan.schema, scan.position))
-                    assert isinstance(source, Stream)
-                    streams[position] = source
+                    assert isinstance(source, Source)
+                    streams[position] = self._use(("intake",), partial(Intake, source), source)
                 case QueryStream():
                     streams[position] = self._entry(scan, order[position])
         return streams
 
-    def _entry(self, scan: QueryStream, position: int) -> Stream:
+    def _entry(self, scan: QueryStream, position: int) -> OperatorVertex:
         answers = self.answers(scan.query, as_stream=True)
         label = f"stream {scan.name}"
-        entry = self._use(("entry", position), lambda: Entry(label, scan.schema, position), answers)
-        assert isinstance(entry, Stream)
-        return entry
+        return self._use(("entry", position), lambda: Entry(label, scan.schema, position), answers)
 
     def _relation(
-        self, scan: RelationScan, streams: Mapping[int, Stream], relations: frozenset[str]
+        self, scan: RelationScan, streams: Mapping[int, OperatorVertex], relations: frozenset[str]
     ) -> OperatorVertex:
         clocks: list[OperatorVertex] = list(dict.fromkeys(streams.values()))
         if not clocks:
@@ -125,7 +123,7 @@ class Compiler:
 
     # -- operators ----------------------------------------------------------------------------------
 
-    def _leaf(self, leaf: Leaf, streams: Mapping[int, Stream], relations: frozenset[str]) -> OperatorVertex:
+    def _leaf(self, leaf: Leaf, streams: Mapping[int, OperatorVertex], relations: frozenset[str]) -> OperatorVertex:
         if isinstance(leaf.node, RelationScan):
             return self._relation(leaf.node, streams, relations)
         below: OperatorVertex = streams[leaf.position]
@@ -213,14 +211,14 @@ class Compiler:
 
         def make() -> OperatorVertex:
             emit = Emit(query, ordered=as_stream, keys=keys, functions=self._functions)
-            ports = [Port(v.schema, elements=isinstance(v, Stream)) for v in told]
+            ports = [Port(v.schema, elements=v.elements) for v in told]
             return Emitting(show_node(query), emit, ports, masters=bool(masters), streams=streams)
 
         order = tuple((identity.expression(k.expr, self._functions), k.descending, k.nulls_first) for k in keys)
         key = ("emit", query.output, as_stream, order, bool(masters), streams)
         return self._use(key, make, root, *told)
 
-    def _bounded(self, query: Query, streams: Mapping[int, Stream], as_stream: bool) -> OperatorVertex:
+    def _bounded(self, query: Query, streams: Mapping[int, OperatorVertex], as_stream: bool) -> OperatorVertex:
         read: dict[int, OperatorVertex] = dict(streams)
         relations = _relation_names(query)
         for scan in sources(query):
@@ -231,7 +229,7 @@ class Compiler:
         def make() -> OperatorVertex:
             errors = self._errors()
             body = BoundedBody(query, self._functions, errors, as_stream)
-            ports = [(p, Port(read[p].schema, elements=isinstance(read[p], Stream))) for p in places]
+            ports = [(p, Port(read[p].schema, elements=read[p].elements)) for p in places]
             vertex = Bounded(show_node(query), body, ports, query.schema)
             vertex.errors = errors
             return vertex

@@ -18,7 +18,7 @@ from penstock.delta import Arrivals, arrival_sub
 from penstock.errors import PenstockError, QueryFailed
 from penstock.graph.compile import Compiler, Functions
 from penstock.graph.message import BEGIN, Data, Message, cut
-from penstock.graph.operators import Emitting, Sink, Stateless, Windowed
+from penstock.graph.operators import Emitting, Filters, Sink, Stateless, Windowed
 from penstock.graph.relations import instant_of
 from penstock.graph.sources import Relation, Source, Ticks
 from penstock.graph.vertex import Edge
@@ -30,6 +30,8 @@ from penstock.reference import Change
 from penstock.values import to_python
 
 _T = TypeVar("_T")
+_GROUP = 4
+"""So many filters over one input are worth an index."""
 
 
 @dataclass
@@ -57,6 +59,8 @@ class Graph:
     def __init__(self, told: Callable[[Sink], object] | None = None) -> None:
         self.vertices: dict[int, OperatorVertex] = {}
         self.members: dict[str, Member] = {}
+        self.buffered = False
+        """Whether messages may be under way between vertices."""
         self._told = told
         self._index: dict[Hashable, OperatorVertex] = {}
         self._sources: dict[str, list[Source]] = {}
@@ -99,7 +103,7 @@ class Graph:
         for vertex in used:
             vertex.users.add(name)
         self._prioritise(used, priority, name)
-        self._settle_quiet()
+        self.wire()
         if past is not None:
             self._begin(self.members[name], past)
         return sink
@@ -114,7 +118,7 @@ class Graph:
                 vertex.state = "stopped"
                 self._drop(vertex)
                 gone.append(vertex)
-        self._settle_quiet()
+        self.wire()
         return gone
 
     def failures(self, name: str) -> int:
@@ -252,6 +256,8 @@ class Graph:
 
     def _cut_off(self, source: Source, leading: set[int]) -> None:
         """Elements that are on their way from the source have been pushed before the new query came."""
+        if not self.buffered:
+            return
         since = source.bound
         for vertex in (source, *(self.vertices[i] for i in leading)):
             if vertex.id in self._new or (vertex is not source and source not in self._origins(vertex)):
@@ -347,8 +353,11 @@ class Graph:
             needing = [self.members[user].sink.priority for user in vertex.users]
             vertex.priority = max(needing)
 
-    def _settle_quiet(self) -> None:
-        """Who need not be told how far its sender is when there are no rows."""
+    def wire(self) -> None:
+        """See, after a change of edges or their buffers, whom to call and how.
+
+        Who need not be told how far its sender is when there are no rows; and which filters are worked on together.
+        """
         quiet: dict[int, bool] = {}
 
         def indifferent(vertex: OperatorVertex) -> bool:
@@ -366,6 +375,17 @@ class Graph:
 
         for vertex in self.vertices.values():
             vertex.quiet = all(indifferent(t) for t in _targets(vertex))
+            self._group(vertex)
+
+    def _group(self, vertex: OperatorVertex) -> None:
+        members = {e.target.id: e.target for e in vertex.outputs if isinstance(e.target, Stateless) and _is_plain(e)}
+        if len(members) < _GROUP:
+            vertex.alone, vertex.together = vertex.outputs, None
+            return
+        vertex.alone = [e for e in vertex.outputs if e.target.id not in members]
+        if not isinstance(vertex.together, Filters):
+            vertex.together = Filters(vertex.schema)
+        vertex.together.become(members)
 
     # -- failures -----------------------------------------------------------------------------------
 
@@ -376,6 +396,11 @@ class Graph:
             member = self.members.get(name)
             if member is not None:
                 member.sink.fail(located)
+
+
+def _is_plain(edge: Edge) -> bool:
+    """Whether nothing stands between the two ends."""
+    return edge.buffer is None and edge.since is None
 
 
 def _targets(vertex: OperatorVertex) -> list[OperatorVertex]:

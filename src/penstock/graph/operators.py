@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from penstock.graph.vertices import OperatorVertex
 from penstock.operators.arrivals import joined
 from penstock.operators.base import Operator, StateSize, WindowOperator
 from penstock.operators.emit import Emit
+from penstock.operators.filter_group import FilterGroup
 from penstock.operators.gate import MasterGate
 from penstock.operators.state import LoadedState, State, below, under, with_meta
 from penstock.operators.stateless import FilterProject
@@ -23,6 +25,7 @@ from penstock.operators.window import PassingWindow
 from penstock.plan.nodes import Schema
 
 Instants = tuple[Ints, Ints]
+_clock = time.perf_counter_ns
 _NONE: Instants = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -47,6 +50,43 @@ class Stateless(OperatorVertex):
         if isinstance(data, Arrivals):
             return self.chain.process_arrivals(data)
         return self.chain.process([data], Step(mark.frontier))
+
+
+class Filters:
+    """Filters and projections over one vertex's results, worked on together: see ``FilterGroup``."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._group = FilterGroup(schema)
+        self._members: dict[int, Stateless] = {}
+
+    def become(self, members: Mapping[int, Stateless]) -> None:
+        """Be a group of just these, by number."""
+        for id in self._members.keys() - members.keys():
+            self._group.remove(id)
+            del self._members[id]
+        for id in members.keys() - self._members.keys():
+            self._group.add(id, members[id].chain)
+            self._members[id] = members[id]
+
+    def take(self, message: Message) -> None:
+        data, mark = message.data, message.mark
+        began = _clock()
+        results = self._group.process(data, Step(mark.frontier))
+        count, share = len(data), (_clock() - began) // len(results)
+        closing = mark.frontier == NEVER
+        for id, out in results:
+            member = self._members[id]
+            if member.state == "stopped":
+                continue
+            stats = member.stats
+            stats.calls += 1
+            stats.elements_in += count
+            stats.busy += share
+            stats.until = began
+            if isinstance(out, Exception):
+                member.failed(out, [data])
+            elif len(out) or not member.quiet or closing:
+                member.send(out, mark)
 
 
 class Windowed(OperatorVertex):

@@ -36,6 +36,7 @@ class Stream(OperatorVertex):
     """Elements with their place in the total order, and how far they are. Remembers numbers only."""
 
     stateless = True
+    elements = True
 
     def __init__(self, kind: str, label: str, schema: Schema, position: int) -> None:
         super().__init__(kind, label, schema)
@@ -133,6 +134,24 @@ class Source(Stream):
         for batch in batches:
             if len(batch):
                 self._next_arrival = max(self._next_arrival, int(batch.arrival.max()) + 1)
+
+
+class Intake(OperatorVertex):
+    """Where a stream is handed over from whoever pushes to those that work: one buffer, however many read it."""
+
+    stateless = True
+    elements = True
+
+    def __init__(self, source: Source) -> None:
+        super().__init__("intake", source.label, source.schema)
+        self.source = source
+
+    @property
+    def nothing(self) -> Arrivals:
+        return self.source.nothing
+
+    def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
+        return inputs[0]
 
 
 class Entry(Stream):

@@ -41,6 +41,13 @@ class Watcher(Protocol):
         """An operator raised while working on these inputs."""
 
 
+class Together(Protocol):
+    """Successors of one vertex that are worked on together."""
+
+    def take(self, message: Message) -> None:
+        """Let each work on a message, and send on what follows."""
+
+
 class OperatorVertex:
     """A vertex around an operator. ``ports`` are there only where there are several inputs.
 
@@ -50,6 +57,8 @@ class OperatorVertex:
     """
 
     stateless = False
+    elements = False
+    """Whether it sends elements of a stream, not changes of a relation."""
 
     def __init__(self, kind: str, label: str, schema: Schema) -> None:
         self.id = -1
@@ -75,6 +84,10 @@ class OperatorVertex:
         """Whether it has had or made any rows yet."""
         self.quiet = False
         """Nobody below needs to hear how far this is unless there are rows."""
+        self.alone: list[Edge] = self.outputs
+        """The successors that are called one by one."""
+        self.together: Together | None = None
+        """The others."""
 
     # -- work ---------------------------------------------------------------------------------------
 
@@ -102,12 +115,16 @@ class OperatorVertex:
         try:
             out = self.work(inputs, mark)
         except Exception as error:
-            self.state = "stopped"
-            assert self.watcher is not None, "a vertex works in a graph"
-            self.watcher.failed(self, error, inputs)
+            self.failed(error, inputs)
             return
         stats.busy += _clock() - began
         self.send(out, mark)
+
+    def failed(self, error: Exception, inputs: Sequence[Data]) -> None:
+        """The operator raised: it does not work any more."""
+        self.state = "stopped"
+        assert self.watcher is not None, "a vertex works in a graph"
+        self.watcher.failed(self, error, inputs)
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         """What follows from everything before the mark's frontier; may be called with no rows at all."""
@@ -122,8 +139,10 @@ class OperatorVertex:
             self.stats.elements_out += count
         if count or not self.quiet or mark.frontier == NEVER:
             message = Message(out, mark)
-            for edge in self.outputs:
+            for edge in self.alone:
                 edge.send(message)
+            if self.together is not None:
+                self.together.take(message)
         if mark.frontier == NEVER and self.observers:
             for observer in self.observers:
                 observer(self)

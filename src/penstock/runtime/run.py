@@ -212,6 +212,11 @@ class Runtime:
         return self._control.threads
 
     @property
+    def holds(self) -> bool:
+        """Whether some operator is suspended."""
+        return bool(self._held)
+
+    @property
     def buffers(self) -> dict[Edge, BufferView]:
         """What waits where."""
         return {edge: buffer.view() for edge, buffer in self._buffers.copy().items()}

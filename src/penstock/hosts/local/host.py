@@ -141,7 +141,12 @@ class LocalHost(InProcess):
         ways = {settings.threading, *(own.get("threading") for own in settings.queries.values())}
         partitions = self._placing.partitions(others, settings.placement) if "hybrid" in ways else {}
         own = {v.id: settings.of_queries(v.users) for v in others} if settings.queries else {}
-        self.runtime.place(others, pushing, partitions, settings, own)
+        with self.runtime.paused():
+            self.runtime.place(others, pushing, partitions, settings, own)
+            buffered = _has_threads(settings) or self.runtime.holds
+            if self.graph.buffered or buffered:
+                self.graph.buffered = buffered
+                self.graph.wire()
         self._next_placing = time.monotonic() + _REPLACE
 
     def _place_again(self) -> None:
@@ -159,10 +164,17 @@ class LocalHost(InProcess):
         return found
 
     def suspend(self, operator: int) -> None:
-        self.runtime.suspend(self.operator(operator))
+        with self.runtime.paused():
+            self.runtime.suspend(self.operator(operator))
+            self.graph.buffered = True
+            self.graph.wire()
 
     def resume(self, operator: int) -> None:
-        self.runtime.resume(self.operator(operator))
+        with self.runtime.paused():
+            self.runtime.resume(self.operator(operator))
+            self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
+            self.graph.wire()
+        self.work([q for q in self._database.queries.values() if q.status == "running"])
 
     def view(self) -> GraphView:
         return graph_view(self.graph, self.runtime, self._database.queries)

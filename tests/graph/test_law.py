@@ -1,0 +1,180 @@
+"""However the graph is shared, placed, threaded and scheduled, every query has the answers it has by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock.runtime.settings import ARCHITECTURES, PLACEMENTS, THREADING
+from penstock.runtime.strategies import STRATEGIES
+from tests.generated.language import Case, Row, cases
+from tests.generated.running import comparable
+
+RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+@dataclass(frozen=True)
+class Push:
+    stream: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Add:
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    name: str
+
+
+@dataclass(frozen=True)
+class Configure:
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Suspend an operator; an earlier one goes on."""
+
+    number: int
+
+
+Event = Push | Add | Stop | Configure | Rest
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> Configure:
+    chosen: dict[str, Any] = {"threading": draw(st.sampled_from(THREADING))}
+    if draw(st.booleans()):
+        chosen["strategy"] = draw(st.sampled_from(sorted(STRATEGIES))) + draw(st.sampled_from(["", "+"]))
+    if draw(st.booleans()):
+        chosen["quantum"] = draw(st.sampled_from([1, 2, 7, 0.001, None]))
+    chosen["workers"] = draw(st.integers(1, 3))
+    chosen["architecture"] = draw(st.sampled_from(ARCHITECTURES))
+    chosen["placement"] = draw(st.sampled_from(PLACEMENTS))
+    return Configure(chosen)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
+    """A database to which queries come and go while rows arrive and its settings change."""
+    case = draw(cases())
+    texts = [case.query, *(draw(cases()).query for _ in range(draw(st.integers(0, 2))))]
+    texts += [draw(st.sampled_from(texts)) for _ in range(draw(st.integers(0, 2)))]
+    pending = {name: list(rows) for name, rows in case.streams.items() if rows}
+    events: list[Event] = []
+    adding = [Add(f"n{i}", text) for i, text in enumerate(texts)]
+    together = draw(st.booleans())
+    if together:
+        events += adding
+        adding = []
+    running = [e.name for e in events if isinstance(e, Add)]
+    while pending or adding:
+        kind = draw(st.sampled_from(["push", "push", "push", "add", "stop", "configure", "configure", "rest"]))
+        if kind == "add" and adding:
+            running.append(adding[0].name)
+            events.append(adding.pop(0))
+        elif kind == "stop" and len(running) > 1 and draw(st.booleans()):
+            events.append(Stop(running.pop(draw(st.integers(0, len(running) - 1)))))
+        elif kind == "configure":
+            events.append(draw(configurations()))
+        elif kind == "rest":
+            events.append(Rest(draw(st.integers(0, 30))))
+        elif pending:
+            name = draw(st.sampled_from(sorted(pending)))
+            n = draw(st.integers(0, len(pending[name])))
+            events.append(Push(name, pending[name][:n]))
+            pending[name] = pending[name][n:]
+            if not pending[name]:
+                del pending[name]
+        elif adding:
+            running.append(adding[0].name)
+            events.append(adding.pop(0))
+    return case, events
+
+
+def lived(engine: str, case: Case, events: Sequence[Event]) -> dict[str, Counter[object]]:
+    """All answers of every query, those that were there when it was stopped included."""
+    found: dict[str, Counter[object]] = {}
+    with penstock.connect(engine=engine) as db:
+        db.run_script(case.declare)
+        if case.beginning:
+            db.push("q", list(case.beginning))
+        resting: int | None = None
+        changed = False
+        for event in events:
+            match event:
+                case Push(stream, rows):
+                    db.push(stream, rows)
+                    if case.relation and not changed:
+                        changed = True
+                        db.push("q", [{"k": r[0], "name": r[1], "ts": at, "op": op} for at, op, r in case.relation])
+                case Add(name, text):
+                    db.query(text, name=name)
+                case Stop(name):
+                    query = db.queries[name]
+                    if resting is not None:
+                        db.resume(resting)
+                        resting = None
+                    db.settle()
+                    query.stop()
+                    found[name] = counted(query)
+                case Configure(chosen) if engine != "reference":
+                    db.configure(**chosen)
+                case Rest(number) if engine != "reference":
+                    if resting is not None:
+                        db.resume(resting)
+                        resting = None
+                    operators = [o.id for o in db.graph().operators if o.kind not in ("source", "ticks")]
+                    if operators and number < 20:
+                        resting = operators[number % len(operators)]
+                        db.suspend(resting)
+        if resting is not None:
+            db.resume(resting)
+        for name in case.streams:
+            db.close_stream(name)
+        for name, query in db.queries.items():
+            found[name] = counted(query)
+            if engine != "reference":
+                assert query.status in ("running", "ended")
+    return found
+
+
+def counted(query: penstock.Query) -> Counter[object]:
+    table = query.fetch()
+    rows = zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True)
+    return Counter(tuple(comparable(v) for v in row) for row in rows)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)
+@given(life=lives())
+def test_every_query_has_its_answers(life: tuple[Case, list[Event]]) -> None:
+    case, events = life
+    assert lived("local", case, events) == lived("reference", case, events), f"{case}\n  {events}"
+
+
+@pytest.mark.parametrize("threading", THREADING)
+def test_a_query_that_comes_late_sees_what_comes_after_it(threading: str) -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t")
+        db.configure(threading=threading)
+        first = db.query("SELECT count(*) AS n FROM s [ROWS 100] WHERE v >= 0")
+        plain = db.query("SELECT v FROM s WHERE v >= 0")
+        db.push("s", [(i, i) for i in range(50)])
+        second = db.query("SELECT count(*) AS n FROM s [ROWS 100] WHERE v >= 0")
+        other = db.query("SELECT v FROM s WHERE v >= 0")
+        db.push("s", [(i, i) for i in range(50, 53)])
+        assert first.fetch()["n"].to_pylist()[-1] == 53
+        assert second.fetch()["n"].to_pylist()[-1] == 3
+        assert plain.fetch()["v"].to_pylist() == list(range(53))
+        assert other.fetch()["v"].to_pylist() == [50, 51, 52]
