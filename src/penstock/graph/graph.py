@@ -52,6 +52,10 @@ class Member:
     vertices: tuple[OperatorVertex, ...]
     before: dict[int, int]
 
+    def is_current(self, graph: Graph) -> bool:
+        """Whether its sources have been given nothing since it came."""
+        return self.sink.start == graph.given_below(self.sink)
+
 
 class Graph:
     """The vertices of all queries. ``told`` is called when a query has answers, has ended or has failed."""
@@ -282,7 +286,7 @@ class Graph:
             return None
         if vertex.stateless or vertex.id in self._new:
             return vertex
-        return vertex if not vertex.touched and vertex.start == self._start(vertex) else None
+        return vertex if not vertex.touched and vertex.start == self.given_below(vertex) else None
 
     def add_vertex(self, vertex: OperatorVertex, inputs: Sequence[OperatorVertex]) -> None:
         """Put a vertex in, fed by others."""
@@ -303,7 +307,7 @@ class Graph:
             case Ticks():
                 for relation in vertex.relations:
                     self._ticks.setdefault(relation, []).append(vertex)
-        vertex.start = self._start(vertex)
+        vertex.start = self.given_below(vertex)
 
     def put(self, vertex: OperatorVertex, key: Hashable, inputs: Sequence[OperatorVertex]) -> None:
         """Put a vertex in that others may find."""
@@ -311,7 +315,7 @@ class Graph:
         self._index[key] = vertex
         self.add_vertex(vertex, inputs)
 
-    def _start(self, vertex: OperatorVertex) -> dict[str, int]:
+    def given_below(self, vertex: OperatorVertex) -> dict[str, int]:
         """How much has been given to the sources below a vertex."""
         given: dict[str, int] = {}
         todo, seen = [vertex], {vertex.id}

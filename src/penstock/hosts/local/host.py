@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import CatalogError, InputError, suggest
-from penstock.graph.graph import Graph, Past
+from penstock.graph.graph import Graph
 from penstock.graph.operators import Sink
+from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sources import Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import GraphView
@@ -30,6 +31,7 @@ from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view
 from penstock.ingest import Batch, StreamInput
 from penstock.plan.nodes import Query as Plan
+from penstock.plan.window import WindowSpec
 from penstock.reference import Change
 from penstock.runtime.run import Runtime
 from penstock.runtime.settings import Settings
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.query import Query
     from penstock.relations import RelationStore
 
+Window = tuple[str, int, WindowSpec]
 _REPLACE = 1.0
 """Seconds after which measured costs may lead to another placement."""
 
@@ -51,6 +54,7 @@ class LocalHost(InProcess):
         self.graph = Graph(self._told)
         self.runtime = Runtime()
         self._placing = Placing()
+        self._runners: dict[str, GraphRunner] = {}
         self._delivery: Delivery | None = None
         self._next_placing = 0.0
 
@@ -62,18 +66,58 @@ class LocalHost(InProcess):
     def begin(self, query: Query) -> None:
         runner = query._runner
         assert isinstance(runner, GraphRunner), "this host made it"
-        past, runner.past = runner.past, Past()
         with self.runtime.paused():
-            runner.sink = self.graph.add(
-                query.name, runner.plan, runner.settings.functions, strict=runner.settings.strict,
-                priority=query.options.priority, past=past,
-            )  # fmt: skip
+            runner.wants = demands(runner.plan)
+            self._merge(runner, query)
             self._place()
+
+    def _merge(self, runner: GraphRunner, query: Query) -> None:
+        """Put a query into the graph, with windows that it shares with others where that saves memory."""
+        shared: set[Window] = set()
+        for want in runner.wants:
+            others = [r for r in self._runners.values() if want.window in {d.window for d in r.wants}]
+            if any(want.window in r.raised for r in others):
+                shared.add(want.window)
+                continue
+            # Those that have had rows already keep what they have.
+            parts = [d.part for r in others if self._unused(r) for d in r.wants if d.window == want.window]
+            if worth_it([*parts, *(d.part for d in runner.wants if d.window == want.window)]):
+                shared.add(want.window)
+                for other in others:
+                    if self._unused(other):
+                        self._raise(other, {want.window})
+        self._add(runner, query, shared)
+
+    def _unused(self, runner: GraphRunner) -> bool:
+        """Whether a query has been given nothing yet but how far its streams are."""
+        sink = runner.sink
+        if sink is None or runner.past.rows or runner.past.changes:
+            return False
+        member = self.graph.members[sink.query]
+        return not any(v.touched for v in member.vertices if v is sink or not v.stateless) and member.is_current(
+            self.graph
+        )
+
+    def _raise(self, runner: GraphRunner, windows: set[Window]) -> None:
+        """Let a query that has had nothing yet share windows after all."""
+        assert runner.sink is not None, "it runs"
+        query = self._database.queries[runner.sink.query]
+        self.graph.remove(query.name)
+        self._add(runner, query, runner.raised | windows)
+
+    def _add(self, runner: GraphRunner, query: Query, windows: set[Window]) -> None:
+        runner.raised = windows
+        runner.sink = self.graph.add(
+            query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
+            priority=query.options.priority, past=runner.past,
+        )  # fmt: skip
+        self._runners[query.name] = runner
 
     def end(self, runner: GraphRunner, sink: Sink) -> None:
         """A query is over: what only it needs is forgotten."""
         with self.runtime.paused():
             if not self._closed:
+                self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
                 self._place()
 

@@ -10,12 +10,14 @@ import pyarrow as pa
 from penstock.delta import Delta, concat
 from penstock.graph.graph import Past
 from penstock.graph.operators import Sink
+from penstock.graph.sharing import Demand
 from penstock.hosts import QuerySettings
 from penstock.hosts.local.answers import DeltaAnswers
 from penstock.hosts.local.program import sizes
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
+from penstock.plan.window import WindowSpec
 from penstock.reference import Change
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ class GraphRunner(DeltaAnswers):
         super().__init__(plan, schema)
         self.plan, self.settings = plan, settings
         self.past = Past()
+        self.wants: list[Demand] = []
+        self.raised: set[tuple[str, int, WindowSpec]] = set()
+        """Windows that are not its own, but hold all rows for several queries."""
         self.sink: Sink | None = None
         self._host = host
         self._ended = False
