@@ -45,6 +45,7 @@ def test_numbers_after_the_inputs(script: Path, capsys: pytest.CaptureFixture[st
     assert set(source["queries"]) == {"sums", "rows"}
     assert {q["name"] for q in graph["queries"]} == {"sums", "rows"}
     assert all(q["answered"] > 0 for q in graph["queries"])
+    assert all(o["interarrival"] is None or o["interarrival"] > 0 for o in graph["operators"])
     assert sum(o["rows"] for o in graph["operators"]) > 0, "windows hold what came"
 
 

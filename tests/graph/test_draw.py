@@ -218,7 +218,28 @@ def check(view: GraphView) -> Picture:
 
 
 def order(view: GraphView) -> list[PartitionView]:
-    return [partition for partition, _ in common.by_partition(view)]
+    return [partition for partition, _ in common.by_partition(view) if partition is not None]
+
+
+def test_operators_that_are_in_no_virtual_operator() -> None:
+    """An engine may not say who runs them."""
+    view = replace(shops(), partitions=())
+    picture = Picture(view.svg())
+    assert not picture.frames
+    assert len(picture.boxes) == 9
+    assert not any(overlap(a, b) for a, b in combinations(picture.boxes.values(), 2))
+    assert "\noperators\n" in view.text()
+    assert "subgraph" not in view.mermaid()
+
+
+@pytest.mark.parametrize(
+    ("worker", "said"),
+    [("penstock-worker-3", " · worker-3 · "), ("spare", " · worker spare · "), (None, " · in the pushing thread · ")],
+)
+def test_who_runs_it(worker: str | None, said: str) -> None:
+    view = shops()
+    view = replace(view, partitions=tuple(replace(p, worker=worker) for p in view.partitions))
+    assert said in view.text()
 
 
 @pytest.mark.parametrize("view", GRAPHS)

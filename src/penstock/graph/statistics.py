@@ -39,5 +39,6 @@ class Statistics:
 
     @property
     def interarrival(self) -> float | None:
-        """d(v): seconds from one element to the next."""
-        return (self.until - self.since) / self.elements_in / 1e9 if self.elements_in else None
+        """d(v): seconds from one element to the next; None where arrivals are counted but not timed."""
+        timed = self.elements_in and self.until > self.since
+        return (self.until - self.since) / self.elements_in / 1e9 if timed else None

@@ -169,7 +169,7 @@ def stall_avoiding(graph: PlacementGraph) -> Placement:
 
 
 def segments(graph: PlacementGraph) -> Placement:
-    """The simplified segment strategy of Jiang and Chakravarthy: each path is cut at most once.
+    """The simplified segment strategy of Jiang and Chakravarthy: each path is by itself, and cut at most once.
 
     The first segment begins with the path and goes on as long as each operator releases memory at ``SIMILAR`` times
     the rate of the one before it, or faster. What remains of the path is the second segment.
@@ -183,7 +183,7 @@ def segments(graph: PlacementGraph) -> Placement:
 
 
 def chains(graph: PlacementGraph) -> Placement:
-    """Each path is cut between the segments of its lower envelope, as Chain needs it."""
+    """Each path is cut between the segments of its lower envelope, as Chain needs it; each path is by itself."""
     owner: dict[int, int] = {}
     for path in _paths(graph):
         nodes = [graph.known[id] for id in path]

@@ -109,20 +109,20 @@ def flow_order(view: GraphView) -> list[OperatorView]:
     return order
 
 
-def by_partition(view: GraphView) -> list[tuple[PartitionView, list[OperatorView]]]:
-    """Virtual operators in order of data flow, each with its operators in that order."""
+def by_partition(view: GraphView) -> list[tuple[PartitionView | None, list[OperatorView]]]:
+    """Virtual operators in order of data flow, each with its operators in that order; None: in none that is known."""
     partitions = {partition.id: partition for partition in view.partitions}
     members: dict[int, list[OperatorView]] = {}
     for operator in flow_order(view):
         members.setdefault(operator.partition, []).append(operator)
-    return [(partitions[id], operators) for id, operators in members.items()]
+    return [(partitions.get(id), operators) for id, operators in members.items()]
 
 
 def partition_title(partition: PartitionView) -> str:
     """One line about a virtual operator."""
     parts = [
         f"virtual operator {partition.id}",
-        "in the pushing thread" if partition.worker is None else f"worker {one_line(partition.worker)}",
+        "in the pushing thread" if partition.worker is None else worker_name(partition.worker),
     ]
     if partition.strategy is not None:
         parts.append(one_line(partition.strategy))
@@ -131,6 +131,12 @@ def partition_title(partition: PartitionView) -> str:
     if partition.capacity is not None:
         parts.append(f"capacity {duration(partition.capacity)}")
     return " · ".join(parts)
+
+
+def worker_name(worker: str) -> str:
+    """Which worker: the name of its thread, less what all of them have in front."""
+    name = one_line(worker).removeprefix("penstock-")
+    return name if name.startswith("worker") else f"worker {name}"
 
 
 def graph_title(view: GraphView) -> str:
@@ -149,6 +155,11 @@ def graph_title(view: GraphView) -> str:
 def answers(n: int) -> str:
     """How many."""
     return _number(n, "answer")
+
+
+def remembered(operator: OperatorView) -> str:
+    """What an operator has in memory; empty if that is nothing."""
+    return f"{_number(operator.rows, 'row')}, {size(operator.bytes)}" if operator.rows or operator.bytes else ""
 
 
 def _number(n: int, one: str, several: str | None = None) -> str:

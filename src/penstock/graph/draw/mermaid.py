@@ -12,7 +12,7 @@ from penstock.graph.draw.common import (
     fit,
     one_line,
     partition_title,
-    size,
+    remembered,
     what,
 )
 from penstock.plan.explain import escape_mermaid
@@ -31,9 +31,11 @@ def mermaid(view: GraphView) -> str:
     """
     lines = ["flowchart LR"]
     for partition, operators in by_partition(view):
-        lines.append(f'    subgraph v{partition.id}["{escape_mermaid(partition_title(partition))}"]')
-        lines += [f"        {_node(operator)}" for operator in operators]
-        lines.append("    end")
+        nodes = [f"        {_node(operator)}" for operator in operators]
+        if partition is not None:
+            nodes.insert(0, f'    subgraph v{partition.id}["{escape_mermaid(partition_title(partition))}"]')
+            nodes.append("    end")
+        lines += nodes
     kinds = {operator.id: operator.kind for operator in view.operators}
     for i, query in enumerate(view.queries):
         if kinds.get(query.operator) != "query":
@@ -55,7 +57,7 @@ def _node(operator: OperatorView) -> str:
     numbers = f"{count(operator.elements_in)} → {count(operator.elements_out)}"
     if operator.cost is not None:
         numbers += f", {duration(operator.cost)}"
-    if operator.rows or operator.bytes:
-        numbers += f", {count(operator.rows)} rows {size(operator.bytes)}"
+    if kept := remembered(operator):
+        numbers += f", {kept}"
     said = [f"{operator.kind} {operator.id}", fit(what(operator), _LABEL), numbers]
     return f'o{operator.id}{left}"{"<br/>".join(escape_mermaid(part) for part in said)}"{right}'

@@ -34,7 +34,8 @@ _DARK = {
 }  # fmt: skip
 _STRIPES = ("flow", "keeps", "source", "query")
 _OF_KIND = {
-    "source": "source", "stream": "source", "relation": "source", "ticks": "source", "query": "query", "emit": "query",
+    "source": "source", "intake": "source", "stream": "source", "relation": "source", "ticks": "source",
+    "query": "query", "emit": "query",
     "window": "keeps", "windows": "keeps", "join": "keeps", "aggregate": "keeps", "distinct": "keeps",
 }  # fmt: skip
 

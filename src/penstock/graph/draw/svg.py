@@ -23,9 +23,11 @@ from penstock.graph.draw.common import (
     graph_title,
     one_line,
     partition_title,
+    remembered,
     short,
     size,
     what,
+    worker_name,
 )
 from penstock.graph.draw.layout import Box, Layout, layout
 from penstock.graph.draw.style import (
@@ -78,7 +80,11 @@ def svg(view: GraphView) -> str:
     kinds = {operator.id: operator.kind for operator in view.operators}
     hands_over = {q.operator: q for q in view.queries if kinds.get(q.operator) == "query"}
     groups = by_partition(view)
-    items = [_operator(o, partition.id, hands_over.get(o.id)) for partition, operators in groups for o in operators]
+    items = [
+        _operator(o, None if partition is None else partition.id, hands_over.get(o.id))
+        for partition, operators in groups
+        for o in operators
+    ]
     wires = [
         _Wire(f"o{e.source}", f"o{e.target}", e.buffer, f"from {e.source} to input {e.port} of {e.target}")
         for e in view.edges
@@ -100,12 +106,12 @@ def svg(view: GraphView) -> str:
         SPACING,
     )
     picture = _Picture(placed, height, wires)
-    frames = [picture.frame(partition) for partition, _ in groups]
+    frames = [picture.frame(partition) for partition, _ in groups if partition is not None]
     lines, queues = picture.wires(comes_in)
     return picture.document(graph_title(view), [*frames, *lines, *queues, *map(picture.box, items)])
 
 
-def _operator(operator: OperatorView, group: int, query: QueryView | None) -> _Item:
+def _operator(operator: OperatorView, group: int | None, query: QueryView | None) -> _Item:
     """A box for an operator; ``query`` if it hands over the answers of that one."""
     label = what(operator)
     marks = "" if operator.priority == DEFAULT_PRIORITY else f" p{operator.priority}"
@@ -118,14 +124,12 @@ def _operator(operator: OperatorView, group: int, query: QueryView | None) -> _I
     rows += [("strong", part) for part in _wrapped(label)]
     flow = f"{count(operator.elements_in)} → {count(operator.elements_out)}"
     rows.append(("", fit(flow if operator.cost is None else f"{flow} · {duration(operator.cost)}", CELLS)))
-    if operator.rows or operator.bytes:
-        rows.append(("", fit(f"{count(operator.rows)} rows, {size(operator.bytes)}", CELLS)))
+    if kept := remembered(operator):
+        rows.append(("", fit(kept, CELLS)))
     if query is not None:
         rows.append(_answers(query))
-    keeps = bool(operator.rows or operator.bytes)
-    return _Item(
-        f"o{operator.id}", group, stripe(operator.kind, keeps=keeps), operator.state, tuple(rows), _tip(operator)
-    )
+    color = stripe(operator.kind, keeps=bool(kept))
+    return _Item(f"o{operator.id}", group, color, operator.state, tuple(rows), _tip(operator))
 
 
 def _tip(operator: OperatorView) -> str:
@@ -197,7 +201,7 @@ class _Picture:
             f'<svg class="{item.state}" x="{self._left[column]:g}" y="{HEAD + top:g}" width="{WIDTH:g}" '
             f'height="{height:g}" overflow="hidden"><title>{_xml(item.tip)}</title>'
             f'<rect class="box" x=".5" y=".5" width="{WIDTH - 1:g}" height="{height - 1:g}" '
-            f'rx="{6 if item.group is not None else 12}"/>'
+            f'rx="{12 if item.id.startswith("q") else 6}"/>'
             f'<rect class="{item.stripe}" x="1" y="6" width="4" height="{height - 12:g}" rx="2"/>{rows}</svg>'
         )
 
@@ -246,8 +250,12 @@ class _Picture:
 
 
 def _short_title(partition: PartitionView) -> str:
-    parts = [f"VO {partition.id}", one_line(partition.worker or "pushing thread"), one_line(partition.strategy or "")]
-    parts.append("" if partition.capacity is None else duration(partition.capacity))
+    parts = [
+        f"VO {partition.id}",
+        "pushing thread" if partition.worker is None else worker_name(partition.worker),
+        one_line(partition.strategy or ""),
+        "" if partition.capacity is None else duration(partition.capacity),
+    ]
     return " · ".join(part for part in parts if part)
 
 

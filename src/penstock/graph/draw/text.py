@@ -16,6 +16,7 @@ from penstock.graph.draw.common import (
     graph_title,
     one_line,
     partition_title,
+    remembered,
     size,
     what,
 )
@@ -45,7 +46,7 @@ def text(view: GraphView) -> str:
     if rows:
         lines += ["", _line(head, widths)]
     for partition, operators in groups:
-        lines.append(fit(partition_title(partition), WIDTH))
+        lines.append("operators" if partition is None else fit(partition_title(partition), WIDTH))
         for operator in operators:
             lines.append(_line(rows[operator.id], widths))
             for note in _notes(operator, inputs.get(operator.id, [])):
@@ -69,14 +70,13 @@ def _queries(view: GraphView) -> list[str]:
 
 
 def _row(operator: OperatorView, inputs: list[EdgeView]) -> list[str]:
-    kept = f"{count(operator.rows)} rows, {size(operator.bytes)}" if operator.rows or operator.bytes else ""
     return [
         str(operator.id),
         f"{_pad(fit(one_line(operator.kind), _KIND), _KIND)} {what(operator)}".rstrip(),
         fit(", ".join(f"{e.source}{'*' if e.buffer else ''}" for e in inputs), _FROM),
         f"{count(operator.elements_in)} → {count(operator.elements_out)}",
         duration(operator.cost),
-        kept,
+        remembered(operator),
     ]
 
 
