@@ -2,12 +2,12 @@
 
     python -m benchmarks.many_queries [--quick] [--rows N] [--batches N] [--queries N] [--rounds N] [--without-spark]
 
-Every query is ``SELECT * FROM s WHERE k = c AND v > t`` with constants of its own; ``k`` has 100 values, and about half of
-the rows pass the threshold. All rows are pushed in ``--batches`` batches, and all answers are fetched at the end. The
-first ratio is that of the speeds, counted from the first push, of all queries and of the first ten; both take turns.
-The second compares with a streaming query of Spark for each (local[2], a file for each micro-batch, into a sink that
-only counts, after a warm-up), counted on both sides from the first query's start. Every query must give as many answers
-as numpy counts.
+Every query is ``SELECT * FROM s WHERE k = c AND v > t`` with constants of its own; ``k`` has 100 values, and about
+half of the rows pass the threshold. All rows are pushed in ``--batches`` batches, and all answers are fetched at the
+end. The first ratio is that of the speeds, counted from the first push, of all queries and of the first ten; both take
+turns. The second compares with a streaming query of Spark for each (local[2], a file for each micro-batch, into a sink
+that only counts, after a warm-up), counted on both sides from the first query's start. Every query must give as many
+answers as numpy counts.
 """
 
 from __future__ import annotations

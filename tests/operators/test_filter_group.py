@@ -108,8 +108,8 @@ class Drawn:
                 items = [self.literal(column.type) for _ in range(self.draw(st.integers(1, 8)))]
                 return Call("in", (column, *items), BOOLEAN)
             case 9:
-                marks = [Column(i, BOOLEAN) for i, f in enumerate(schema) if f.type == BOOLEAN] or [TRUE]
-                mark: Expr = self.pick(marks)
+                marks = [Column(i, BOOLEAN) for i, f in enumerate(schema) if f.type == BOOLEAN]
+                mark: Expr = self.pick(marks) if marks else TRUE
                 return mark if self.draw(st.booleans()) else Call("not", (mark,), BOOLEAN)
             case 10:
                 return Call("is_null", (column,), BOOLEAN)
