@@ -259,7 +259,7 @@ def run(data: st.DataObject, rows: st.SearchStrategy[int]) -> None:
         both.check(drawn.batch(schema, data.draw(rows)))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_every_member_gives_what_it_gives_by_itself(data: st.DataObject) -> None:
     run(data, st.sampled_from((0, 1, 2, 10, 40)))
