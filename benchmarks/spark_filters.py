@@ -13,6 +13,7 @@ import argparse
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,14 +42,16 @@ def table(rows: int) -> pa.Table:
     return pa.table({"ts": ts, "k": random.integers(0, 10_000, rows), "v": random.random(rows)})
 
 
-def plain(spark: SparkSession, folder: Path, queries: int) -> tuple[float, dict[str, int]]:
-    """Seconds until all queries are done, and the answers of each."""
+def plain(
+    spark: SparkSession, folder: Path, conditions: Sequence[str], columns: Sequence[str] = ("k", "v")
+) -> tuple[float, dict[str, int]]:
+    """Seconds until a streaming query for each condition is done, and the answers of each."""
     checkpoints = tempfile.mkdtemp()
     try:
         began = time.perf_counter()
         running = []
-        for i in range(queries):
-            out = stream(spark, folder, SCHEMA).where(condition(i)).select("k", "v")
+        for i, where in enumerate(conditions):
+            out = stream(spark, folder, SCHEMA).where(where).select(*columns)
             out = out.observe("answers", F.count(F.lit(1)).alias("n"))
             writer = out.writeStream.format("noop").option("checkpointLocation", f"{checkpoints}/{i}")
             running.append(writer.trigger(availableNow=True).start())
@@ -84,7 +87,7 @@ def main() -> None:
         data = write(Path(folder, "data"), table(rows), args.batches or (2 if args.quick else 10))
         before = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
-        seconds, wanted = plain(spark, data, queries)
+        seconds, wanted = plain(spark, data, [condition(i) for i in range(queries)])
         after = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         progress("comparing the answers")
         found: dict[object, int] = {}

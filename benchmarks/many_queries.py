@@ -1,0 +1,121 @@
+"""Many queries over one stream on the local engine: against ten of them, and against as many of plain Spark.
+
+    python -m benchmarks.many_queries [--quick] [--rows N] [--batches N] [--queries N] [--rounds N] [--without-spark]
+
+Every query is ``SELECT * FROM s WHERE k = c AND v > t`` with constants of its own; ``k`` has 100 values, and about
+half of the rows pass the threshold. All rows are pushed in ``--batches`` batches, and all answers are fetched at the
+end. The first ratio is that of the speeds, counted from the first push, of all queries and of the first ten; both take
+turns. The second compares with a streaming query of Spark for each (local[2], a file for each micro-batch, into a sink
+that only counts, after a warm-up), counted on both sides from the first query's start. Every query must give as many
+answers as numpy counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import penstock
+from benchmarks.report import Report, progress
+from benchmarks.spark_common import WARM, run, session, stream, write
+from benchmarks.spark_filters import SCHEMA, plain
+
+KEYS = 100
+FEW = 10
+_DECLARE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts"
+
+
+def table(rows: int) -> pa.Table:
+    random = np.random.default_rng(1)
+    ts = pa.array(np.arange(rows) * 100).view(pa.timestamp("us"))
+    return pa.table({"ts": ts, "k": random.integers(0, KEYS, rows), "v": random.random(rows)})
+
+
+def constants(i: int) -> tuple[int, float]:
+    """The key of a query, and its threshold."""
+    return i % KEYS, round(0.4 + 0.2 * (i * 37 % KEYS) / KEYS, 3)
+
+
+def condition(i: int) -> str:
+    key, threshold = constants(i)
+    return f"k = {key} AND v > {threshold}"
+
+
+def counted(data: pa.Table, queries: int) -> list[int]:
+    """How many answers each query has."""
+    k, v = data["k"].to_numpy(), data["v"].to_numpy()
+    return [int(np.count_nonzero((k == key) & (v > t))) for key, t in map(constants, range(queries))]
+
+
+def ours(data: pa.Table, batches: int, wanted: list[int]) -> tuple[float, float]:
+    """Seconds until all queries have all answers: from the first query's start, and from the first push."""
+    size = -(-len(data) // batches)
+    with penstock.connect(engine="local") as db:
+        db.run_script(_DECLARE)
+        began = time.perf_counter()
+        queries = [db.query(f"SELECT * FROM s WHERE {condition(i)}") for i in range(len(wanted))]
+        first = time.perf_counter()
+        for start in range(0, len(data), size):
+            db.push("s", data.slice(start, size))
+        db.close_stream("s")
+        found = [q.fetch().num_rows for q in queries]
+        end = time.perf_counter()
+    if found != wanted:
+        raise SystemExit(f"answers differ: ours {found}, counted {wanted}")
+    return end - began, end - first
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rows and queries")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--queries", type=int)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of all queries and of ten")
+    parser.add_argument("--without-spark", action="store_true", help="only the first ratio")
+    args = parser.parse_args()
+    rows = args.rows or (100_000 if args.quick else 1_000_000)
+    queries = args.queries or (20 if args.quick else 100)
+    report = Report("many_queries")
+    data = table(rows)
+    wanted = counted(data, queries)
+    ours(data.slice(0, rows // 10), 1, counted(data.slice(0, rows // 10), queries))
+    many, few = [], []
+    for turn in range(args.rounds):
+        progress(f"turn {turn + 1} of {args.rounds}")
+        few.append(ours(data, args.batches, wanted[:FEW]))
+        many.append(ours(data, args.batches, wanted))
+    whole, pushed = (min(column) for column in zip(*many, strict=True))
+    ten = min(seconds for _, seconds in few)
+    report.add("many queries: answers", sum(wanted))
+    report.add(f"many queries: million rows a second, {FEW} queries", rows / ten / 1e6)
+    report.add(f"many queries: million rows a second, {queries} queries", rows / pushed / 1e6)
+    report.add(f"many queries: speed of {queries} against that of {FEW}", ten / pushed, 0.5)
+    if not args.without_spark:
+        against_spark(report, data, args.batches, wanted, whole)
+    report.finish()
+
+
+def against_spark(report: Report, data: pa.Table, batches: int, wanted: list[int], seconds: float) -> None:
+    """As many queries of plain Spark, against ``seconds``."""
+    spark = session()
+    with tempfile.TemporaryDirectory() as folder:
+        warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
+        files = write(Path(folder, "data"), data, batches)
+        run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
+        spent, found = plain(spark, files, [condition(i) for i in range(len(wanted))], ("ts", "k", "v"))
+    spark.stop()
+    if list(found.values()) != wanted:
+        raise SystemExit(f"answers differ: Spark's {list(found.values())}, counted {wanted}")
+    report.add(f"many queries: ours, seconds for {len(wanted)} queries", seconds)
+    report.add(f"many queries: Spark's own, seconds for {len(wanted)} queries", spent)
+    report.add("many queries: speed against as many queries of Spark", spent / seconds, 20)
+
+
+if __name__ == "__main__":
+    main()
