@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 
@@ -148,5 +149,5 @@ def link(source: Fake, *targets: Fake) -> None:
 
 
 def chain(*fakes: Fake) -> None:
-    for a, b in zip(fakes, fakes[1:], strict=False):
+    for a, b in itertools.pairwise(fakes):
         link(a, b)
