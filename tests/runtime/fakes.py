@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -149,5 +149,5 @@ def link(source: Fake, *targets: Fake) -> None:
 
 
 def chain(*fakes: Fake) -> None:
-    for a, b in pairwise(fakes):
+    for a, b in itertools.pairwise(fakes):
         link(a, b)

@@ -93,6 +93,9 @@ class Station:
 
     def next(self) -> Buffer | None:
         """Of those that may be taken, the one with the lowest first instant."""
+        buffers = self.buffers
+        if len(buffers) == 1:
+            return buffers[0] if buffers[0].queue and not self.held else None
         buffers = self.passable()
         if len(buffers) > 1:
             return min(buffers, key=_first)
@@ -100,6 +103,9 @@ class Station:
 
     def available(self) -> bool:
         """Whether there is something to do."""
+        buffers = self.buffers
+        if len(buffers) == 1:
+            return not self.held and bool(buffers[0].queue)
         return bool(self.passable())
 
     @property
@@ -115,7 +121,9 @@ class Station:
     @property
     def oldest(self) -> tuple[int, float]:
         """Number and time of entry of the first message in front of it that entered first."""
-        return min(((b.queue[0][1], b.queue[0][2]) for b in self.buffers if b.queue), default=(0, math.inf))
+        if len(self.buffers) == 1 and (queue := self.buffers[0].queue):
+            return queue[0][1:3]
+        return min((b.queue[0][1:3] for b in self.buffers if b.queue), default=(0, math.inf))
 
     def serve(self, limit: int | None = None, train: bool = False) -> int:
         """Take the next message, or some of it or several, and have the operator work on it. Gives the elements

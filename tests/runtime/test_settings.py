@@ -1,0 +1,66 @@
+"""Every setting is checked, and says what would have been right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.errors import InputError
+from penstock.runtime.settings import Settings
+from penstock.runtime.strategy import Quantum
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"threading": "grph"}, "threading is 'grph'; did you mean `graph`.*direct, graph, operator, hybrid"),
+        ({"threading": None}, "threading is None; there is direct, graph, operator, hybrid"),
+        ({"strategy": "chian"}, "unknown strategy 'chian'; did you mean `chain`"),
+        ({"strategy": 5}, "unknown strategy 5; the strategies are round-robin"),
+        ({"architecture": "x"}, "architecture is 'x'; there is worker, pool"),
+        ({"placement": "segments"}, "placement is 'segments'; did you mean `segment`"),
+        ({"workers": 0}, "workers is 0; it is a number of threads, 1 or more"),
+        ({"workers": True}, "workers is True"),
+        ({"workers": 1.5}, "workers is 1.5"),
+        ({"quantum": 0}, "quantum is 0; an operator must get 1 element at least"),
+        ({"quantum": -0.5}, "quantum is -0.5; it is a number of elements, seconds as a number above 0"),
+        ({"quantum": True}, "quantum is True"),
+        ({"quantum": "5 parsecs"}, "quantum: `parsecs` is not a unit of time; there are microseconds"),
+        ({"latency": "0 ms"}, "latency is 0.0; it is seconds as a number above 0"),
+        ({"latency": None}, "latency is None"),
+        ({"queries": {"q": {"workers": 2}}}, "`workers` cannot be set for the query `q` alone; there is threading"),
+        ({"queries": {"q": {"threading": "x"}}}, "threading is 'x'"),
+        ({"thread": "graph"}, "there is no setting `thread`; did you mean `threading`"),
+    ],
+)
+def test_what_is_wrong_is_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Settings().changed(**change)
+
+
+@pytest.mark.parametrize(
+    ("given", "quantum"),
+    [(None, None), (10, Quantum(elements=10)), (0.5, Quantum(seconds=0.5)), ("5 ms", Quantum(seconds=0.005))],
+)
+def test_quantum(given: Any, quantum: Quantum | None) -> None:
+    assert Settings(quantum=given).new_strategy().quantum == quantum
+
+
+def test_a_strategy_is_made_as_set() -> None:
+    made = Settings(strategy="chain-flush+", latency="20 ms").new_strategy()
+    assert (made.name, made.train, made.latency) == ("chain-flush+", True, 0.02)
+
+
+def test_queries_have_their_own() -> None:
+    settings = Settings(threading="graph", queries={"a": {"strategy": "chain"}, "b": {"strategy": "chain"}})
+    assert settings.of_query("a").strategy == "chain"
+    assert settings.of_query("a").threading == "graph"
+    assert settings.of_queries(["a", "b"]).strategy == "chain"
+    assert settings.of_queries(["a", "c"]) is settings  # shared, and they do not agree
+    assert settings.of_queries([]) is settings
+
+
+def test_workers_are_as_many_as_processors_unless_set() -> None:
+    assert Settings().threads >= 1
+    assert Settings(workers=3).threads == 3

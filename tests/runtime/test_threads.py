@@ -1,0 +1,406 @@
+"""Threads: how many there are, that they stand still, settle and end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.errors import StateError
+from penstock.runtime.run import PUSHED, Runtime
+from penstock.runtime.settings import Settings
+from penstock.runtime.wakeup import EventWakeup, LockWakeup, wakeup
+from tests.runtime.fakes import Fake, Map, Merge, Sink, Source, chain, link, message
+
+THREADED = [
+    {"threading": "graph"},
+    {"threading": "operator"},
+    {"threading": "hybrid", "workers": 1},
+    {"threading": "hybrid", "workers": 4},
+    {"threading": "operator", "architecture": "pool", "workers": 2},
+]
+
+
+@pytest.fixture
+def runtimes() -> Iterator[Callable[..., Runtime]]:
+    """Makes runtimes, closes them, and looks that no thread of theirs is left."""
+    made: list[Runtime] = []
+
+    def make(on_error: Any = None, **settings: Any) -> Runtime:
+        made.append(Runtime(Settings(**settings), on_error))
+        return made[-1]
+
+    yield make
+    for runtime in made:
+        runtime.close()
+        assert runtime.threads == 0
+
+
+def pipeline(call: Callable[[], object] | None = None) -> tuple[Source, list[Fake], Sink]:
+    source, first, second, sink = Source(0), Map(1), Map(2), Sink(3, call)
+    chain(source, first, second, sink)
+    return source, [first, second, sink], sink
+
+
+EACH = {1: 1, 2: 2, 3: 3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads"),
+    [
+        ({"threading": "direct"}, 0),
+        ({"threading": "direct", "architecture": "pool"}, 0),
+        ({"threading": "graph"}, 1),
+        ({"threading": "graph", "architecture": "pool", "workers": 5}, 1),
+        ({"threading": "operator"}, 3),
+        ({"threading": "operator", "architecture": "pool", "workers": 5}, 5),
+        ({"threading": "hybrid", "workers": 2}, 2),
+        ({"threading": "hybrid", "workers": 9}, 3),
+    ],
+)
+def test_as_many_threads_as_asked_for(
+    runtimes: Callable[..., Runtime], settings: dict[str, Any], threads: int
+) -> None:
+    runtime = runtimes(**settings)
+    source, vertices, sink = pipeline()
+    before = set(threading.enumerate())
+    runtime.place(vertices, [source], EACH)
+    started = [t for t in threading.enumerate() if t not in before]
+    assert runtime.threads == len(started) == threads
+    assert all(t.daemon and t.name.startswith("penstock-worker-") for t in started)
+    source.send(message([(1, 0, 7)]))
+    runtime.settle()
+    assert sink.rows == {0: [(1, 0, 7)]}
+    assert len(runtime.buffers) == (3 if threads else 0)
+
+
+def test_threads_stay_when_the_graph_grows(runtimes: Callable[..., Runtime]) -> None:
+    runtime = runtimes(threading="operator")
+    source, vertices, sink = pipeline()
+    before = set(threading.enumerate())
+    runtime.place(vertices, [source], {})
+    started = set(threading.enumerate()) - before
+    more = Sink(4)
+    link(vertices[1], more)
+    runtime.place([*vertices, more], [source], {})
+    assert started < set(threading.enumerate()) - before
+    source.send(message([(1, 0, 7)]))
+    runtime.settle()
+    assert sink.rows == more.rows == {0: [(1, 0, 7)]}
+
+
+def test_what_waits_for_an_operator_that_is_gone_is_gone(runtimes: Callable[..., Runtime]) -> None:
+    runtime = runtimes(threading="operator")
+    source, vertices, sink = pipeline()
+    more = Sink(4)
+    link(vertices[1], more)
+    runtime.place([*vertices, more], [source], {})
+    runtime.suspend(more)
+    source.send(message([(1, 0, 7)]))
+    runtime.settle()
+    edge = vertices[1].outputs.pop()
+    runtime.place(vertices, [source], {})
+    source.send(message([(2, 0, 8)]))
+    runtime.settle()
+    assert sink.rows == {0: [(1, 0, 7), (2, 0, 8)]}
+    assert more.rows == {}
+    assert edge.buffer is None
+
+
+@pytest.mark.parametrize("settings", THREADED)
+def test_pause_waits_for_what_is_being_worked_on(
+    runtimes: Callable[..., Runtime], settings: dict[str, Any]
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        inside.set()
+        go_on.wait()
+
+    runtime = runtimes(**settings)
+    source, vertices, sink = pipeline(work)
+    runtime.place(vertices, [source], EACH)
+    source.send(message([(1, 0, 0)]))
+    inside.wait()
+    seen: list[int] = []
+
+    def pause() -> None:
+        with runtime.paused():
+            seen.append(len(sink.rows[0]))
+            source.send(message([(2, 0, 0)]))
+            seen.append(len(sink.rows[0]))
+
+    pauser = threading.Thread(target=pause)
+    pauser.start()
+    assert seen == []
+    go_on.set()
+    pauser.join()
+    assert seen == [1, 1]
+    runtime.settle()
+    assert len(sink.rows[0]) == 2
+
+
+@pytest.mark.parametrize("settings", THREADED)
+def test_settle_and_pause_from_within_a_worker(runtimes: Callable[..., Runtime], settings: dict[str, Any]) -> None:
+    """A subscriber's call may ask for anything; what cannot be is refused, and nothing stands still for ever."""
+    refused: list[str] = []
+
+    def call() -> None:
+        runtime.settle()
+        with pytest.raises(StateError) as error, runtime.paused():
+            pass
+        refused.append(error.value.message)
+        with pytest.raises(StateError) as error:
+            runtime.place([], [], {})
+        refused.append(error.value.message)
+
+    runtime = runtimes(**settings)
+    source, vertices, sink = pipeline(call)
+    runtime.place(vertices, [source], EACH)
+    source.send(message([(1, 0, 0)]))
+    runtime.settle()
+    assert len(sink.rows[0]) == 1
+    assert refused == ["the graph cannot be changed from within a worker"] * 2
+
+
+@pytest.mark.parametrize("settings", THREADED)
+def test_a_worker_of_one_runtime_settles_another(
+    runtimes: Callable[..., Runtime], settings: dict[str, Any]
+) -> None:
+    other = runtimes(threading="graph")
+    far_source, far_vertices, far_sink = pipeline()
+    other.place(far_vertices, [far_source], {})
+    seen: list[int] = []
+
+    def call() -> None:
+        far_source.send(message([(1, 0, 0)]))
+        other.settle()
+        seen.append(len(far_sink.rows[0]))
+
+    runtime = runtimes(**settings)
+    source, vertices, _ = pipeline(call)
+    runtime.place(vertices, [source], EACH)
+    source.send(message([(1, 0, 0)]))
+    runtime.settle()
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("settings", THREADED)
+def test_settle_ends_while_others_go_on_pushing(runtimes: Callable[..., Runtime], settings: dict[str, Any]) -> None:
+    runtime = runtimes(**settings)
+    source, vertices, sink = pipeline()
+    runtime.place(vertices, [source], EACH)
+    pushed, enough = [0], threading.Event()
+
+    def push() -> None:
+        while not enough.is_set():
+            source.send(message([(pushed[0], 0, 0)]))
+            pushed[0] += 1
+
+    def settle() -> None:
+        for _ in range(20):
+            before = pushed[0]
+            runtime.settle()
+            short.append(len(sink.rows.get(0, [])) < before)
+
+    short: list[bool] = []
+    threads = [threading.Thread(target=settle) for _ in range(3)]
+    pusher = threading.Thread(target=push)
+    for thread in (pusher, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    enough.set()
+    pusher.join()
+    runtime.settle()
+    assert not any(short)
+    assert len(short) == 60
+    assert len(sink.rows[0]) == pushed[0]
+
+
+@pytest.mark.parametrize("settings", THREADED)
+def test_close_in_the_middle_of_a_batch(runtimes: Callable[..., Runtime], settings: dict[str, Any]) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        inside.set()
+        go_on.wait()
+
+    runtime = runtimes(**settings)
+    source, vertices, sink = pipeline(work)
+    runtime.place(vertices, [source], EACH)
+    for ts in range(5):
+        source.send(message([(ts, 0, 0)]))
+        inside.wait()
+    settled = threading.Thread(target=runtime.settle)
+    settled.start()
+    closers = [threading.Thread(target=runtime.close) for _ in range(2)]
+    for closer in closers:
+        closer.start()
+    settled.join()  # does not wait for the batch
+    go_on.set()
+    for closer in closers:
+        closer.join()
+    assert runtime.threads == 0
+    assert len(sink.rows[0]) == 1
+    with pytest.raises(StateError, match="closed"):
+        runtime.place(vertices, [source], {})
+
+
+@pytest.mark.parametrize("settings", THREADED)
+def test_close_from_within_a_worker(runtimes: Callable[..., Runtime], settings: dict[str, Any]) -> None:
+    before = set(threading.enumerate())
+    runtime = runtimes(**settings)
+    source, vertices, _ = pipeline(lambda: runtime.close())
+    runtime.place(vertices, [source], EACH)
+    source.send(message([(1, 0, 0)]))
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert runtime.threads == 0
+
+
+def test_close_in_a_pause(runtimes: Callable[..., Runtime]) -> None:
+    before = set(threading.enumerate())
+    runtime = runtimes(threading="operator")
+    source, vertices, _ = pipeline()
+    runtime.place(vertices, [source], {})
+    with runtime.paused():
+        runtime.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert runtime.threads == 0
+
+
+def test_an_unexpected_error_reaches_the_handler(
+    runtimes: Callable[..., Runtime], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(value: int) -> int:
+        if value == 1:
+            raise RuntimeError("unexpected")
+        return value
+
+    failures: list[tuple[object, str]] = []
+    runtime = runtimes(lambda v, error: failures.append((v, str(error))), threading="operator", strategy="fifo")
+    source, broken, sink = Source(0), Map(1, fail), Sink(2)
+    chain(source, broken, sink)
+    runtime.place([broken, sink], [source], {})
+    for ts in range(3):
+        source.send(message([(ts, 0, ts)]))
+    runtime.settle()
+    assert failures == [(broken, "unexpected")]
+    assert "unexpected error in operator 1 (Map 1)" in caplog.text
+    assert sink.rows == {0: [(0, 0, 0), (2, 0, 2)]}
+
+
+def test_an_error_of_the_runtime_itself_ends_it(
+    runtimes: Callable[..., Runtime], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[tuple[object, str]] = []
+    runtime = runtimes(lambda vertex, error: failures.append((vertex, str(error))), threading="graph")
+    source, vertices, _ = pipeline()
+    runtime.place(vertices, [source], {})
+
+    def broken(self: object, now: float) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("penstock.runtime.strategy.ByKey.choose", broken)
+    source.send(message([(1, 0, 0)]))
+    runtime.settle()
+    assert failures == [(None, "a bug")]
+    assert "a bug" in caplog.text
+
+
+@pytest.mark.parametrize("settings", [{"threading": "direct"}, *THREADED])
+def test_suspended_operators_keep_what_comes(runtimes: Callable[..., Runtime], settings: dict[str, Any]) -> None:
+    runtime = runtimes(**settings)
+    source, vertices, sink = pipeline()
+    middle = vertices[1]
+    runtime.place(vertices, [source], {1: 1, 2: 1, 3: 1})
+    runtime.suspend(middle)
+    states = [middle.state]
+    for ts in range(3):
+        source.send(message([(ts, 0, ts)]))
+    runtime.settle()
+    assert sink.rows == {}
+    assert runtime.buffers[middle.inputs[0]].elements == 3
+    with pytest.raises(StateError, match="suspended already"):
+        runtime.suspend(middle)
+    runtime.resume(middle)
+    runtime.settle()
+    assert [r[2] for r in sink.rows[0]] == [0, 1, 2]
+    assert [*states, middle.state] == ["suspended", "ready"]
+    with pytest.raises(StateError, match="not suspended"):
+        runtime.resume(middle)
+    middle.state = "stopped"
+    for change in (runtime.suspend, runtime.resume):
+        with pytest.raises(StateError, match="stopped"):
+            change(middle)
+
+
+def test_idle_operators_are_suspended_under_flow_only(runtimes: Callable[..., Runtime]) -> None:
+    runtime = runtimes(threading="graph", strategy="flow")
+    source, vertices, _ = pipeline()
+    runtime.place(vertices, [source], {})
+    source.send(message([(1, 0, 0)]))
+    runtime.settle()
+    assert [v.state for v in vertices] == ["suspended"] * 3
+    runtime.place(vertices, [source], {}, Settings(threading="graph", strategy="fifo"))
+    assert [v.state for v in vertices] == ["ready"] * 3
+
+
+def test_partitions_and_buffers_for_people(runtimes: Callable[..., Runtime]) -> None:
+    runtime = runtimes(threading="hybrid", strategy="chain+", workers=2)
+    source, vertices, _ = pipeline()
+    vertices[1].priority = 8
+    runtime.place(vertices, [source], {1: 5, 2: 5, 3: 6})
+    pushing, first, second = runtime.partitions()
+    assert (pushing.id, pushing.operators, pushing.worker, pushing.strategy) == (PUSHED, (0,), None, None)
+    assert (first.operators, first.worker, first.strategy, first.priority) == (
+        (1, 2), "penstock-worker-partition-5", "chain+", 8,
+    )  # fmt: skip
+    assert second.operators == (3,)
+    assert first.capacity is None
+    assert runtime.partition_of == {0: PUSHED, 1: first.id, 2: first.id, 3: second.id}
+    vertices[0].stats.elements_in, vertices[0].stats.busy = 10, int(1e9)
+    vertices[0].stats.until = vertices[0].stats.since + int(10e9)
+    assert runtime.partitions()[1].capacity == pytest.approx(0.9)
+
+
+def test_sub_graphs_have_their_own_settings(runtimes: Callable[..., Runtime]) -> None:
+    """One branch is run directly, the other by a thread of its own, a merge of both by one thread."""
+    runtime = runtimes(threading="direct")
+    source, left, right, merge, sink = Source(0), Map(1), Map(2), Merge(3), Sink(4)
+    link(source, left, right)
+    link(left, merge)
+    link(right, merge)
+    link(merge, sink)
+    operator = Settings(threading="operator", strategy="flow")
+    runtime.place([left, right, merge, sink], [source], {}, settings_of={2: operator})
+    runs = runtime.partition_of
+    assert runs[1] == PUSHED
+    assert runs[3] == runs[4] != PUSHED
+    assert runs[2] not in (PUSHED, runs[3])
+    by_id = {p.id: p for p in runtime.partitions()}
+    assert by_id[runs[2]].strategy == "flow"
+    source.send(message([(1, 0, 5)]))
+    runtime.settle()
+    assert sink.rows == {0: [(1, 0, 15), (1, 0, 16)]}
+
+
+@pytest.mark.parametrize("kind", [LockWakeup, EventWakeup])
+def test_a_wake_up_is_not_lost(kind: type[LockWakeup | EventWakeup]) -> None:
+    made = kind()
+    made.wake()
+    made.wake()
+    made.wait()
+    woken = threading.Thread(target=made.wait)
+    woken.start()
+    made.wake()
+    woken.join()
+
+
+def test_only_some_threads_get_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EventWakeup, "open", EventWakeup.MOST)
+    assert isinstance(wakeup(), LockWakeup)
