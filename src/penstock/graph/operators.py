@@ -282,12 +282,8 @@ class Bounded(OperatorVertex):
             return named
         return last if self.body.ended else max(named, last)
 
-    def sizes(self) -> dict[str, StateSize]:
-        """What is remembered, by operator inside."""
-        return self.body.sizes()
-
-    def size(self) -> StateSize:
-        total = super().size()
+    def measured(self) -> StateSize:
+        total = super().measured()
         for size in self.body.sizes().values():
             total += size
         return total

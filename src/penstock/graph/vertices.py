@@ -24,6 +24,7 @@ from penstock.plan.nodes import Schema
 from penstock.scalar import Context
 
 _clock = time.perf_counter_ns
+_TRIES = 4
 
 
 @runtime_checkable
@@ -80,6 +81,7 @@ class OperatorVertex:
         """How far successors have been told to be."""
         self.watcher: Watcher | None = None
         self.observers: list[Callable[[OperatorVertex], object]] = []
+        self._size = NOTHING
         self.touched = False
         """Whether it has had or made any rows yet."""
         self.quiet = False
@@ -164,6 +166,17 @@ class OperatorVertex:
         return None
 
     def size(self) -> StateSize:
+        """What is remembered. Anybody may ask; while the vertex is at work, it may be what it was a moment ago."""
+        for _ in range(_TRIES):
+            try:
+                self._size = self.measured()
+                break
+            except RuntimeError:  # it changed while it was looked at
+                continue
+        return self._size
+
+    def measured(self) -> StateSize:
+        """What is remembered, looked up."""
         operator = self.operator
         total: StateSize = operator.size() if isinstance(operator, Sized) else NOTHING
         for port in self.ports or ():

@@ -113,7 +113,6 @@ def sizes(vertices: Sequence[OperatorVertex]) -> dict[str, StateSize]:
     """What vertices remember, by name."""
     found: dict[str, StateSize] = {}
     for vertex in vertices:
-        inside = vertex.sizes() if isinstance(vertex, Bounded) else {vertex.name: vertex.size()}
         if vertex.operator is not None or isinstance(vertex, Bounded):
-            found |= {f"{vertex.id}:{name}": size for name, size in inside.items()}
+            found[f"{vertex.id}:{vertex.name}"] = vertex.size()
     return found
