@@ -7,10 +7,21 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from penstock.hosts.local.runner import GraphRunner
+
 if TYPE_CHECKING:
     from penstock.database import Database
+    from penstock.query import Due, Query
 
 _log = logging.getLogger("penstock")
+
+
+def advance(query: Query) -> list[Due]:
+    """Hand a query all that its runner has; gives the calls that are due."""
+    due = query._advance()
+    while isinstance(query._runner, GraphRunner) and query._runner.has_more:
+        due += query._advance()
+    return due
 
 
 class Delivery:
@@ -43,7 +54,7 @@ class Delivery:
                 self._waiting.discard(name)
                 query = self._database.queries.get(name)
                 if query is not None:
-                    self._database.notify(query._advance())
+                    self._database.notify(advance(query))
 
     def _keep_delivering(self) -> None:
         while True:

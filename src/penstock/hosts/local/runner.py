@@ -41,7 +41,14 @@ class GraphRunner(DeltaAnswers):
 
     @property
     def ended(self) -> bool:
-        return self._ended or (self.sink is not None and self.sink.ended)
+        sink = self.sink
+        # A worker may be adding answers: it says that it has ended after the last of them.
+        return self._ended or (sink is not None and sink.ended and not sink.answers)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``run`` has something to give or to raise."""
+        return self.sink is not None and (bool(self.sink.answers) or self.sink.error is not None)
 
     @property
     def failures(self) -> int:
