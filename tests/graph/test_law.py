@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.hosts.local import host
 from penstock.runtime.settings import ARCHITECTURES, PLACEMENTS, THREADING
 from penstock.runtime.strategies import STRATEGIES
 from tests.generated.language import Case, Row, cases
@@ -156,7 +157,13 @@ def counted(query: penstock.Query) -> Counter[object]:
     return Counter(tuple(comparable(v) for v in row) for row in rows)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look after every push for operators that have become the same."""
+    monkeypatch.setattr(host, "CONVERGE_EVERY", 1)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])
 @given(life=lives())
 def test_every_query_has_its_answers(life: tuple[Case, list[Event]]) -> None:
     case, events = life

@@ -131,8 +131,12 @@ class Compiler:
             below = self._chain(leaf.chain, leaf.chain_identity, leaf.stateless, leaf.errors, below, elements=True)
         window, operator = leaf.node, leaf.operator
         assert operator is not None, "bounded windows are elsewhere"
+        stream = streams[leaf.position]
+        newest = stream.source.newest if isinstance(stream, Intake) else stream.sent.newest
         return self._use(
-            ("window", window.spec, leaf.mode), lambda: Windowed(show_node(window), operator, leaf.schema), below
+            ("window", window.spec, leaf.mode),
+            lambda: Windowed(show_node(window), operator, window.spec, leaf.schema, born=newest),
+            below,
         )
 
     def _chain(
@@ -170,7 +174,8 @@ class Compiler:
         def make() -> OperatorVertex:
             kind = _KINDS.get(stage.name, stage.name.lower())
             ports = [Port(b.schema, elements=False, ends=ends) for b in below]
-            vertex = Staged(kind, stage.name, show_node(node), stage.operator, ports)
+            inner = isinstance(node, Join) and node.kind == "inner"
+            vertex = Staged(kind, stage.name, show_node(node), stage.operator, ports, inner=inner)
             vertex.schema, vertex.errors = node.schema, stage.errors
             return vertex
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.delta import Arrivals, arrival_sub
 from penstock.errors import PenstockError, QueryFailed
 from penstock.graph.compile import Compiler, Functions
+from penstock.graph.converge import Twins
 from penstock.graph.message import BEGIN, Data, Message, cut
 from penstock.graph.operators import Emitting, Filters, Sink, Stateless, Windowed
 from penstock.graph.relations import instant_of
@@ -71,6 +72,7 @@ class Graph:
         self._relations: dict[str, list[Relation]] = {}
         self._ticks: dict[str, list[Ticks]] = {}
         self._versions: dict[str, int] = {}
+        self.twins = Twins(self)
         self._next = 0
         self._new: dict[int, OperatorVertex] = {}
 
@@ -119,8 +121,7 @@ class Graph:
         for vertex in reversed(member.vertices):
             vertex.users.discard(name)
             if not vertex.users:
-                vertex.state = "stopped"
-                self._drop(vertex)
+                self.forget(vertex)
                 gone.append(vertex)
         self.wire()
         return gone
@@ -311,9 +312,35 @@ class Graph:
 
     def put(self, vertex: OperatorVertex, key: Hashable, inputs: Sequence[OperatorVertex]) -> None:
         """Put a vertex in that others may find."""
+        self.add_vertex(vertex, inputs)
+        older = self.rekey(vertex, key)
+        if older is not None:
+            self.twins.add(older, vertex)
+
+    def rekey(self, vertex: OperatorVertex, key: Hashable) -> OperatorVertex | None:
+        """Let a vertex be found under a key; gives the one that was found there before, which still lives."""
+        if self._index.get(vertex.key) is vertex:
+            del self._index[vertex.key]
+        before = self._index.get(key)
         vertex.key = key
         self._index[key] = vertex
-        self.add_vertex(vertex, inputs)
+        return before if before is not None and before is not vertex and before.state != "stopped" else None
+
+    def keep(self, vertex: OperatorVertex) -> None:
+        """Let a vertex be found under its key, if no other is."""
+        self._index.setdefault(vertex.key, vertex)
+
+    def converge(self) -> bool:
+        """Make one of operators that have become the same, while nothing is under way; gives whether there were any."""
+        if not len(self.twins) or not self.twins.converged():
+            return False
+        self.wire()
+        return True
+
+    def forget(self, vertex: OperatorVertex) -> None:
+        """A vertex that nobody uses any more."""
+        vertex.state = "stopped"
+        self._drop(vertex)
 
     def given_below(self, vertex: OperatorVertex) -> dict[str, int]:
         """How much has been given to the sources below a vertex."""

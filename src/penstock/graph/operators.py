@@ -23,6 +23,7 @@ from penstock.operators.state import LoadedState, State, below, under, with_meta
 from penstock.operators.stateless import FilterProject
 from penstock.operators.window import PassingWindow
 from penstock.plan.nodes import Schema
+from penstock.plan.window import WindowSpec
 
 Instants = tuple[Ints, Ints]
 _clock = time.perf_counter_ns
@@ -90,12 +91,14 @@ class Filters:
 
 
 class Windowed(OperatorVertex):
-    """Stream to relation."""
+    """Stream to relation. No row that came before this was made is later than ``born``."""
 
-    def __init__(self, label: str, window: WindowOperator, schema: Schema) -> None:
+    def __init__(
+        self, label: str, window: WindowOperator, spec: WindowSpec, schema: Schema, *, born: float = -math.inf
+    ) -> None:
         super().__init__("window", label, schema)
         self.name = "Window"
-        self.window = window
+        self.window, self.spec, self.born = window, spec, born
         self.stateless = isinstance(window, PassingWindow)
 
     @property
@@ -136,12 +139,14 @@ class Gated(OperatorVertex):
 
 
 class Staged(OperatorVertex):
-    """A relational operator over changes."""
+    """A relational operator over changes. ``inner``: it is an inner join."""
 
-    def __init__(self, kind: str, name: str, label: str, stage: Operator, inputs: Sequence[Port]) -> None:
+    def __init__(
+        self, kind: str, name: str, label: str, stage: Operator, inputs: Sequence[Port], *, inner: bool = False
+    ) -> None:
         super().__init__(kind, label, ())
         self.name = name
-        self.stage = stage
+        self.stage, self.inner = stage, inner
         self.ports = list(inputs) if len(inputs) > 1 else None
 
     @property

@@ -212,6 +212,11 @@ class Runtime:
         return self._control.threads
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing waits anywhere."""
+        return not any(buffer.queue for buffer in self._buffers.values())
+
+    @property
     def holds(self) -> bool:
         """Whether some operator is suspended."""
         return bool(self._held)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from penstock.relations import RelationStore
 
 Window = tuple[str, int, WindowSpec]
+CONVERGE_EVERY = 16
+"""Pushes after which operators are looked at that may have become the same."""
 _REPLACE = 1.0
 """Seconds after which measured costs may lead to another placement."""
 
@@ -57,6 +59,7 @@ class LocalHost(InProcess):
         self._runners: dict[str, GraphRunner] = {}
         self._delivery: Delivery | None = None
         self._next_placing = 0.0
+        self._pushes = 0
 
     # -- queries ------------------------------------------------------------------------------------
 
@@ -125,10 +128,22 @@ class LocalHost(InProcess):
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         name = source.definition.name
+        if len(self.graph.twins):
+            self._pushes += 1
+            if self._pushes % CONVERGE_EVERY == 0:
+                self._converge()
         if len(batch):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)
         self.graph.flush(name)
+
+    def _converge(self) -> None:
+        """Operators of queries that came at different times may have become the same."""
+        with self.runtime.paused():
+            if not self.runtime.idle:
+                return
+            if self.graph.converge():
+                self._place()
 
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
         name = relation.definition.name
