@@ -370,6 +370,34 @@ def test_parts_are_slices_of_one_copy() -> None:
     assert len({id(r.ts.base) for r in results}) == 1
 
 
+def test_a_column_that_equals_a_constant_is_not_copied() -> None:
+    """But one of floats is: zeros that are equal need not be the same."""
+    schema: Schema = (Field("k", INT), Field("v", DOUBLE))
+    scan = StreamScan("s", schema, 0, "ticks")
+    both = Both(schema)
+    equal = [call("=", Column(0, INT), Literal(1, BIGINT)), call("=", Column(1, DOUBLE), Literal(0.0, DOUBLE))]
+    both.add(1, [Filter(scan, call("and", *equal))])
+    ts = np.arange(3)
+    batch = Arrivals(schema, (pa.array([1, 2, 1], pa.int32()), pa.array([0.0, 0.0, -0.0])), ts, ts)
+    results = [r for _ in range(2) for r in both.check(batch) if isinstance(r, Arrivals)]
+    assert [r.columns[1].to_pylist() for r in results] == [[0.0, -0.0]] * 2
+    constant, copied = ({r.columns[i].buffers()[1].address for r in results} for i in range(2))
+    assert (len(constant), len(copied)) == (1, 2)
+
+
+def test_instants_that_stand_in_a_column_are_copied_once() -> None:
+    ts = np.arange(10)
+    schema: Schema = (Field("t", TIMESTAMP), Field("k", BIGINT))
+    columns = (pa.array(ts).view(pa.timestamp("us")), pa.array(ts % 2))
+    both = Both(schema)
+    scan = StreamScan("s", schema, 0, "ticks")
+    both.add(1, [Filter(scan, call("=", Column(1, BIGINT), Literal(1, BIGINT)))])
+    instants = np.frombuffer(columns[0].buffers()[1], np.int64)
+    (result,) = both.check(Arrivals(schema, columns, instants, ts))
+    assert isinstance(result, Arrivals)
+    assert result.columns[0].buffers()[1].address == result.ts.ctypes.data
+
+
 def test_bounds_of_the_window_being_answered() -> None:
     both = Both(SCHEMA)
     first = Filter(SCAN, call("=", K, Literal(1, BIGINT)))
