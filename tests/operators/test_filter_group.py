@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,10 @@ class Drawn:
         steps: list[Filter | Project] = []
         for i in range(self.pick((1, 1, 1, 2, 2, 3, 4))):
             step: Filter | Project
-            if self.draw(st.integers(0, 4)) < (4 if i == 0 else 2):
+            if i == 0 and self.draw(st.integers(0, 9)) < 6:
+                parts = [self.compared(scan.schema) for _ in range(self.pick((1, 1, 2, 2, 3, 4)))]
+                step = Filter(node, reduce(lambda a, b: Call("and", (a, b), BOOLEAN), parts))
+            elif self.draw(st.integers(0, 4)) < (4 if i == 0 else 2):
                 step = Filter(node, self.condition(node.schema))
             else:
                 exprs = tuple(self.computed(node.schema) for _ in range(self.draw(st.integers(1, 3))))
@@ -184,7 +188,7 @@ class Drawn:
 
 @st.composite
 def schemas(draw: Any) -> Schema:
-    types = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=5))
+    types = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
     return tuple(Field(f"f{i}", t) for i, t in enumerate(types))
 
 
@@ -324,6 +328,34 @@ def test_many_members_with_intervals_only() -> None:
         both.add(i, [Filter(SCAN, predicate)])
     results = both.check(changes(1000))
     assert sum(len(r) for r in results if isinstance(r, Delta)) > 10_000
+
+
+def test_the_ends_of_the_integers() -> None:
+    both, names = Both(SCHEMA), (">", ">=", "<", "<=", "=")
+    values = (-BIG - 1, -BIG, 0, 5, BIG - 1, BIG)
+    for i, (name, value) in enumerate((n, v) for n in names for v in values):
+        both.add(i, [Filter(SCAN, call(name, K, Literal(value, BIGINT)))])
+    ts = np.arange(len(values))
+    columns = (pa.array(values), pa.array(ts * 1.0), pa.array(["a"] * len(values)))
+    results = both.check(Arrivals(SCHEMA, columns, ts, ts))
+    assert [len(r) for r in results if isinstance(r, Arrivals)] == [
+        *(5, 4, 3, 2, 1, 0), *(6, 5, 4, 3, 2, 1), *(0, 1, 2, 3, 4, 5), *(1, 2, 3, 4, 5, 6), *(1, 1, 1, 1, 1, 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_several_limits_on_one_column(equal: bool) -> None:
+    both = Both(SCHEMA)
+    orders: list[list[tuple[str, float]]] = [
+        [("<", 0.2), ("<", 0.8)], [("<", 0.8), ("<", 0.2)], [(">", 0.2), (">", 0.8)], [(">", 0.8), (">=", 0.2)],
+        [(">", 0.2), ("<", 0.8), ("<=", 0.5)], [(">", 0.8), ("<", 0.2)], [("<", 0.2), (">", 0.8)],
+    ]  # fmt: skip
+    for i, limits in enumerate(orders):
+        parts = [call("=", K, Literal(7, BIGINT))] if equal else []
+        parts += [call(name, V, Literal(value, DOUBLE)) for name, value in limits]
+        both.add(i, [Filter(SCAN, reduce(lambda a, b: call("and", a, b), parts))])
+    results = both.check(changes(2000))
+    assert [len(r) > 0 for r in results if isinstance(r, Delta)] == [True] * 5 + [False] * 2
 
 
 def test_constants_are_texts_and_what_is_left_sees_only_their_rows() -> None:
