@@ -62,7 +62,6 @@ def ours(data: pa.Table, batches: int, wanted: list[int]) -> tuple[float, float]
         first = time.perf_counter()
         for start in range(0, len(data), size):
             db.push("s", data.slice(start, size))
-        db.close_stream("s")
         found = [q.fetch().num_rows for q in queries]
         end = time.perf_counter()
     if found != wanted:

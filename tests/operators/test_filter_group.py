@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,10 @@ class Drawn:
         steps: list[Filter | Project] = []
         for i in range(self.pick((1, 1, 1, 2, 2, 3, 4))):
             step: Filter | Project
-            if self.draw(st.integers(0, 4)) < (4 if i == 0 else 2):
+            if i == 0 and self.draw(st.integers(0, 9)) < 6:
+                parts = [self.compared(scan.schema) for _ in range(self.pick((1, 1, 2, 2, 3, 4)))]
+                step = Filter(node, reduce(lambda a, b: Call("and", (a, b), BOOLEAN), parts))
+            elif self.draw(st.integers(0, 4)) < (4 if i == 0 else 2):
                 step = Filter(node, self.condition(node.schema))
             else:
                 exprs = tuple(self.computed(node.schema) for _ in range(self.draw(st.integers(1, 3))))
@@ -184,7 +188,7 @@ class Drawn:
 
 @st.composite
 def schemas(draw: Any) -> Schema:
-    types = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=5))
+    types = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
     return tuple(Field(f"f{i}", t) for i, t in enumerate(types))
 
 
@@ -326,6 +330,34 @@ def test_many_members_with_intervals_only() -> None:
     assert sum(len(r) for r in results if isinstance(r, Delta)) > 10_000
 
 
+def test_the_ends_of_the_integers() -> None:
+    both, names = Both(SCHEMA), (">", ">=", "<", "<=", "=")
+    values = (-BIG - 1, -BIG, 0, 5, BIG - 1, BIG)
+    for i, (name, value) in enumerate((n, v) for n in names for v in values):
+        both.add(i, [Filter(SCAN, call(name, K, Literal(value, BIGINT)))])
+    ts = np.arange(len(values))
+    columns = (pa.array(values), pa.array(ts * 1.0), pa.array(["a"] * len(values)))
+    results = both.check(Arrivals(SCHEMA, columns, ts, ts))
+    assert [len(r) for r in results if isinstance(r, Arrivals)] == [
+        *(5, 4, 3, 2, 1, 0), *(6, 5, 4, 3, 2, 1), *(0, 1, 2, 3, 4, 5), *(1, 2, 3, 4, 5, 6), *(1, 1, 1, 1, 1, 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_several_limits_on_one_column(equal: bool) -> None:
+    both = Both(SCHEMA)
+    orders: list[list[tuple[str, float]]] = [
+        [("<", 0.2), ("<", 0.8)], [("<", 0.8), ("<", 0.2)], [(">", 0.2), (">", 0.8)], [(">", 0.8), (">=", 0.2)],
+        [(">", 0.2), ("<", 0.8), ("<=", 0.5)], [(">", 0.8), ("<", 0.2)], [("<", 0.2), (">", 0.8)],
+    ]  # fmt: skip
+    for i, limits in enumerate(orders):
+        parts = [call("=", K, Literal(7, BIGINT))] if equal else []
+        parts += [call(name, V, Literal(value, DOUBLE)) for name, value in limits]
+        both.add(i, [Filter(SCAN, reduce(lambda a, b: call("and", a, b), parts))])
+    results = both.check(changes(2000))
+    assert [len(r) > 0 for r in results if isinstance(r, Delta)] == [True] * 5 + [False] * 2
+
+
 def test_constants_are_texts_and_what_is_left_sees_only_their_rows() -> None:
     both = Both(SCHEMA)
     like = call("like", G, Literal("%1", STRING))
@@ -368,6 +400,34 @@ def test_parts_are_slices_of_one_copy() -> None:
     addresses = {r.columns[1].buffers()[1].address for r in results}
     assert len(addresses) == 1
     assert len({id(r.ts.base) for r in results}) == 1
+
+
+def test_a_column_that_equals_a_constant_is_not_copied() -> None:
+    """But one of floats is: zeros that are equal need not be the same."""
+    schema: Schema = (Field("k", INT), Field("v", DOUBLE))
+    scan = StreamScan("s", schema, 0, "ticks")
+    both = Both(schema)
+    equal = [call("=", Column(0, INT), Literal(1, BIGINT)), call("=", Column(1, DOUBLE), Literal(0.0, DOUBLE))]
+    both.add(1, [Filter(scan, call("and", *equal))])
+    ts = np.arange(3)
+    batch = Arrivals(schema, (pa.array([1, 2, 1], pa.int32()), pa.array([0.0, 0.0, -0.0])), ts, ts)
+    results = [r for _ in range(2) for r in both.check(batch) if isinstance(r, Arrivals)]
+    assert [r.columns[1].to_pylist() for r in results] == [[0.0, -0.0]] * 2
+    constant, copied = ({r.columns[i].buffers()[1].address for r in results} for i in range(2))
+    assert (len(constant), len(copied)) == (1, 2)
+
+
+def test_instants_that_stand_in_a_column_are_copied_once() -> None:
+    ts = np.arange(10)
+    schema: Schema = (Field("t", TIMESTAMP), Field("k", BIGINT))
+    columns = (pa.array(ts).view(pa.timestamp("us")), pa.array(ts % 2))
+    both = Both(schema)
+    scan = StreamScan("s", schema, 0, "ticks")
+    both.add(1, [Filter(scan, call("=", Column(1, BIGINT), Literal(1, BIGINT)))])
+    instants = np.frombuffer(columns[0].buffers()[1], np.int64)
+    (result,) = both.check(Arrivals(schema, columns, instants, ts))
+    assert isinstance(result, Arrivals)
+    assert result.columns[0].buffers()[1].address == result.ts.ctypes.data
 
 
 def test_bounds_of_the_window_being_answered() -> None:

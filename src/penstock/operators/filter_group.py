@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.delta import Arrivals, Delta, Ints, Step
-from penstock.kernels.buffers import gather
-from penstock.kernels.filter_conditions import Condition, condition
+from penstock.kernels.buffers import column, gather
+from penstock.kernels.filter_conditions import Between, Condition, condition, has_keys
 from penstock.kernels.filter_index import FilterIndex
+from penstock.kernels.vectors import DTYPES
 from penstock.operators.stateless import FilterProject
 from penstock.plan.nodes import Schema
+from penstock.types import DataType
 
 Outcome = Delta | Arrivals | Exception
 """What a member gives, or what it raised."""
@@ -26,7 +28,8 @@ class _Member:
     """One operator of the group.
 
     ``rest`` is what is left of it on the rows that the index found. It ``takes`` these columns, of schema ``taken``:
-    those it ``picks``, if that is all it does, else all, of which only those it ``reads`` have to be there.
+    those it ``picks``, if that is all it does, else all, of which only those it ``reads`` have to be there. With each
+    stands the constant that it is the ``same`` as on all these rows, if there is one; these are not read.
     """
 
     def __init__(self, operator: FilterProject, schema: Schema) -> None:
@@ -47,6 +50,42 @@ class _Member:
             self.picks, self.reads = self.rest.picks, self.rest.reads
             self.takes = range(len(self._schema)) if self.picks is None else self.picks
             self.taken = self._schema if self.picks is None else self.operator.schema
+            same = {c.column: k for i in known if (k := self._constant(c := self.conditions[i])) is not None}
+            self.reads = tuple([i for i in self.reads if i not in same])
+            self.same = [(i, same.get(i)) for i in self.takes]
+
+    def _constant(self, condition: Condition) -> _Constant | None:
+        """What a column is that has to equal one value; floats that are equal need not be the same."""
+        dtype = self._schema[condition.column].type
+        if isinstance(condition, Between) or len(condition.values) != 1 or not has_keys(dtype) or dtype.is_float:
+            return None
+        (key,) = condition.values
+        return _Constant(key, dtype)
+
+
+class _Constant:
+    """One value on as many rows as a batch had so far, and up to twice as many."""
+
+    def __init__(self, key: object, dtype: DataType) -> None:
+        self._key, self._type = key, dtype
+        self._array: pa.Array = pa.array([], dtype.arrow)
+
+    def slice(self, start: int, count: int) -> pa.Array:
+        """The value ``count`` times; where does not matter."""
+        if count > len(self._array):
+            values = np.full(2 * count, self._key, DTYPES[self._type.kind])
+            self._array = column(values, None, self._type.arrow)
+        return self._array.slice(0, count)
+
+
+class _Nobody:
+    """A column that nobody reads."""
+
+    def slice(self, start: int, count: int) -> None:
+        return None
+
+
+_NOBODY = _Nobody()
 
 
 class FilterGroup:
@@ -156,6 +195,8 @@ class _Found:
         self._data, self._rows, self._bounds, self._members = data, rows, bounds, members
         self._enter_only = isinstance(data, Delta) and bool(np.minimum.reduce(data.sign) > 0)
         self._start = self._stop = 0
+        # Often the instants of elements stand in a column, too.
+        self._is_ts = {i for i, c in enumerate(data.columns) if _same_memory(c, data.ts)}
 
     def part(self, member: _Member) -> Delta | Arrivals | None:
         """The rows of a member, with the columns it picks, else those it reads of all; None where it has no rows."""
@@ -166,7 +207,8 @@ class _Found:
             self._copy(member.number)
         first, count = start - self._start, stop - start
         some = slice(first, first + count)
-        columns = tuple([c if (c := self._columns[i]) is None else c.slice(first, count) for i in member.takes])
+        copied = self._columns
+        columns = tuple([(copied[i] if k is None else k).slice(first, count) for i, k in member.same])
         ts, sub = self._ts[some], self._sub[some]
         priority = None if self._priority is None else self._priority[some]
         if isinstance(self._data, Arrivals):
@@ -193,13 +235,23 @@ class _Found:
         for i in range(number, beyond):
             if self._bounds[i] < self._bounds[i + 1]:
                 needed.update(self._members[i].reads)
-        self._columns: list[pa.Array | None] = [
-            gather(c, rows) if i in needed else None for i, c in enumerate(data.columns)
-        ]
         self._ts, self._sub = data.ts.take(rows), data.sub.take(rows)
+        self._columns: list[pa.Array | _Nobody] = [_NOBODY] * len(data.columns)
+        for i in needed:
+            array = data.columns[i]
+            self._columns[i] = column(self._ts, None, array.type) if i in self._is_ts else gather(array, rows)
         self._priority = None if data.priority is None else data.priority.take(rows)
         if isinstance(data, Delta):
             self._sign = data.sign if self._enter_only else data.sign.take(rows)
             self._moment_ts = self._ts if data.moment_ts is data.ts else data.moment_ts.take(rows)
             self._moment_sub = self._sub if data.moment_sub is data.sub else data.moment_sub.take(rows)
             self._end = None if data.end is None else data.end.take(rows)
+
+
+def _same_memory(array: pa.Array, values: Ints) -> bool:
+    """Whether a column is the same 64-bit integers as these values, because it stands where they stand."""
+    kind = array.type
+    if not pa.types.is_primitive(kind) or kind.bit_width != 64 or array.null_count or not values.flags.c_contiguous:
+        return False
+    data = array.buffers()[1]
+    return data is not None and data.address + 8 * array.offset == values.__array_interface__["data"][0]

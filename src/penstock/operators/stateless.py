@@ -69,9 +69,9 @@ class FilterProject:
     @property
     def conditions(self) -> tuple[Expr, ...]:
         """The conjuncts of the filter that all rows come to first, if none of them can fail."""
-        if not self._stages or isinstance(self._stages[0], CompiledProject) or any(map(can_fail, self._exprs[0])):
+        if not self._stages or isinstance(self._stages[0], CompiledProject):
             return ()
-        return self._exprs[0]
+        return () if self._fails and any(map(can_fail, self._exprs[0])) else self._exprs[0]
 
     def knowing(self, true: Sequence[int]) -> FilterProject:
         """The same for rows on which the ``conditions`` at these places are known to be TRUE; it shares ``errors``."""
