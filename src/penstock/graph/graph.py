@@ -88,7 +88,7 @@ class Graph:
         priority: int = 5,
         past: Past | None = None,
     ) -> Sink:
-        """Merge a query in, and give its own vertices what was there before.
+        """Merge a query in, and give its own vertices what was there before; ``wire`` is to be called afterwards.
 
         Without a past the query is to be given it as if it were news, before the first ``flush``.
         """
@@ -109,13 +109,13 @@ class Graph:
         for vertex in used:
             vertex.users.add(name)
         self._prioritise(used, priority, name)
-        self.wire()
         if past is not None:
             self._begin(self.members[name], past)
         return sink
 
     def remove(self, name: str) -> list[OperatorVertex]:
-        """Take a query out, with the vertices that nobody else needs; gives those."""
+        """Take a query out, with the vertices that nobody else needs; gives those. ``wire`` may be called later: nobody
+        works on what is gone."""
         member = self.members.pop(name)
         gone: list[OperatorVertex] = []
         for vertex in reversed(member.vertices):
@@ -123,7 +123,6 @@ class Graph:
             if not vertex.users:
                 self.forget(vertex)
                 gone.append(vertex)
-        self.wire()
         return gone
 
     def failures(self, name: str) -> int:
@@ -332,10 +331,7 @@ class Graph:
 
     def converge(self) -> bool:
         """Make one of operators that have become the same, while nothing is under way; gives whether there were any."""
-        if not len(self.twins) or not self.twins.converged():
-            return False
-        self.wire()
-        return True
+        return bool(len(self.twins)) and self.twins.converged() > 0
 
     def forget(self, vertex: OperatorVertex) -> None:
         """A vertex that nobody uses any more."""

@@ -60,6 +60,8 @@ class LocalHost(InProcess):
         self._delivery: Delivery | None = None
         self._next_placing = 0.0
         self._pushes = 0
+        self._changed = False
+        """Whether queries have come or gone since buffers were placed."""
 
     # -- queries ------------------------------------------------------------------------------------
 
@@ -72,7 +74,9 @@ class LocalHost(InProcess):
         with self.runtime.paused():
             runner.wants = demands(runner.plan)
             self._merge(runner, query)
-            self._place()
+        self._changed = True
+        if self.graph.buffered:
+            self._tidy()
 
     def _merge(self, runner: GraphRunner, query: Query) -> None:
         """Put a query into the graph, with windows that it shares with others where that saves memory."""
@@ -122,12 +126,14 @@ class LocalHost(InProcess):
             if not self._closed:
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
-                self._place()
+        self._changed = True
 
     # -- data ---------------------------------------------------------------------------------------
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         name = source.definition.name
+        if self._changed:
+            self._tidy()
         if len(self.graph.twins):
             self._pushes += 1
             if self._pushes % CONVERGE_EVERY == 0:
@@ -143,10 +149,12 @@ class LocalHost(InProcess):
             if not self.runtime.idle:
                 return
             if self.graph.converge():
-                self._place()
+                self._tidy()
 
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
         name = relation.definition.name
+        if self._changed:
+            self._tidy()
         self.graph.change(name, changes)
         self.graph.flush(name)
 
@@ -168,6 +176,13 @@ class LocalHost(InProcess):
             self._delivery.tell(sink.query)
 
     # -- how it is run ------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """After queries came or went: see who calls whom, once for all of them."""
+        self._changed = False
+        with self.runtime.paused():
+            self._place()
+            self.graph.wire()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         changes = dict(settings)
@@ -226,6 +241,8 @@ class LocalHost(InProcess):
 
     def suspend(self, operator: int) -> None:
         with self.runtime.paused():
+            if self._changed:
+                self._tidy()
             self.runtime.suspend(self.operator(operator))
             self.graph.buffered = True
             self.graph.wire()
@@ -238,6 +255,8 @@ class LocalHost(InProcess):
         self.work([q for q in self._database.queries.values() if q.status == "running"])
 
     def view(self) -> GraphView:
+        if self._changed:
+            self._tidy()
         return graph_view(self.graph, self.runtime, self._database.queries)
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ class Program:
         self._errors = errors
         self._graph = Graph()
         self._sink = self._graph.add(_NAME, query, functions, strict=errors.strict)
+        self._graph.wire()
         self._vertices = self._graph.members[_NAME].vertices
         self._counted = 0
 
