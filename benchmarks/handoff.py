@@ -33,6 +33,8 @@ from penstock.runtime.settings import Settings
 from penstock.runtime.wakeup import EventWakeup, LockWakeup, Wakeup
 
 BAR = 20.0
+ROUNDS = 5
+"""The best of so many rounds counts: on a machine that others use, a round says more about them."""
 clock = time.perf_counter
 
 
@@ -96,19 +98,28 @@ def workers(report: Report, count: int, rate: float) -> None:
         ("pool", Settings(threading="operator", strategy="fifo", architecture="pool", workers=2)),
     )
     for name, settings in cases:
-        progress(name)
-        vertices = path(4 if name == "thread scheduler" else 3)
-        runtime = Runtime(settings)
-        runtime.place(vertices[1:], vertices[:1], {v.id: v.id for v in vertices})
-        (edge,) = vertices[0].outputs
-        reached, processors = paced(count, rate, lambda i, edge=edge: edge.send(batch(i)))  # type: ignore[misc]
-        runtime.settle()
-        runtime.close()
+        pushed, handed, late, reached, processors = (
+            min(column)
+            for column in zip(*[round_of(settings, count // ROUNDS, rate) for _ in range(ROUNDS)], strict=True)
+        )
         bar = BAR if name == "own threads" else None
         note = f"{reached:,.0f} batches/s, {processors:.2f} processors"
-        report.add(f"{name}: pushing thread to worker, median µs", micro(vertices[1].times), bar, below=True, note=note)
-        report.add(f"{name}: worker to worker, median µs", micro(vertices[2].times), bar, below=True)
-        report.add(f"{name}: worker to worker, 90th percentile µs", micro(vertices[2].times, 0.9))
+        report.add(f"{name}: pushing thread to worker, median µs", pushed, bar, below=True, note=note)
+        report.add(f"{name}: worker to worker, median µs", handed, bar, below=True)
+        report.add(f"{name}: worker to worker, 90th percentile µs", late)
+
+
+def round_of(settings: Settings, count: int, rate: float) -> tuple[float, float, float, float, float]:
+    """Medians from the thread that pushes and between workers, 90th percentile, rate, processors."""
+    progress(f"{settings.architecture}, {settings.threading}")
+    vertices = path(4 if settings.threading == "hybrid" else 3)  # hybrid: more partitions than threads
+    runtime = Runtime(settings)
+    runtime.place(vertices[1:], vertices[:1], {v.id: v.id for v in vertices})
+    (edge,) = vertices[0].outputs
+    reached, processors = paced(count, rate, lambda i: edge.send(batch(i)))
+    runtime.settle()
+    runtime.close()
+    return micro(vertices[1].times), micro(vertices[2].times), micro(vertices[2].times, 0.9), reached, processors
 
 
 def direct(report: Report, count: int) -> None:

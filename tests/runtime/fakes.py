@@ -151,3 +151,19 @@ def link(source: Fake, *targets: Fake) -> None:
 def chain(*fakes: Fake) -> None:
     for a, b in itertools.pairwise(fakes):
         link(a, b)
+
+
+def pipeline(call: Callable[[], object] | None = None) -> tuple[Source, list[Fake], Sink]:
+    source, first, second, sink = Source(0), Map(1), Map(2), Sink(3, call)
+    chain(source, first, second, sink)
+    return source, [first, second, sink], sink
+
+
+THREADED = [
+    {"threading": "graph"},
+    {"threading": "operator"},
+    {"threading": "hybrid", "workers": 1},
+    {"threading": "hybrid", "workers": 4},
+    {"threading": "operator", "architecture": "pool", "workers": 2},
+]
+"""Settings under which there are threads."""

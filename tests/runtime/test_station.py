@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.station import Station
+from penstock.runtime.run import waits_for
+from penstock.runtime.station import Partition, Station
 from tests.runtime.fakes import Map, Merge, Sink, Source, closing, link, message
 from tests.runtime.stations import Rig
 
@@ -135,6 +136,16 @@ def test_what_is_held_back_could_not_have_changed_anything(
                 station.serve(train=train)
             assert sink.rows.get(0, []) == direct_sink.rows.get(0, [])
     assert not merge.errors
+
+
+def test_all_that_entered_before_is_waited_for_also_behind_newer_ones() -> None:
+    """Behind operators that were not served in order of entry, numbers are not in order either."""
+    rig, station, _ = join(1)
+    producer = station.buffers[0].producer = Partition(9)
+    for number in (7, 3):
+        producer.number = number
+        rig.put(1, message([(number == 3, 0, 0)], 1))
+    assert [waits_for(station, before) for before in (2, 3, 4, 8)] == [False, False, True, True]
 
 
 def test_the_state_is_running_only_during_a_turn() -> None:

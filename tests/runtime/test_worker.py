@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph.vertex import Vertex
+from penstock.runtime.buffer import Buffer
+from penstock.runtime.control import Control, Thread
 from penstock.runtime.pool import PoolQueue
-from penstock.runtime.station import Partition
+from penstock.runtime.station import Partition, Station
 from penstock.runtime.strategies import strategy
 from penstock.runtime.threads import Turns
 from penstock.runtime.worker import Worker
@@ -136,6 +142,67 @@ def test_no_signal_is_lost(moves: list[int | None], name: str) -> None:
         pass
     assert made.idle
     assert not any(s.available() for s in rig.all)
+
+
+class Interrupted(Station):
+    """Somebody puts a message just after the worker has looked."""
+
+    __slots__ = ("then",)
+    then: Callable[[], None] | None
+
+    def available(self) -> bool:
+        found = super().available()
+        if not found and self.then is not None:
+            then, self.then = self.then, None
+            then()
+        return found
+
+
+@pytest.mark.parametrize("before", [1, 0])
+def test_a_message_that_comes_while_the_worker_looks_is_seen(before: int) -> None:
+    """After its last turn, and after a signal without a message: the sender believes that the worker knows."""
+    sink = Sink(1)
+    link(Source(0), sink)
+    station = Interrupted(sink, Partition(1, [sink]))
+    buffer = Buffer(sink.inputs[0], itertools.count(), station)
+    station.buffers.append(buffer)
+    station.then = None
+    watch = Watch()
+    made = Worker("test", watch.failed)
+    made.adopt([station], strategy("fifo"))
+    for ts in range(before):
+        buffer.put(message([(ts, 0, 0)]))
+    station.then = lambda: buffer.put(message([(5, 0, 0)]))
+    station.signalled = True
+    made.instruct(station)
+    while made.step(0.0):
+        pass
+    assert sink.stats.calls == before + 1
+
+
+class Looks:
+    """The body of a thread that finds something just before it sleeps, and then ends."""
+
+    def __init__(self) -> None:
+        self.worked = 0
+
+    def work(self, thread: Thread) -> bool:
+        self.worked += 1
+        if self.worked == 2:
+            thread.stop()
+        return True
+
+    def sleeps(self, thread: Thread) -> bool:
+        assert thread.asleep
+        return False
+
+
+def test_a_thread_looks_again_before_it_sleeps() -> None:
+    body = Looks()
+    thread = Control().start(body, "penstock-worker-test")
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert body.worked == 2
 
 
 # -- the pool ---------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class Thread(threading.Thread):
                     self._wakeup.wait()
                 self.asleep = False
         except Exception as error:  # of the runtime itself: nothing of it can be trusted any more
-            control.closed = control.hurry = True
             control.failed(None, error)
+            control.closed = control.hurry = True
         finally:
             control.ended(self)

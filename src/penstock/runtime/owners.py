@@ -54,7 +54,8 @@ class Owners:
                 self._own[key] = OwnThread(Worker(_name(mine[0]), self._control.failed), self._control)
             worker = self._own[key].worker
             worker.adopt(of(mine), mine[0].settings.new_strategy())
-            worker.waker()
+            if not worker.idle:
+                worker.waker()
             _owned(worker, mine, partitions)
         workers = []
         for mine in shared.values():
@@ -74,7 +75,7 @@ class Owners:
             queue = self._pools[key].queue
             queue.adopt(of(mine), mine[0].settings.new_strategy())
             _owned(queue, mine, partitions)
-            for _ in range(len(of(mine))):
+            for _ in range(len(queue)):
                 queue.waker()
 
     def _stop(self, own: Mapping[Key, object], pooled: Mapping[Key, object], threads: int) -> None:

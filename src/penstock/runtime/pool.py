@@ -50,9 +50,9 @@ class PoolQueue:
         if new:
             self.waker()
 
-    @property
-    def idle(self) -> bool:
-        return not self._strategy
+    def __len__(self) -> int:
+        """How many stations wait for a worker."""
+        return len(self._strategy) if self._strategy is not None else 0
 
     def step(self, now: float) -> bool:
         """Take the next station whose partition nobody runs, and give it its turn. False: there was none."""
@@ -111,7 +111,7 @@ class Pool:
         with self._lock:
             if thread not in self._idle:
                 self._idle.append(thread)
-        return self.queue.idle
+        return not self.queue
 
     def stop(self) -> None:
         for thread in self._threads:

@@ -183,7 +183,7 @@ class Runtime:
                 if turns % 2 and station.partition.number < number:
                     return False
                 try:
-                    if _waits(station, number):
+                    if waits_for(station, number):
                         return False
                 except IndexError:  # taken meanwhile
                     continue
@@ -236,7 +236,8 @@ class Runtime:
         return tuple(_view(partition) for partition in self._partitions if partition.vertices)
 
 
-def _waits(station: Station, number: int) -> bool:
+def waits_for(station: Station, number: int) -> bool:
+    """Whether something that entered before this number can be worked on."""
     for buffer in station.passable():
         if buffer.queue[0][1] < number or any(entry[1] < number for entry in buffer.queue.copy()):
             return True

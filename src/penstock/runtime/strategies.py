@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from penstock.errors import InputError, suggest
 from penstock.graph.vertex import Vertex
@@ -81,11 +82,13 @@ class Fifo(ByKey):
 class Chain(ByPlan):
     """Where the most memory is released in the least time: steepest segment of the lower envelope first."""
 
+    _steep: Mapping[int, float] = MappingProxyType({})
+
     def plan(self, stations: Sequence[Station]) -> None:
         self._steep = paths.steepness(_begin(stations))
 
     def key(self, station: Station) -> tuple[float, ...]:
-        return (-self._steep[station.vertex.id], station.oldest[0])
+        return (-self._steep.get(station.vertex.id, 0.0), station.oldest[0])
 
 
 class ChainFlush(Chain):
@@ -149,11 +152,13 @@ class MinCost(ByKey):
 class MinLatency(ByPlan):
     """Along whole paths: nearest to an answer first."""
 
+    _latency: Mapping[int, float] = MappingProxyType({})
+
     def plan(self, stations: Sequence[Station]) -> None:
         self._latency = paths.latencies(_begin(stations))
 
     def key(self, station: Station) -> tuple[float, ...]:
-        return (self._latency[station.vertex.id], station.oldest[0])
+        return (self._latency.get(station.vertex.id, 0.0), station.oldest[0])
 
 
 class ByLook(Strategy):

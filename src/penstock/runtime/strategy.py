@@ -104,8 +104,9 @@ class ByPlan(ByKey):
         self._due: float | None = None
 
     def assign(self, stations: Sequence[Station]) -> None:
-        self._stations = stations
-        self.plan(stations)
+        if len(stations) > 1:  # else there is nothing to choose
+            self._stations = stations
+            self.plan(stations)
 
     @abstractmethod
     def plan(self, stations: Sequence[Station]) -> None:
@@ -114,7 +115,7 @@ class ByPlan(ByKey):
     def choose(self, now: float) -> Station | None:
         if self._due is None:
             self._due = now + REFRESH
-        elif now >= self._due:
+        elif now >= self._due and self._stations:
             self._due = now + REFRESH
             self.plan(self._stations)
             self._heap = [(self.key(station), count, station) for _, count, station in self._heap]
