@@ -3,11 +3,12 @@
     python -m benchmarks.many_queries [--quick] [--rows N] [--batches N] [--queries N] [--rounds N] [--without-spark]
 
 Every query is ``SELECT * FROM s WHERE k = c AND v > t`` with constants of its own; ``k`` has 100 values, and about
-half of the rows pass the threshold. All rows are pushed in ``--batches`` batches, and all answers are fetched at the
-end. The first ratio is that of the speeds, counted from the first push, of all queries and of the first ten; both take
-turns. The second compares with a streaming query of Spark for each (local[2], a file for each micro-batch, into a sink
-that only counts, after a warm-up), counted on both sides from the first query's start. Every query must give as many
-answers as numpy counts.
+half of the rows pass the threshold. The rows are in ``--batches`` Parquet files; each is read and pushed, and all
+answers are fetched at the end. The first ratio is that of the speeds, counted from the first file, of all queries and
+of the first ten; both take turns. The same without reading, from tables in memory, is printed beside it. The second
+ratio compares with a streaming query of Spark for each (local[2], the same files, one for each micro-batch, into a
+sink that only counts, after a warm-up), counted on both sides from the first query's start. Every query must give as
+many answers as numpy counts.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import penstock
 from benchmarks.report import Report, progress
@@ -52,16 +55,15 @@ def counted(data: pa.Table, queries: int) -> list[int]:
     return [int(np.count_nonzero((k == key) & (v > t))) for key, t in map(constants, range(queries))]
 
 
-def ours(data: pa.Table, batches: int, wanted: list[int]) -> tuple[float, float]:
-    """Seconds until all queries have all answers: from the first query's start, and from the first push."""
-    size = -(-len(data) // batches)
+def ours(batches: Sequence[Path | pa.Table], wanted: list[int]) -> tuple[float, float]:
+    """Seconds until all queries have all answers: from the first query's start, and from the first batch."""
     with penstock.connect(engine="local") as db:
         db.run_script(_DECLARE)
         began = time.perf_counter()
         queries = [db.query(f"SELECT * FROM s WHERE {condition(i)}") for i in range(len(wanted))]
         first = time.perf_counter()
-        for start in range(0, len(data), size):
-            db.push("s", data.slice(start, size))
+        for batch in batches:
+            db.push("s", pq.read_table(batch) if isinstance(batch, Path) else batch)
         found = [q.fetch().num_rows for q in queries]
         end = time.perf_counter()
     if found != wanted:
@@ -83,31 +85,40 @@ def main() -> None:
     report = Report("many_queries")
     data = table(rows)
     wanted = counted(data, queries)
-    ours(data.slice(0, rows // 10), 1, counted(data.slice(0, rows // 10), queries))
-    many, few = [], []
-    for turn in range(args.rounds):
-        progress(f"turn {turn + 1} of {args.rounds}")
-        few.append(ours(data, args.batches, wanted[:FEW]))
-        many.append(ours(data, args.batches, wanted))
-    whole, pushed = (min(column) for column in zip(*many, strict=True))
-    ten = min(seconds for _, seconds in few)
-    report.add("many queries: answers", sum(wanted))
-    report.add(f"many queries: million rows a second, {FEW} queries", rows / ten / 1e6)
-    report.add(f"many queries: million rows a second, {queries} queries", rows / pushed / 1e6)
-    report.add(f"many queries: speed of {queries} against that of {FEW}", ten / pushed, 0.5)
-    if not args.without_spark:
-        against_spark(report, data, args.batches, wanted, whole)
+    size = -(-rows // args.batches)
+    tables = [data.slice(start, size) for start in range(0, rows, size)]
+    ours(tables[:1], counted(tables[0], queries))
+    with tempfile.TemporaryDirectory() as folder:
+        files = write(Path(folder, "data"), data, args.batches)
+        paths = sorted(Path(files).glob("*.parquet"))
+        many, few, many_tables, few_tables = [], [], [], []
+        for turn in range(args.rounds):
+            progress(f"turn {turn + 1} of {args.rounds}")
+            few.append(ours(paths, wanted[:FEW]))
+            many.append(ours(paths, wanted))
+            few_tables.append(ours(tables, wanted[:FEW]))
+            many_tables.append(ours(tables, wanted))
+        whole, pushed = (min(column) for column in zip(*many, strict=True))
+        ten = min(seconds for _, seconds in few)
+        in_memory, ten_in_memory = (min(s for _, s in turns) for turns in (many_tables, few_tables))
+        report.add("many queries: answers", sum(wanted))
+        report.add(f"many queries: million rows a second, {FEW} queries", rows / ten / 1e6)
+        report.add(f"many queries: million rows a second, {queries} queries", rows / pushed / 1e6)
+        report.add(f"many queries: speed of {queries} against that of {FEW}", ten / pushed, 0.5)
+        report.add(f"many queries: million rows a second, {FEW} queries, in memory", rows / ten_in_memory / 1e6)
+        report.add(f"many queries: million rows a second, {queries} queries, in memory", rows / in_memory / 1e6)
+        report.add(f"many queries: speed of {queries} against that of {FEW}, in memory", ten_in_memory / in_memory)
+        if not args.without_spark:
+            against_spark(report, folder, files, wanted, whole)
     report.finish()
 
 
-def against_spark(report: Report, data: pa.Table, batches: int, wanted: list[int], seconds: float) -> None:
+def against_spark(report: Report, folder: str, files: str, wanted: list[int], seconds: float) -> None:
     """As many queries of plain Spark, against ``seconds``."""
     spark = session()
-    with tempfile.TemporaryDirectory() as folder:
-        warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
-        files = write(Path(folder, "data"), data, batches)
-        run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
-        spent, found = plain(spark, files, [condition(i) for i in range(len(wanted))], ("ts", "k", "v"))
+    warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
+    run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
+    spent, found = plain(spark, files, [condition(i) for i in range(len(wanted))], ("ts", "k", "v"))
     spark.stop()
     if list(found.values()) != wanted:
         raise SystemExit(f"answers differ: Spark's {list(found.values())}, counted {wanted}")

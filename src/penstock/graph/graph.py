@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, QueryFailed
 from penstock.graph.compile import Compiler, Functions
 from penstock.graph.converge import Twins
 from penstock.graph.message import BEGIN, Data, Message, cut
-from penstock.graph.operators import Emitting, Filters, Sink, Stateless, Windowed
+from penstock.graph.operators import Emitting, Filters, Sink, Stateless, Windowed, tail_of
 from penstock.graph.relations import instant_of
 from penstock.graph.sources import Relation, Source, Ticks
 from penstock.graph.vertex import Edge
@@ -402,6 +402,8 @@ class Graph:
 
         for vertex in self.vertices.values():
             vertex.quiet = all(indifferent(t) for t in _targets(vertex))
+            if isinstance(vertex, Stateless):
+                vertex.tail = tail_of(vertex)
             self._group(vertex)
 
     def _group(self, vertex: OperatorVertex) -> None:

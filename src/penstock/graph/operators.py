@@ -27,6 +27,7 @@ from penstock.plan.window import WindowSpec
 
 Instants = tuple[Ints, Ints]
 _clock = time.perf_counter_ns
+_ONES = np.ones(1 << 16, np.int8)
 _NONE: Instants = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -41,6 +42,8 @@ class Stateless(OperatorVertex):
         self.chain = chain
         self.elements = elements
         self._none: Data = joined(chain.schema, []) if elements else empty(chain.schema)
+        self.tail: Tail | None = None
+        """What follows, where that is short."""
 
     @property
     def nothing(self) -> Data:
@@ -86,6 +89,10 @@ class Filters:
             stats.until = began
             if isinstance(out, Exception):
                 member.failed(out, [data])
+            elif member.tail is not None and not closing:
+                if len(out):
+                    stats.elements_out += len(out)
+                    member.tail.take(out, mark)
             elif len(out) or not member.quiet or closing:
                 member.send(out, mark)
 
@@ -100,6 +107,7 @@ class Windowed(OperatorVertex):
         self.name = "Window"
         self.window, self.spec, self.born = window, spec, born
         self.stateless = isinstance(window, PassingWindow)
+        self.passes = isinstance(window, PassingWindow) and not window.tells_ends
 
     @property
     def nothing(self) -> Delta:
@@ -113,6 +121,46 @@ class Windowed(OperatorVertex):
         (arrivals,) = inputs
         assert isinstance(arrivals, Arrivals)
         return self.window.process(arrivals, Step(mark.frontier))
+
+
+class Tail:
+    """A window that keeps nothing, the emission of its rows as they are, and queries, called as one operator."""
+
+    def __init__(self, window: Windowed, emitting: Emitting, sinks: Sequence[Sink]) -> None:
+        self._window, self._emitting, self._sinks = window, emitting, sinks
+
+    def take(self, data: Data, mark: Mark) -> None:
+        """Elements become answers. Time is counted for whoever calls."""
+        assert isinstance(data, Arrivals)
+        ts, sub, count = data.ts, data.sub, len(data.ts)
+        sign = _ONES[:count] if count <= len(_ONES) else np.ones(count, np.int8)
+        delta = Delta(data.schema, data.columns, ts, sub, sign, ts, sub, data.priority)
+        for vertex in (self._window, self._emitting):
+            vertex.mark = vertex.sent = mark
+            stats = vertex.stats
+            stats.calls += 1
+            stats.elements_in += count
+            stats.elements_out += count
+        message = Message(delta, mark)
+        for sink in self._sinks:
+            sink.take(0, message)
+
+
+def tail_of(vertex: Stateless) -> Tail | None:
+    """What follows a filter, if it is as short as a ``Tail``."""
+    if not vertex.elements or len(vertex.outputs) != 1:
+        return None
+    window = vertex.outputs[0].target
+    if not isinstance(window, Windowed) or not window.passes or len(window.outputs) != 1:
+        return None
+    emitting = window.outputs[0].target
+    if not isinstance(emitting, Emitting) or not emitting.as_it_is:
+        return None
+    sinks = [e.target for e in emitting.outputs if isinstance(e.target, Sink)]
+    edges = (*vertex.outputs, *window.outputs, *emitting.outputs)
+    if len(sinks) != len(emitting.outputs) or any(e.buffer is not None or e.since is not None for e in edges):
+        return None
+    return Tail(window, emitting, sinks)
 
 
 class Gated(OperatorVertex):
@@ -172,6 +220,8 @@ class Emitting(OperatorVertex):
         self.ports = [Port(emit.schema, elements=False), *instants] if instants else None
         self._masters, self._streams = masters, streams
         self._begun = False
+        self.as_it_is = self.ports is None and not masters and emit.passes
+        """Whether what enters is the answer."""
         self._none = empty(emit.schema)
 
     @property

@@ -58,6 +58,11 @@ class Emit:
         self._begun = False
 
     @property
+    def passes(self) -> bool:
+        """Whether rows that enter are the answer as they are, provided that there are none at the beginning."""
+        return self.output in ("istream", "changes") and not self._ordered
+
+    @property
     def needs_instants(self) -> bool:
         """Whether the instants of the next step matter."""
         return not self._begun or self.output == "rstream"

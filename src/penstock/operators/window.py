@@ -162,6 +162,11 @@ class PassingWindow:
         self._schema = schema
         self._stay = stay
 
+    @property
+    def tells_ends(self) -> bool:
+        """Whether rows say when they leave."""
+        return self._stay is not None
+
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
         ts, sub = arrivals.ts, arrivals.sub
         end = None

@@ -28,12 +28,24 @@ class DeltaAnswers:
             return self._schema.empty_table()
         # Many small pieces are slow to work with; few large ones are not worth a copy.
         if len(answers) > 1 and sum(map(len, answers)) < 1_000 * len(answers):
-            answers = [concat(answers)]
+            answers = [_shown(answers)]
         tables = [answers_as_table(delta, self._schema, self._query) for delta in answers]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
         pass
+
+
+def _shown(answers: Sequence[Delta]) -> Delta:
+    """Answers one after the other, with no more than what is shown of them."""
+    ts = np.concatenate([d.ts for d in answers])
+    sign = np.concatenate([d.sign for d in answers])
+    columns = tuple([pa.concat_arrays([d.columns[i] for d in answers]) for i in range(len(answers[0].columns))])
+    priority = None
+    if any(d.priority is not None for d in answers):
+        zeros = (d.priority if d.priority is not None else np.zeros(len(d), np.int64) for d in answers)
+        priority = np.concatenate(list(zeros))
+    return Delta(answers[0].schema, columns, ts, ts, sign, ts, ts, priority)
 
 
 def answers_as_table(delta: Delta, schema: pa.Schema, query: Query) -> pa.Table:
