@@ -90,6 +90,13 @@ class Query:
         return self._runner.last_failure if self.error is None else self.error.message
 
     @property
+    def trouble(self) -> str | None:
+        """What stopped a query that failed: what was wrong, in which operator, on which element, and the traceback."""
+        if self.error is None:
+            return None
+        return "\n".join([str(self.error), *getattr(self.error, "__notes__", ())])
+
+    @property
     def state(self) -> Mapping[str, StateSize]:
         """What the query remembers (rows, bytes), by operator."""
         return self._runner.sizes()
@@ -224,6 +231,8 @@ class Query:
             return error
         failure = QueryFailed(f"query `{self.name}` failed: {type(error).__name__}: {error}")
         failure.__cause__ = error
+        for note in getattr(error, "__notes__", ()):
+            failure.add_note(note)
         return failure
 
     def _wait(self, answers: Answers) -> None:

@@ -7,6 +7,7 @@ Bounded by the registered queries: a vertex goes with the last query that uses i
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.delta import Arrivals, arrival_sub
-from penstock.errors import PenstockError, QueryFailed
+from penstock.errors import QueryFailed
 from penstock.graph.compile import Compiler, Functions
 from penstock.graph.converge import Twins
 from penstock.graph.message import BEGIN, Data, Message, cut
@@ -108,7 +109,9 @@ class Graph:
         self.members[name] = Member(sink, used, before)
         for vertex in used:
             vertex.users.add(name)
-        self._prioritise(used, priority, name)
+        sink.priority = priority
+        for vertex in compiler.used.values():
+            self._prioritise(vertex)
         if past is not None:
             self._begin(self.members[name], past)
         return sink
@@ -123,6 +126,8 @@ class Graph:
             if not vertex.users:
                 self.forget(vertex)
                 gone.append(vertex)
+            else:
+                self._prioritise(vertex)
         return gone
 
     def failures(self, name: str) -> int:
@@ -373,12 +378,9 @@ class Graph:
                 for relation in vertex.relations:
                     _without(self._ticks, relation, vertex)
 
-    def _prioritise(self, vertices: Sequence[OperatorVertex], priority: int, name: str) -> None:
+    def _prioritise(self, vertex: OperatorVertex) -> None:
         """A vertex is as urgent as the most urgent query that needs it."""
-        self.members[name].sink.priority = priority
-        for vertex in vertices:
-            needing = [self.members[user].sink.priority for user in vertex.users]
-            vertex.priority = max(needing)
+        vertex.priority = max(self.members[user].sink.priority for user in vertex.users)
 
     def wire(self) -> None:
         """See, after a change of edges or their buffers, whom to call and how.
@@ -424,7 +426,10 @@ class Graph:
         for name in sorted(vertex.users):
             member = self.members.get(name)
             if member is not None:
-                member.sink.fail(located)
+                # Each query says it in its own words.
+                own = copy.copy(located)
+                own.__cause__, own.__notes__ = located.__cause__, list(located.__notes__)
+                member.sink.fail(own)
 
 
 def _is_plain(edge: Edge) -> bool:
@@ -452,9 +457,10 @@ def _located(error: Exception, vertex: OperatorVertex, inputs: Sequence[Data]) -
             f"out of memory in operator {vertex.name}, which holds {size.rows:,} rows, {size.bytes:,} bytes",
             hint="use a smaller window, or fewer columns",
         )
-    error.add_note(f"in operator {vertex.label}{shown}")
-    if not isinstance(error, PenstockError):
-        error.add_note("".join(traceback.format_exception(error)).rstrip())
+    where = f"in operator {vertex.id} ({vertex.label}){shown}"
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    error.add_note(where)
+    error.add_note(trace)
     return error
 
 

@@ -8,9 +8,10 @@ says when.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
+from penstock.operators import identity
 from penstock.plan.cost import selectivity
 from penstock.plan.nodes import Filter, Node, Project, Query, QueryStream, StreamScan, Window, transform, walk
 from penstock.plan.window import Now, Range, Rows, WindowSpec
@@ -18,19 +19,23 @@ from penstock.plan.window import Now, Range, Rows, WindowSpec
 
 @dataclass(frozen=True)
 class Demand:
-    """A window over a declared stream that somebody wants, and the part of its rows that is wanted."""
+    """A window over a declared stream that somebody wants, and the part of its rows that is wanted.
+
+    ``which``: what tells the wanted part from others.
+    """
 
     stream: str
     position: int
     spec: WindowSpec
     part: float
+    which: Hashable
 
     @property
     def window(self) -> tuple[str, int, WindowSpec]:
         return (self.stream, self.position, self.spec)
 
 
-def demands(query: Query) -> list[Demand]:
+def demands(query: Query, functions: identity.Functions) -> list[Demand]:
     """The windows of a query that could hold the rows of others as well."""
     if query.masters or any(isinstance(n, QueryStream) for n in walk(query)):
         return []
@@ -42,14 +47,15 @@ def demands(query: Query) -> list[Demand]:
                 part = 1.0
                 for step in chain:
                     part *= selectivity(step.predicate) if isinstance(step, Filter) else 1.0
-                found.append(Demand(scan.stream, scan.position, node.spec, part))
+                which = identity.chain(chain, scan.schema, functions)
+                found.append(Demand(scan.stream, scan.position, node.spec, part, which))
     return found
 
 
-def worth_it(parts: Iterable[float]) -> bool:
-    """Whether windows that hold these parts of the rows are better held as one."""
-    parts = list(parts)
-    return len(parts) > 1 and sum(parts) >= 1.0
+def worth_it(wanted: Iterable[Demand]) -> bool:
+    """Whether windows that hold these parts of the rows are better held as one; equal parts are one part anyway."""
+    parts = {d.which: d.part for d in wanted}
+    return len(parts) > 1 and sum(parts.values()) >= 1.0
 
 
 def raised(query: Query, windows: Collection[tuple[str, int, WindowSpec]]) -> Query:

@@ -72,7 +72,7 @@ class LocalHost(InProcess):
         runner = query._runner
         assert isinstance(runner, GraphRunner), "this host made it"
         with self.runtime.paused():
-            runner.wants = demands(runner.plan)
+            runner.wants = demands(runner.plan, runner.settings.functions)
             self._merge(runner, query)
         self._changed = True
         if self.graph.buffered:
@@ -87,12 +87,11 @@ class LocalHost(InProcess):
                 shared.add(want.window)
                 continue
             # Those that have had rows already keep what they have.
-            parts = [d.part for r in others if self._unused(r) for d in r.wants if d.window == want.window]
-            if worth_it([*parts, *(d.part for d in runner.wants if d.window == want.window)]):
+            free = [r for r in others if self._unused(r)]
+            if worth_it(d for r in (*free, runner) for d in r.wants if d.window == want.window):
                 shared.add(want.window)
-                for other in others:
-                    if self._unused(other):
-                        self._raise(other, {want.window})
+                for other in free:
+                    self._raise(other, {want.window})
         self._add(runner, query, shared)
 
     def _unused(self, runner: GraphRunner) -> bool:
