@@ -73,7 +73,7 @@ class Job:
             keys, values = self.random.integers(0, self.keys, rows), self.random.random(rows)
             program.push(name, Batch(SCHEMA, pa.table({"t": number, "k": keys, "v": values}), number, number))
             program.progress(name, int(number[-1]))
-        program.run()
+        program.answers()
         self.at += rows
 
     def fill(self, rows: int) -> None:

@@ -47,4 +47,4 @@ def feed(running: Program, start: int, rows: int, keys: int = 1000) -> list[Delt
     for seed, name in enumerate(("s", "r")):
         running.push(name, batch(start, rows, keys, seed))
         running.progress(name, start + rows - 1)
-    return running.run()
+    return running.answers()

@@ -33,7 +33,7 @@ class LocalRunner(DeltaAnswers):
 
     @property
     def ended(self) -> bool:
-        return self._ended or (self._program is not None and self._program.ended)
+        return self._ended or (self._program is not None and self._program.over)
 
     @property
     def failures(self) -> int:
@@ -53,7 +53,7 @@ class LocalRunner(DeltaAnswers):
         self._running.progress(stream, at)
 
     def run(self) -> Delta | None:
-        deltas = self._running.run()
+        deltas = self._running.answers()
         if not deltas:
             return None
         return deltas[0] if len(deltas) == 1 else concat(deltas)
@@ -74,7 +74,7 @@ class LocalRunner(DeltaAnswers):
         self._running.catch_up(state)
 
     def close(self) -> None:
-        self._ended = self._program is not None and self._program.ended
+        self._ended = self._program is not None and self._program.over
         self._program = None
 
     @property

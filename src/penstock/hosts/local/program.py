@@ -1,7 +1,7 @@
-"""One query by itself: a graph with a single query, fed and run by whoever holds it.
+"""Queries by themselves: a graph with a fixed set of queries, fed and run by whoever holds it.
 
-This is what a Spark worker runs for its share of a query: everything in the thread that calls, no buffer inside, and
-state that can be saved and loaded.
+This is what a Spark worker runs for its share: everything in the thread that calls, no buffer inside, and state that
+can be saved and loaded. The queries begin together, so they share all that is equal in them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from penstock.plan.nodes import Query
 from penstock.reference import Change
 from penstock.scalar import Context
 
-_NAME = "query"
+Functions = Mapping[str, Callable[..., object]]
 
 
-class Program:
-    """One query and the queries it reads as streams. Failures are counted in ``errors``."""
+class Programs:
+    """Several queries by name, and the queries they read as streams."""
 
-    def __init__(self, query: Query, functions: Mapping[str, Callable[..., object]], errors: Context) -> None:
-        self.query = query
-        self._errors = errors
+    def __init__(self, queries: Mapping[str, Query], functions: Functions, *, strict: bool = False) -> None:
         self._graph = Graph()
-        self._sink = self._graph.add(_NAME, query, functions, strict=errors.strict)
+        self._sinks = {name: self._graph.add(name, query, functions, strict=strict) for name, query in queries.items()}
         self._graph.wire()
-        self._vertices = self._graph.members[_NAME].vertices
-        self._counted = 0
+        self._vertices = tuple(self._graph.vertices.values())
+        self._counted = dict.fromkeys(queries, 0)
+        self._failures: dict[str, tuple[int, str | None]] = dict.fromkeys(queries, (0, None))
 
     # -- in -----------------------------------------------------------------------------------------
 
@@ -50,25 +49,27 @@ class Program:
 
     # -- out ----------------------------------------------------------------------------------------
 
-    def run(self) -> list[Delta]:
-        """Do all that progress allows; gives the answers, as batches of rows with their instant and sign."""
+    def run(self) -> dict[str, list[Delta]]:
+        """Do all that progress allows; gives the answers of each query, as batches of rows with instant and sign."""
         self._graph.flush()
-        self._count()
-        if self._sink.error is not None:
-            raise self._sink.error
-        return self._sink.taken()
+        for sink in self._sinks.values():
+            if sink.error is not None:
+                raise sink.error
+        return {name: sink.taken() for name, sink in self._sinks.items()}
 
-    @property
-    def ended(self) -> bool:
-        """No answer can come any more."""
-        return self._sink.ended
+    def ended(self, name: str) -> bool:
+        """Whether no answer of a query can come any more."""
+        return self._sinks[name].ended
 
-    def _count(self) -> None:
-        failures = self._graph.failures(_NAME)
-        if failures != self._counted:
-            self._errors.failures += failures - self._counted
-            self._errors.last_failure = self._graph.last_failure(_NAME) or self._errors.last_failure
-            self._counted = failures
+    def failures(self, name: str) -> tuple[int, str | None]:
+        """How many values of a query became NULL because computing them failed, and what the last of them was."""
+        counted = self._graph.failures(name)
+        if counted != self._counted[name]:
+            before, last = self._failures[name]
+            last = self._graph.last_failure(name) or last
+            self._failures[name] = (before + counted - self._counted[name], last)
+            self._counted[name] = counted
+        return self._failures[name]
 
     # -- state --------------------------------------------------------------------------------------
 
@@ -77,37 +78,62 @@ class Program:
         state: State = {}
         for vertex in self._vertices:
             state |= under(f"{vertex.id} {vertex.kind}", vertex.save())
-        mark = {"failures": self._errors.failures, "last_failure": self._errors.last_failure, "ended": self.ended}
-        state["program"] = Saved(mark)
+        queries = {name: [*self.failures(name), self.ended(name)] for name in self._sinks}
+        state["program"] = Saved({"queries": queries})
         return state
 
     def load(self, state: LoadedState) -> None:
-        """Go on, in a fresh program, from what a program of the same query saved."""
+        """Go on, fresh, from what programs of the same queries saved."""
         for vertex in self._vertices:
             vertex.load(below(f"{vertex.id} {vertex.kind}", state))
         self._load_meta(state)
 
     def catch_up(self, state: LoadedState) -> None:
-        """Go on from a later state; this program has done nothing since it saved, or loaded, one that it goes on from.
+        """Go on from a later state; nothing has been done here since this saved, or loaded, one that it goes on from.
 
-        Costs what has changed in between; afterwards the program is as one that has loaded the state. If it fails, the
-        program is of no use.
+        Costs what has changed in between; afterwards this is as one that has loaded the state. If it fails, it is of no
+        use any more.
         """
         for vertex in self._vertices:
             vertex.catch_up(below(f"{vertex.id} {vertex.kind}", state))
         self._load_meta(state)
 
     def _load_meta(self, state: LoadedState) -> None:
-        meta = state["program"].meta
-        # Operators have computed keys of their rows again; what failed had been counted.
-        self._counted = self._graph.failures(_NAME)
-        self._errors.failures, self._errors.last_failure = meta["failures"], meta["last_failure"]
-        if meta["ended"]:
-            self._sink.end()
+        for name, (failures, last, ended) in state["program"].meta["queries"].items():
+            # Operators have computed keys of their rows again; what failed had been counted.
+            self._counted[name] = self._graph.failures(name)
+            self._failures[name] = (failures, last)
+            if ended:
+                self._sinks[name].end()
 
     def size(self) -> dict[str, StateSize]:
         """What is remembered, by operator."""
         return sizes(self._vertices)
+
+
+class Program(Programs):
+    """One query. Failures are counted in ``errors``."""
+
+    def __init__(self, query: Query, functions: Functions, errors: Context) -> None:
+        super().__init__({"": query}, functions, strict=errors.strict)
+        self.query = query
+        self._errors = errors
+
+    def answers(self) -> list[Delta]:
+        """Do all that progress allows, and give the answers."""
+        try:
+            return self.run()[""]
+        finally:
+            self._errors.failures, self._errors.last_failure = self.failures("")
+
+    @property
+    def over(self) -> bool:
+        """No answer can come any more."""
+        return self.ended("")
+
+    def _load_meta(self, state: LoadedState) -> None:
+        super()._load_meta(state)
+        self._errors.failures, self._errors.last_failure = self._failures[""]
 
 
 def sizes(vertices: Sequence[OperatorVertex]) -> dict[str, StateSize]:

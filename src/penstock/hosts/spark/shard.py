@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.hosts import QuerySettings
-from penstock.hosts.local import LocalRunner
+from penstock.hosts.local.answers import DeltaAnswers
+from penstock.hosts.local.program import Programs
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.ingest import Batch, arrow_schema
 from penstock.operators.state import LoadedState, Piece, Saved, State, below, under
@@ -44,23 +44,22 @@ class Shard:
 
     def __init__(self, job: Job, part: Part) -> None:
         self._job = job
-        settings = QuerySettings(job.functions, job.strict)
-        self._runners = {q.name: LocalRunner(q.plan, q.schema, settings) for q in part.queries}
+        self._queries = {q.name: DeltaAnswers(q.plan, q.schema) for q in part.queries}
+        self._programs = Programs({q.name: q.plan for q in part.queries}, job.functions, strict=job.strict)
         self._streams = {s.name: _Stream(s) for s in job.sources if s.is_stream and s.name in part.reads}
         self._relations = {s.name: s for s in job.sources if not s.is_stream and s.name in part.reads}
 
     @property
     def failures(self) -> int:
         """How many values became NULL because computing them failed."""
-        return sum(r.failures for r in self._runners.values())
+        return sum(self._programs.failures(name)[0] for name in self._queries)
 
     def begin(self, rows: Mapping[str, Sequence[pa.Table]]) -> None:
         """The rows of relations, before the first step."""
         for name, source in self._relations.items():
             given = [row for table in rows.get(name, ()) for row in to_rows(table, source.schema)]
             changes = [Change(None, 1, row, i - len(given)) for i, row in enumerate(given)]
-            for runner in self._runners.values():
-                runner.change(name, changes)
+            self._programs.change(name, changes)
 
     def step(self, rows: Mapping[str, Sequence[pa.Table]], newest: Mapping[str, int]) -> Answers:
         """Rows of each stream, in the order in which the source gave them; ``newest`` of all shards, in this step."""
@@ -75,44 +74,34 @@ class Shard:
                 stream.progress = max(stream.progress, furthest - self._job.idle)
         for name, stream in self._streams.items():
             batch = stream.release(end=self._job.bounded)
-            for runner in self._runners.values():
-                if runner.ended:
-                    continue
-                if len(batch):
-                    runner.push(name, batch)
-                if self._job.bounded:
-                    # How far the whole stream came decides which windows are answered when it ends.
-                    runner.progress(name, stream.newest)
-                    runner.progress(name, math.inf)
-                elif stream.progress > -math.inf:
-                    runner.progress(name, stream.progress)
-        tables: dict[str, pa.Table] = {}
-        for name, runner in self._runners.items():
-            answers = None if runner.ended and self._streams and not self._job.bounded else runner.run()
-            if answers is not None and len(answers):
-                tables[name] = runner.table([answers])
+            if len(batch):
+                self._programs.push(name, batch)
+            if self._job.bounded:
+                # How far the whole stream came decides which windows are answered when it ends.
+                self._programs.progress(name, stream.newest)
+                self._programs.progress(name, math.inf)
+            elif stream.progress > -math.inf:
+                self._programs.progress(name, stream.progress)
+        found = self._programs.run()
+        tables = {name: self._queries[name].table(answers) for name, answers in found.items() if answers}
         return Answers(tables, late)
 
     def save(self) -> State:
         """All that a later step needs."""
         state: State = {f"input {name}": stream.save() for name, stream in self._streams.items()}
-        for name, runner in self._runners.items():
-            state |= under(f"query {name}", runner.save())
-        return state
+        return state | under("queries", self._programs.save())
 
     def load(self, state: LoadedState) -> None:
         """Go on, in a fresh shard, from what one of the same job saved."""
         for name, stream in self._streams.items():
             stream.load(state[f"input {name}"].meta, state[f"input {name}"].tables)
-        for name, runner in self._runners.items():
-            runner.load(below(f"query {name}", state))
+        self._programs.load(below("queries", state))
 
     def catch_up(self, state: LoadedState) -> None:
         """Go on from a later state; this shard has done nothing since it saved, or loaded, one that it goes on from."""
         for name, stream in self._streams.items():
             stream.load(state[f"input {name}"].meta, state[f"input {name}"].tables)
-        for name, runner in self._runners.items():
-            runner.catch_up(below(f"query {name}", state))
+        self._programs.catch_up(below("queries", state))
 
 
 class _Stream:
