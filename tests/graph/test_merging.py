@@ -168,3 +168,15 @@ def test_priority_is_that_of_the_most_urgent_query(db: penstock.Database) -> Non
     assert {o.priority for o in db.graph().operators if o.queries == ("low",)} == {2}
     db.stop_query("high")
     assert {o.priority for o in db.graph().operators} == {2}
+
+
+def test_a_window_below_a_join_holds_nothing_of_its_own(db: penstock.Database) -> None:
+    db.query("SELECT ISTREAM s.v, r.w FROM s [RANGE 50] JOIN r [RANGE 50] ON s.k = r.k")
+    for i in range(0, 100, 10):
+        db.push("s", [(t, t % 4, float(t), "a") for t in range(i, i + 10)])
+        db.push("r", [(t, t % 4, float(t)) for t in range(i, i + 10)])
+    windows = [o for o in db.graph().operators if o.kind == "window"]
+    (join,) = [o for o in db.graph().operators if o.kind == "join"]
+    assert join.rows >= 100
+    assert [(o.rows, o.bytes) for o in windows] == [(0, 0), (0, 0)]
+    assert all(o.saved > 50 * 8 for o in windows)

@@ -114,6 +114,10 @@ class FastJoin:
         keys = NOTHING if self._keys is None else StateSize(0, self._keys.nbytes)
         return self._rings[0].size() + self._rings[1].size() + keys
 
+    def rows(self, side: int) -> int:
+        """Rows of the left (0) or right (1) input that are held."""
+        return self._rings[side].size().rows
+
     def save(self) -> Saved:
         left, right = self._rings
         keys = 0 if self._keys is None else self._keys.count

@@ -80,6 +80,10 @@ class GeneralJoin:
         left, right = self._sides
         return size_of(len(left), self.node.left.schema) + size_of(len(right), self.node.right.schema)
 
+    def rows(self, side: int) -> int:
+        """Rows of the left (0) or right (1) input that are held."""
+        return len(self._sides[side])
+
     def save(self) -> Saved:
         left, right = self._sides
         return with_meta(together(left=left.save(), right=right.save()), ends=self._ends)
