@@ -411,9 +411,12 @@ class Graph:
     def _group(self, vertex: OperatorVertex) -> None:
         members = {e.target.id: e.target for e in vertex.outputs if isinstance(e.target, Stateless) and _is_plain(e)}
         if len(members) < _GROUP:
-            vertex.alone, vertex.together = vertex.outputs, None
+            members = {}
+        vertex.direct = [(e.target.take, e.port) for e in vertex.outputs if _is_plain(e) and e.target.id not in members]
+        vertex.alone = [e for e in vertex.outputs if not _is_plain(e)]
+        if not members:
+            vertex.together = None
             return
-        vertex.alone = [e for e in vertex.outputs if e.target.id not in members]
         if not isinstance(vertex.together, Filters):
             vertex.together = Filters(vertex.schema)
         vertex.together.become(members)

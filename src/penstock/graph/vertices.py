@@ -86,10 +86,12 @@ class OperatorVertex:
         """Whether it has had or made any rows yet."""
         self.quiet = False
         """Nobody below needs to hear how far this is unless there are rows."""
+        self.direct: list[tuple[Callable[[int, Message], None], int]] = []
+        """Successors that are called: nothing stands in between."""
         self.alone: list[Edge] = self.outputs
-        """The successors that are called one by one."""
+        """Those to which an edge leads that has something to say."""
         self.together: Together | None = None
-        """The others."""
+        """Those that work together."""
 
     # -- work ---------------------------------------------------------------------------------------
 
@@ -141,6 +143,8 @@ class OperatorVertex:
             self.stats.elements_out += count
         if count or not self.quiet or mark.frontier == NEVER:
             message = Message(out, mark)
+            for take, port in self.direct:
+                take(port, message)
             for edge in self.alone:
                 edge.send(message)
             if self.together is not None:
