@@ -6,6 +6,7 @@
 methods; and the edge itself against calling the receiver directly.
 *Counting*: batches through a query with measured operators, and with operators that count nothing; both take turns,
 and the processor's time counts.
+*Threads*: two queries over a stream each, in one thread and by two workers.
 """
 
 from __future__ import annotations
@@ -136,17 +137,47 @@ def worked(rows: int, batches: int) -> float:
 def counting(report: Report, rounds: int, quick: bool) -> None:
     counted_take = OperatorVertex.take
     for rows, batches in ((1_000, 400), (10_000, 80)):
-        with_, without = [], []
-        for i in range(rounds):
-            progress(f"counting, batches of {rows}: turn {i + 1} of {rounds}")
-            with_.append(worked(rows, batches // (4 if quick else 1)))
-            OperatorVertex.take = uncounted_take  # type: ignore[method-assign]
-            try:
-                without.append(worked(rows, batches // (4 if quick else 1)))
-            finally:
-                OperatorVertex.take = counted_take  # type: ignore[method-assign]
-        share = min(with_) / min(without) - 1
+        found: dict[Callable[..., None], list[float]] = {counted_take: [], uncounted_take: []}
+        for i in range(2 * rounds):
+            progress(f"counting, batches of {rows}: turn {i + 1} of {2 * rounds}")
+            for take in list(found) if i % 2 else list(found)[::-1]:
+                OperatorVertex.take = take  # type: ignore[method-assign]
+                try:
+                    found[take].append(worked(rows, batches // (4 if quick else 1)))
+                finally:
+                    OperatorVertex.take = counted_take  # type: ignore[method-assign]
+        share = min(found[counted_take]) / min(found[uncounted_take]) - 1
         report.add(f"graph: share of time for counting, batches of {rows:,}", max(share, 0.0), 0.02, below=True)
+
+
+def two_streams(rows: int, batches: int, **settings: object) -> float:
+    """Seconds for two queries over a stream each."""
+    with penstock.connect(engine="local") as db:
+        queries = []
+        for name in "sr":
+            db.execute(f"CREATE STREAM {name} (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t")
+            queries.append(db.query(QUERY.replace("FROM s", f"FROM {name}")))
+        db.configure(**settings)
+        random = np.random.default_rng(1)
+        t = np.arange(rows * batches)
+        table = pa.table({"t": t, "k": t % 100, "v": random.random(len(t))})
+        began = time.perf_counter()
+        for start in range(0, len(t), rows):
+            for name in "sr":
+                db.push(name, table.slice(start, rows))
+        db.settle()
+        return time.perf_counter() - began
+
+
+def threads(report: Report, rounds: int, quick: bool) -> None:
+    for rows, batches in ((1_000, 400), (10_000, 80), (100_000, 16)):
+        count = max(batches // (4 if quick else 1), 2)
+        alone, both = [], []
+        for i in range(rounds):
+            progress(f"threads, batches of {rows}: turn {i + 1} of {rounds}")
+            alone.append(two_streams(rows, count, threading="graph"))
+            both.append(two_streams(rows, count, threading="hybrid", workers=2))
+        report.add(f"graph: two workers against one, batches of {rows:,}", min(alone) / min(both))
 
 
 def main() -> None:
@@ -157,6 +188,7 @@ def main() -> None:
     report = Report("graph")
     passing(report, args.rounds)
     counting(report, args.rounds, args.quick)
+    threads(report, max(args.rounds // 2, 1), args.quick)
     report.finish()
 
 
