@@ -81,6 +81,7 @@ class OperatorVertex:
         """How far successors have been told to be."""
         self.watcher: Watcher | None = None
         self.observers: list[Callable[[OperatorVertex], object]] = []
+        """Called once when nothing more will come from here, by whoever runs this; then forgotten."""
         self._size = NOTHING
         self.touched = False
         """Whether it has had or made any rows yet."""
@@ -150,12 +151,15 @@ class OperatorVertex:
             if self.together is not None:
                 self.together.take(message)
         if mark.frontier == NEVER and self.observers:
-            for observer in self.observers:
+            observers, self.observers = self.observers, []
+            for observer in observers:
                 observer(self)
 
     def flush(self) -> None:
-        """Do all that can be done without further input, and tell successors how far that is."""
-        self.send(self.nothing, self.mark)
+        """Tell successors how far this is, also those that need not know; they do what they can with that."""
+        message = Message(self.nothing, self.sent)
+        for edge in self.outputs:
+            edge.send(message)
 
     @property
     def nothing(self) -> Data:
