@@ -44,6 +44,7 @@ from penstock.graph.view import GraphView
 from penstock.hosts import QuerySettings, SparkOptions
 from penstock.hosts.spark.live.cluster import Cluster
 from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
+from penstock.hosts.spark.live.inputs import changes_batch
 from penstock.hosts.spark.live.journal import Journal, packed_bytes
 from penstock.hosts.spark.live.plan import (
     Assigned,
@@ -57,7 +58,7 @@ from penstock.hosts.spark.live.plan import (
 )
 from penstock.hosts.spark.live.restore import restore
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
-from penstock.hosts.spark.live.slot import changes_batch, pickled, write_definition
+from penstock.hosts.spark.live.slot import pickled, write_definition
 from penstock.hosts.spark.live.view import graph_view
 from penstock.ingest import Batch, StreamInput
 from penstock.plan.nodes import Query as QueryPlan

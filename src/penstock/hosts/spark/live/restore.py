@@ -13,10 +13,11 @@ import pyarrow as pa
 from penstock.catalog import FunctionDef
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
+from penstock.hosts.spark.live.inputs import changes_of
 from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
 from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, raised, rows_logged, rows_schema
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
-from penstock.hosts.spark.live.slot import changes_of, write_definition
+from penstock.hosts.spark.live.slot import write_definition
 from penstock.ingest import Batch, StreamInput, arrow_schema
 from penstock.plan.nodes import Schema
 from penstock.plan.serial import from_json
