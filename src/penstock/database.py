@@ -175,7 +175,7 @@ class Database:
 
         with self._lock:
             if query in self._queries:
-                return self._explained(self._queries[query].plan, format)
+                return self._explained(self._queries[query].plan, format, self._queries[query])
             if query.strip().isidentifier():
                 raise CatalogError(f"no query `{query}`", hint=suggest(query, self._queries))
             return self._explained(optimize(plan_of_text(self, query)[0]), format)
@@ -244,6 +244,12 @@ class Database:
     def settle(self) -> None:
         """Return when everything pushed so far has been worked on. ``fetch`` does that by itself."""
         self._host.settle()
+
+    def configure(self, **settings: object) -> None:
+        """Change how queries are worked on, while they are: ``threading``, ``workers``. Answers stay the same."""
+        with self._lock:
+            self._check_open()
+        self._host.configure(settings)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -432,10 +438,10 @@ class Database:
         self.catalog.relation(name)
         return list(self._relations[name].rows)
 
-    def _explained(self, plan: Plan, format: str) -> str:
+    def _explained(self, plan: Plan, format: str, query: Query | None = None) -> str:
         match format.lower():
             case "text":
-                return "\n".join(filter(None, (explain_text(plan), self._host.explain(plan))))
+                return "\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query))))
             case "json":
                 return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
             case "mermaid":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.errors import EngineError
 from penstock.hosts import QuerySettings, Runner
 from penstock.ingest import Batch, StreamInput
 from penstock.plan.nodes import Query as Plan
@@ -68,8 +69,11 @@ class InProcess:
     def after(self) -> None:
         pass
 
-    def settle(self) -> None:
+    def settle(self, query: Query | None = None) -> None:
         pass
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        raise EngineError(f"engine `{self._database.engine}` has nothing to configure", hint="use engine='spark'")
 
     def notes(self) -> dict[str, Any]:
         return {}
@@ -80,7 +84,7 @@ class InProcess:
     def metrics(self) -> pa.Table:
         return pa.table({})
 
-    def explain(self, plan: Plan) -> str:
+    def explain(self, plan: Plan, query: Query | None = None) -> str:
         return ""
 
     def close(self) -> None:

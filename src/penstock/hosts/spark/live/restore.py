@@ -40,24 +40,22 @@ def restore(host: SparkHost, db: Database) -> None:
         declare(db, record["text"], record["position"])
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
-    numbers = [model.upto, *(q.start["start"] - 1 for q in model.queries.values())]
+    numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
     pending: list[tuple[str, Frame]] = []
     for name, source in db._inputs.items():
         for frame in _stream(host, db, name, source):
             numbers.append(frame.number)
-            if frame.kind is Kind.ROWS and frame.number > model.upto:
+            if frame.kind is Kind.ROWS:
                 pending.append((name, frame))
     for name, store in db._relations.items():
         for frame in host.log("relations", name).read():
             numbers.append(frame.number)
             store.replay(_changes(frame, store.definition.schema))
-            if frame.number > model.upto:
-                pending.append((name, frame))
+            pending.append((name, frame))
     host.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, db, id, known)
-    read = {name for q in db._queries.values() if q.status == "running" for name in q.inputs | q.relations}
-    host.pending.extend(sorted((p for p in pending if p[0] in read), key=lambda p: p[1].number))
+    host.parts.restore(sorted(pending, key=lambda p: p[1].number))
     _sweep(host)
 
 
@@ -123,7 +121,8 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
             nothing: dict[str, list[Change]] = {name: [] for name in query.relations}
             definition = Definition(id, plan, runner.schema, functions, query.options.strict, nothing, {}, {})
             write_definition(host.folder(id) / "definition", definition)
-        host.runners[id] = runner
+        runner.priority = query.options.priority
+        host.parts.add(runner, record.part)
         return
     runner.ended = record.status == "ended"
     query._status = "ended" if record.status == "ended" else "failed"
