@@ -1,4 +1,4 @@
-"""Queries in parts that change while rows come give the reference's answers; also after restarts, and kills half-way."""
+"""Queries that change parts while rows come give the reference's answers; also after restarts, and kills half-way."""
 
 from __future__ import annotations
 

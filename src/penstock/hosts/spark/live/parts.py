@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.errors import InputError, suggest
+from penstock.errors import InputError
 
 THREADING = {
     "direct": "all queries in one part",
@@ -43,9 +43,9 @@ class Settings:
                     raise InputError(f"workers is {value!r}", hint="give a number from 1 on, or None for no limit")
                 found = replace(found, workers=None if value is None else int(str(value)))
             else:
-                told = suggest(name, _SETTINGS)
-                known = f"on Spark there is {', '.join(_SETTINGS)}; Spark's scheduler takes the place of a strategy"
-                raise InputError(f"no setting `{name}`", hint=f"{told}; {known}" if told else known)
+                told = "Spark's own scheduler chooses what runs next; " if name == "strategy" else ""
+                known = " and ".join(f"`{setting}`" for setting in _SETTINGS)
+                raise InputError(f"no setting `{name}` on Spark", hint=f"{told}there is {known}")
         return found
 
     @property
