@@ -622,7 +622,7 @@ def connect(
     """A database. With a directory it is kept there, and goes on from there when it is opened again.
 
     ``engine``: ``spark`` (the default), ``local`` or ``reference``. Of ``spark`` alone: ``master`` is Spark's, by
-    default ``local[*]``; ``shards``: into how many parts queries with a key are split; ``trigger``: seconds in which
+    default ``local[*]``; ``shards``: how many ways queries with a key are split; ``trigger``: seconds in which
     rows are collected before a micro-batch begins (by default it begins at once), or ``push``: calls return when their
     answers are there; ``batch_rows``: at most so many rows in a micro-batch; ``sync``: what is acknowledged survives a
     power failure; ``spark``: more settings for Spark. ``clock`` gives the time in microseconds, for streams stamped on

@@ -125,9 +125,9 @@ def test_load_is_measured_over_a_while() -> None:
     measured.arrived(100)
     for _ in range(10):
         measured.worked(10, {"a": 0.1, "slow": 0.9})
-    assert measured.crowding(1.0, 2) == [], "too soon to say"
-    assert measured.crowding(8.0, 2) == ["slow"]
-    assert measured.crowding(20.0, 2) == [], "a new while has begun"
+    assert measured.crowding(1.0, ["a", "slow"], 2) == [], "too soon to say"
+    assert measured.crowding(8.0, ["a", "slow"], 2) == ["slow"]
+    assert measured.crowding(20.0, ["a", "slow"], 2) == [], "a new while has begun"
 
 
 def test_who_is_next() -> None:

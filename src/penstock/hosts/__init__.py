@@ -160,7 +160,7 @@ class Host(Protocol):
 class SparkOptions:
     """Settings of ``engine="spark"``.
 
-    ``master``: as Spark names it. ``shards``: into how many parts queries with a key are split; by default as many as
+    ``master``: as Spark names it. ``shards``: how many ways queries with a key are split; by default as many as
     Spark has cores. ``trigger``: seconds to collect rows before a micro-batch begins, or ``push``: every call returns
     when its answers are there. ``batch_rows``: at most so many rows in a micro-batch, if one push has not more.
     ``sync``: what is acknowledged survives the machine, not just the process. ``spark``: more settings for Spark.

@@ -19,6 +19,7 @@ from penstock.errors import EngineError, StateError
 from penstock.hosts.spark.live.frames import Frame
 from penstock.hosts.spark.live.gate import Gate
 from penstock.hosts.spark.live.journal import placing
+from penstock.hosts.spark.live.load import Load
 from penstock.hosts.spark.live.part import Part
 from penstock.hosts.spark.live.parts import THREADING, Member, Settings, groups, placed
 from penstock.hosts.spark.live.plan import state_folder
@@ -156,7 +157,7 @@ class Parts:
         if not part.queries:
             self._retire(part)
         elif self.settings.threading == "hybrid" and len(part.queries) > 1 and not self._host.stopping:
-            leaving = [id for id in part.load.crowding(time.monotonic(), self._host.slots) if id in part.queries]
+            leaving = part.load.crowding(time.monotonic(), part.queries, self._host.slots)
             if leaving and part.id not in self.held:
                 apart = {*leaving, *(m.id for m in self._members() if m.apart)}
                 moves = self._wanted(self.settings, apart)
@@ -212,6 +213,7 @@ class Parts:
         for part in self:
             if part.id in involved:
                 self._give(part, [frames[number] for number in sorted(frames)])
+                part.load = Load(time.monotonic())
                 self._retire(part)
                 part.wake()
 

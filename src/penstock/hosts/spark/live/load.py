@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from penstock.hosts.spark.live.parts import crowding
 
@@ -33,13 +33,13 @@ class Load:
         for id, spent in seconds.items():
             self._seconds[id] = self._seconds.get(id, 0.0) + spent
 
-    def crowding(self, now: float, most: int) -> list[str]:
-        """At the end of a window: the queries, at most so many, without which the part would keep pace."""
+    def crowding(self, now: float, queries: Collection[str], most: int) -> list[str]:
+        """At the end of a window: which of its queries, at most so many, must go for the part to keep pace."""
         if now - self._since < WINDOW or self._batches < BATCHES:
             return []
         found: list[str] = []
         if self._arrived and self._taken:
-            costs = {id: seconds / self._taken for id, seconds in self._seconds.items()}
+            costs = {id: self._seconds.get(id, 0.0) / self._taken for id in queries}
             found = crowding(costs, (now - self._since) / self._arrived, most)
         self.__init__(now)  # type: ignore[misc]
         return found

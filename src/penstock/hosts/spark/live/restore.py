@@ -42,16 +42,19 @@ def restore(host: SparkHost, db: Database) -> None:
     db._query_count = model.query_count
     numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
     pending: list[tuple[str, Frame]] = []
+    running = [q for q in model.queries.values() if q.status == "running"]
+    taken = min((max(q.first - 1, model.parts[q.part].upto) for q in running), default=model.upto)
     for name, source in db._inputs.items():
         for frame in _stream(host, db, name, source):
             numbers.append(frame.number)
-            if frame.kind is Kind.ROWS:
+            if frame.kind is Kind.ROWS and frame.number > taken:
                 pending.append((name, frame))
     for name, store in db._relations.items():
         for frame in host.log("relations", name).read():
             numbers.append(frame.number)
             store.replay(_changes(frame, store.definition.schema))
-            pending.append((name, frame))
+            if frame.number > taken:
+                pending.append((name, frame))
     host.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, db, id, known)
