@@ -53,9 +53,6 @@ class Parts:
     def __iter__(self) -> Iterator[Part]:
         return iter(list(self._parts.values()))
 
-    def __getitem__(self, id: int) -> Part:
-        return self._parts[id]
-
     # -- queries come and go ------------------------------------------------------------------------
 
     def place(self, runner: SparkRunner) -> int:
@@ -128,11 +125,11 @@ class Parts:
 
     def configure(self, given: Mapping[str, object]) -> None:
         """Change the settings; returns when queries are in the parts that these ask for."""
-        settings = self.settings.with_(given)
         host = self._host
         if host.told is not None:
             raise EngineError("a subscriber cannot configure the database", hint="call configure from another thread")
         with self._configuring, host.changed:
+            settings = self.settings.with_(given)
             try:
                 while True:
                     if host.stopping:
@@ -160,8 +157,8 @@ class Parts:
             leaving = part.load.crowding(time.monotonic(), part.queries, self._host.slots)
             if leaving and part.id not in self.held:
                 apart = {*leaving, *(m.id for m in self._members() if m.apart)}
-                moves = self._wanted(self.settings, apart)
-                self._move({id: to for id, to in moves.items() if id in leaving}, apart, self.settings)
+                free = self._model.next_part
+                self._move({id: free + i for i, id in enumerate(leaving)}, apart, self.settings)
         if self._left:
             self._sweep()
 
@@ -244,24 +241,23 @@ class Parts:
         for found in folder.glob("slot-*") if part == 0 else (folder,):
             shutil.rmtree(found, ignore_errors=True)
 
-    # -- end ----------------------------------------------------------------------------------------
+    # -- words, and the end -------------------------------------------------------------------------
 
     def explained(self, query: Query) -> list[str]:
         """In which part a query is, with whom, in which pool, and what it reads."""
-        part = query._runner.part if isinstance(query._runner, SparkRunner) else None
-        if part is None:
+        runner = query._runner
+        if not isinstance(runner, SparkRunner) or runner.part is None:
             return []
+        part, threading = runner.part, self.settings.threading
         names = {q._runner.id: q.name for q in self._host.db.queries.values() if isinstance(q._runner, SparkRunner)}
-        others = ", ".join(f"`{names[id]}`" for id in part.queries if names.get(id, query.name) != query.name)
-        runner = part.queries[query._runner.id] if isinstance(query._runner, SparkRunner) else None
-        logs = ", ".join(f"log of {name}" for name in sorted(runner.reads)) if runner is not None else ""
+        others = ", ".join(f"`{names[id]}`" for id in part.queries if id != runner.id)
         lines = [
             f"virtual operator: part {part.id}, {f'with {others}' if others else 'alone'}",
-            f"threading: {self.settings.threading} ({THREADING[self.settings.threading]})",
+            f"threading: {threading} ({THREADING[threading]})",
             f"priority {part.priority}: {self._host.cluster.scheduling(part.priority)}",
         ]
-        if logs:
-            lines.append(f"stream buffers: {logs}")
+        if runner.reads:
+            lines.append(f"stream buffers: {', '.join(f'log of {name}' for name in sorted(runner.reads))}")
         return lines
 
     def close(self) -> bool:
