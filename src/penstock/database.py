@@ -245,12 +245,6 @@ class Database:
         """Return when everything pushed so far has been worked on. ``fetch`` does that by itself."""
         self._host.settle()
 
-    def configure(self, **settings: object) -> None:
-        """Change how queries are worked on, while they are: ``threading``, ``workers``. Answers stay the same."""
-        with self._lock:
-            self._check_open()
-        self._host.configure(settings)
-
     @property
     def notes(self) -> dict[str, Any]:
         """What has been noted with the database: see ``note`` and ``Query.transfer``."""
@@ -276,6 +270,7 @@ class Database:
         with self._guarded:
             self._check_open()
             self._host.configure(settings if query is None else {**settings, "query": query})
+        self._host.configured()
 
     def graph(self) -> GraphView:
         """The operators of all queries, how they are connected and run, and what was measured of them so far."""

@@ -237,6 +237,20 @@ def test_explain_names_part_pool_and_buffers(tmp_path: Path) -> None:
         assert "priority 9: FAIR pool penstock-9" in db.explain("alarm")
 
 
+def test_the_graph_shows_parts(tmp_path: Path) -> None:
+    with opened(tmp_path, trigger=3600) as db:
+        for name, priority in (("a", 5), ("b", 5), ("alarm", 9)):
+            query(db, name, f"SELECT v FROM s WHERE v > {priority}", priority)
+        db.settle()
+        db.push("s", [(1, 1, 1.0), (2, 1, 2.0)])
+        view = db.graph()
+        assert (view.threading, [(p.id, p.priority) for p in view.partitions]) == ("hybrid", [(0, 5), (1, 9)])
+        by_id = {q.operator: q.name for q in view.queries}
+        assert [{by_id[o] for o in p.operators if o in by_id} for p in view.partitions] == [{"a", "b"}, {"alarm"}]
+        assert max(e.buffer.elements for e in view.edges if e.buffer is not None) == 2
+        assert "alarm" in view.text()
+
+
 def test_metrics_say_which_part(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         query(db, "a", "SELECT v FROM s")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import EngineError
 from penstock.hosts import QuerySettings, Runner
 from penstock.ingest import Batch, StreamInput
 from penstock.plan.nodes import Query as Plan
@@ -72,8 +71,8 @@ class InProcess:
     def settle(self, query: Query | None = None) -> None:
         pass
 
-    def configure(self, settings: Mapping[str, object]) -> None:
-        raise EngineError(f"engine `{self._database.engine}` has nothing to configure", hint="use engine='spark'")
+    def configured(self) -> None:
+        pass
 
     def notes(self) -> dict[str, Any]:
         return {}

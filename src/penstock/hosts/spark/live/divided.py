@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import EngineError, StateError
+from penstock.graph.view import GraphView
 from penstock.hosts.spark.live.frames import Frame
 from penstock.hosts.spark.live.gate import Gate
 from penstock.hosts.spark.live.journal import placing
@@ -24,6 +25,7 @@ from penstock.hosts.spark.live.part import Part
 from penstock.hosts.spark.live.parts import THREADING, Member, Settings, groups, placed
 from penstock.hosts.spark.live.plan import state_folder
 from penstock.hosts.spark.live.runner import SparkRunner
+from penstock.hosts.spark.live.view import graph_view
 from penstock.query import Query
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Parts:
         self.held: frozenset[int] = frozenset()
         """Parts that begin no micro-batch, because queries are about to move."""
         self._configuring = threading.Lock()
+        self._asked: deque[dict[str, object]] = deque()
         self._left: set[int] = set()
         """Parts without queries whose state may still be needed."""
         self._threads: list[threading.Thread] = []
@@ -123,31 +126,38 @@ class Parts:
 
     # -- moves --------------------------------------------------------------------------------------
 
-    def configure(self, given: Mapping[str, object]) -> None:
-        """Change the settings; returns when queries are in the parts that these ask for."""
-        host = self._host
-        if host.told is not None:
+    def ask(self, given: Mapping[str, object]) -> None:
+        """Settings to change, when ``configure`` is called next; if they are wrong, none is."""
+        self.settings.with_(given)
+        if self._host.told is not None:
             raise EngineError("a subscriber cannot configure the database", hint="call configure from another thread")
-        with self._configuring, host.changed:
-            settings = self.settings.with_(given)
-            try:
-                while True:
-                    if host.stopping:
-                        raise StateError("the database is closed", hint="connect again")
-                    host.check()
-                    apart = set() if "threading" in given else {m.id for m in self._members() if m.apart}
-                    moves = self._wanted(settings, apart)
-                    now = self._now()
-                    self.held = frozenset({*moves.values(), *(now[id] for id in moves)})
-                    if not any(p.busy for p in self if p.id in self.held):
-                        break
-                    host.changed.wait()
-                self._move(moves, apart, settings)
-            finally:
-                self.held = frozenset()
-                host.changed.notify_all()
-        self.gate.let(settings.at_once)
-        host.after()
+        self._asked.append(dict(given))
+
+    def configure(self) -> None:
+        """Change what was asked for; returns when queries are in the parts that the settings ask for."""
+        with self._configuring, self._host.changed:
+            while self._asked:
+                self._change(self._asked.popleft())
+        self.gate.let(self.settings.at_once)
+        self._host.after()
+
+    def _change(self, given: Mapping[str, object]) -> None:
+        host, settings = self._host, self.settings.with_(given)
+        try:
+            while True:
+                if host.stopping:
+                    raise StateError("the database is closed", hint="connect again")
+                host.check()
+                apart = set() if "threading" in given else {m.id for m in self._members() if m.apart}
+                moves, now = self._wanted(settings, apart), self._now()
+                self.held = frozenset({*moves.values(), *(now[id] for id in moves)})
+                if not any(p.busy for p in self if p.id in self.held):
+                    break
+                host.changed.wait()
+            self._move(moves, apart, settings)
+        finally:
+            self.held = frozenset()
+            host.changed.notify_all()
 
     def after_batch(self, part: Part) -> None:
         """A micro-batch of a part is over: it may have to end, or to let queries go that make others wait."""
@@ -259,6 +269,23 @@ class Parts:
         if runner.reads:
             lines.append(f"stream buffers: {', '.join(f'log of {name}' for name in sorted(runner.reads))}")
         return lines
+
+    def view(self) -> GraphView:
+        """The graph of all queries, with the parts and what waits in front of them."""
+        waiting: dict[str, tuple[int, int]] = {}
+        for part in self:
+            counts: dict[str, tuple[int, int]] = {}
+            for name, frame in part.pending:
+                frames, rows = counts.get(name, (0, 0))
+                counts[name] = (frames + 1, rows + frame.rows)
+            waiting |= {name: max(count, waiting.get(name, (0, 0))) for name, count in counts.items()}
+        running = [q for q in self._host.db.queries.values() if q.status == "running"]
+        names = {q._runner.id: q.name for q in running if isinstance(q._runner, SparkRunner)}
+        parts = [
+            (p.id, frozenset(names[id] for id in p.queries), p.priority, None if p.thread is None else p.thread.name)
+            for p in self
+        ]
+        return graph_view(running, waiting, self.settings.threading, parts)
 
     def close(self) -> bool:
         """End all threads; gives whether work was given up half-way for it."""
