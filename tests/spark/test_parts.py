@@ -304,6 +304,20 @@ def test_who_is_behind_reads_on_where_it_was(tmp_path: Path) -> None:
         assert values(db.queries["ahead"].fetch(), "v") == [4.0]
 
 
+def test_a_query_comes_back_to_a_part_that_has_not_worked_meanwhile(tmp_path: Path) -> None:
+    """What that part remembers of it is old."""
+    with opened(tmp_path, shards=1) as db:
+        db.execute("CREATE STREAM r (t BIGINT) TIMESTAMP BY t")
+        query(db, "other", "SELECT t FROM r")
+        q = query(db, "q", "SELECT ISTREAM count(*) AS n FROM s [ROWS 1000]")
+        found: list[object] = []
+        for i in range(12):
+            db.configure(threading=("direct", "operator")[i % 2])
+            db.push("s", [(i, 1, 1.0)])
+            found += values(q.fetch(), "n")
+        assert found == list(range(1, 13))
+
+
 class Costly(Direct):
     """Says that one query took long."""
 
