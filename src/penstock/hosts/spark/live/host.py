@@ -32,7 +32,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -42,11 +41,10 @@ from penstock.graph.view import GraphView
 from penstock.hosts import QuerySettings, SparkOptions
 from penstock.hosts.spark.live.cluster import Cluster
 from penstock.hosts.spark.live.divided import Parts
-from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
-from penstock.hosts.spark.live.inputs import changes_batch
 from penstock.hosts.spark.live.journal import Journal, packed_bytes
+from penstock.hosts.spark.live.logs import Logs
 from penstock.hosts.spark.live.part import Metrics, Part
-from penstock.hosts.spark.live.plan import Definition, live_split, logged_rows
+from penstock.hosts.spark.live.plan import Definition, live_split
 from penstock.hosts.spark.live.restore import restore
 from penstock.hosts.spark.live.runner import SparkRunner
 from penstock.hosts.spark.live.slot import pickled, write_definition
@@ -91,10 +89,8 @@ class SparkHost:
                 self._remove()
             raise
         self.slots = self.journal.model.slots
-        self._logs: dict[str, Log] = {}
-        self._logged: dict[str, tuple[int, int]] = {}
+        self.logs = Logs(self.root, sync=options.sync)
         self.restoring = False
-        self.next_frame = 1
         self._next_batch = (self.journal.model.epoch << 32) + 1
         self._metrics: deque[Metrics] = deque(maxlen=_KEPT_METRICS)
         self._since_forgetting = 0
@@ -154,7 +150,7 @@ class SparkHost:
         part = self.parts.place(runner)
         record = {
             "kind": "query", "id": runner.id, "name": query.name, "plan": to_json(runner.plan), "text": query.text,
-            "reads": sorted(query.reads), "options": asdict(query.options), "slot": slot, "start": self.next_frame,
+            "reads": sorted(query.reads), "options": asdict(query.options), "slot": slot, "start": self.logs.next_frame,
             "count": self.db._query_count, "part": part,
         }  # fmt: skip
         self.journal.add(record)
@@ -163,29 +159,15 @@ class SparkHost:
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         self.check()
-        definition = source.definition
-        arrivals, late = self._logged.get(definition.name, (0, 0))
-        new_late = source.late_since(late)
-        waiting = source.waiting_since(arrivals)
-        if new_late is not None:
-            rows = new_late.combine_chunks().to_batches()[0]
-            self._append("late", definition.name, Kind.LATE, packed(rows), len(rows), source)
-        if waiting is not None:
-            rows = logged_rows(waiting)
-            self._append("streams", definition.name, Kind.WAITING, packed(rows), len(rows), source)
-        rows = logged_rows(batch)
-        frame = self._append("streams", definition.name, Kind.ROWS, packed(rows), len(batch), source)
-        self._logged[definition.name] = (source.arrivals, source.late_count)
-        self._touched |= self.parts.take(definition.name, frame, readers)
+        frame = self.logs.rows(source, batch)
+        self._touched |= self.parts.take(source.definition.name, frame, readers)
 
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
         self.check()
         if not changes:
             return
-        definition = relation.definition
-        rows = packed(changes_batch(definition.schema, changes))
-        frame = self._append("relations", definition.name, Kind.CHANGES, rows, len(changes), None)
-        self._touched |= self.parts.take(definition.name, frame, readers)
+        frame = self.logs.changes(relation, changes)
+        self._touched |= self.parts.take(relation.definition.name, frame, readers)
 
     def work(self, queries: Sequence[Query]) -> None:
         pass
@@ -212,21 +194,12 @@ class SparkHost:
         if self.restoring:
             return
         self.journal.add({"kind": "drop", "name": name})
-        for kind in ("streams", "relations", "late"):
-            log = self._logs.pop(f"{kind}/{quoted(name)}", None)
-            if log is not None:
-                log.close()
-            shutil.rmtree(self.root / kind / quoted(name), ignore_errors=True)
-        self._logged.pop(name, None)
+        self.logs.drop(name)
         for part in self.parts:
             part.pending = deque((n, f) for n, f in part.pending if n != name)
 
     def late_taken(self, source: StreamInput) -> None:
-        name = quoted(source.definition.name)
-        log = self._logs.pop(f"late/{name}", None)
-        if log is not None:
-            log.close()
-            shutil.rmtree(self.root / "late" / name, ignore_errors=True)
+        self.logs.late_taken(source.definition.name)
 
     def delivered(self, id: str, upto: int, files: Sequence[Path], notes: Mapping[str, object]) -> None:
         """Answers up to a micro-batch have been taken by their reader."""
@@ -303,7 +276,7 @@ class SparkHost:
         if self.told is not None:
             return  # a callback asks; what it asks for is under way
         with self.changed:
-            upto = self.next_frame - 1
+            upto = self.logs.next_frame - 1
         failed: dict[Part, int] = {}
         while not self.stopping:
             with self.changed:
@@ -355,7 +328,8 @@ class SparkHost:
         self._since_forgetting += 1
         if self._since_forgetting >= _FORGET_EVERY:
             self._since_forgetting = 0
-            self._forget()
+            waiting = [part.pending[0][1].number for part in self.parts if part.pending]
+            self.logs.forget(self.db._inputs.values(), min(waiting, default=self.logs.next_frame))
 
     def give_up(self, error: PenstockError) -> None:
         """Spark cannot go on: nothing is lost, nothing more is answered until the database is opened again."""
@@ -367,38 +341,6 @@ class SparkHost:
             self.changed.notify_all()
 
     # -- files --------------------------------------------------------------------------------------
-
-    def log(self, kind: str, name: str) -> Log:
-        """The log of a stream or relation."""
-        key = f"{kind}/{quoted(name)}"
-        found = self._logs.get(key)
-        if found is None:
-            found = self._logs[key] = Log(self.root / key, sync=self.options.sync)
-            found.resume()
-        return found
-
-    def known(self, name: str, arrivals: int, late: int) -> None:
-        """What is in the logs of a stream already."""
-        self._logged[name] = (arrivals, late)
-
-    def _append(
-        self, kind: str, name: str, what: Kind, rows: pa.Buffer, count: int, source: StreamInput | None
-    ) -> Frame:
-        marks = Marks()
-        if source is not None:
-            marks = Marks(source.progress, source.newest_row, source.arrivals, source.late_count, source.closed)
-        frame = self.log(kind, name).append(what, self.next_frame, rows, count, marks)
-        self.next_frame += 1
-        return frame
-
-    def _forget(self) -> None:
-        """Remove files of streams that no query and no new query will ask for."""
-        waiting = [part.pending[0][1].number for part in self.parts if part.pending]
-        oldest = min(waiting, default=self.next_frame)
-        for name, source in self.db._inputs.items():
-            if source.waiting or source.definition.retain:
-                continue
-            self.log("streams", name).forget(oldest)
 
     def folder(self, id: str) -> Path:
         """Where a query's definition and answers are."""
@@ -420,8 +362,7 @@ class SparkHost:
         self.stopping = True
         self.stop.set()
         cancelled = self.parts.close()
-        for log in self._logs.values():
-            log.close()
+        self.logs.close()
         self.journal.close()
         if self._remove is not None and cancelled:
             # A task that was given up may still write: what it leaves is removed when the process ends.
@@ -434,11 +375,6 @@ class _Told(threading.local):
     """Of a thread: the part whose answers it is telling somebody of."""
 
     part: Part | None = None
-
-
-def quoted(name: str) -> str:
-    """A name as that of a folder."""
-    return quote(name, safe="")
 
 
 def _directory(path: Path) -> Path:

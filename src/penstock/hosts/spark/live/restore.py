@@ -50,12 +50,12 @@ def restore(host: SparkHost, db: Database) -> None:
             if frame.kind is Kind.ROWS and frame.number > taken:
                 pending.append((name, frame))
     for name, store in db._relations.items():
-        for frame in host.log("relations", name).read():
+        for frame in host.logs.log("relations", name).read():
             numbers.append(frame.number)
             store.replay(_changes(frame, store.definition.schema))
             if frame.number > taken:
                 pending.append((name, frame))
-    host.next_frame = max(numbers) + 1
+    host.logs.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, db, id, known)
     host.parts.restore(sorted(pending, key=lambda p: p[1].number))
@@ -65,7 +65,7 @@ def restore(host: SparkHost, db: Database) -> None:
 def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> list[Frame]:
     """Give an input back what it knew, and the rows that wait, are late, or are kept for new queries."""
     schema = source.definition.schema
-    frames = list(host.log("streams", name).read())
+    frames = list(host.logs.log("streams", name).read())
     pushed = [f for f in frames if f.kind is Kind.ROWS]
     if not pushed:
         return frames
@@ -77,9 +77,10 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     waiting = [_batch(f, schema) for f in before]
     waiting = [w.take(np.flatnonzero(w.ts > marks.progress)) for w in waiting if w.ts.max() > marks.progress]
     oldest = frames[0].number
-    late = [_late(f, schema) for f in host.log("late", name).read() if f.number + 1 in whole or f.number + 1 < oldest]
+    of_late = host.logs.log("late", name).read()
+    late = [_late(f, schema) for f in of_late if f.number + 1 in whole or f.number + 1 < oldest]
     source.restore(marks.progress, marks.newest, marks.arrivals, marks.late, marks.closed, waiting, late)
-    host.known(name, marks.arrivals, marks.late)
+    host.logs.known(name, marks.arrivals, marks.late)
     retain = source.definition.retain
     if retain and math.isfinite(marks.progress):
         rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
