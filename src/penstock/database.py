@@ -175,7 +175,7 @@ class Database:
 
         with self._lock:
             if query in self._queries:
-                return self._explained(self._queries[query].plan, format)
+                return self._explained(self._queries[query].plan, format, self._queries[query])
             if query.strip().isidentifier():
                 raise CatalogError(f"no query `{query}`", hint=suggest(query, self._queries))
             return self._explained(optimize(plan_of_text(self, query)[0]), format)
@@ -270,6 +270,7 @@ class Database:
         with self._guarded:
             self._check_open()
             self._host.configure(settings if query is None else {**settings, "query": query})
+        self._host.configured()
 
     def graph(self) -> GraphView:
         """The operators of all queries, how they are connected and run, and what was measured of them so far."""
@@ -432,10 +433,10 @@ class Database:
         self.catalog.relation(name)
         return list(self._relations[name].rows)
 
-    def _explained(self, plan: Plan, format: str) -> str:
+    def _explained(self, plan: Plan, format: str, query: Query | None = None) -> str:
         match format.lower():
             case "text":
-                return "\n".join(filter(None, (explain_text(plan), self._host.explain(plan))))
+                return "\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query))))
             case "json":
                 return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
             case "mermaid":
@@ -616,7 +617,7 @@ def connect(
     """A database. With a directory it is kept there, and goes on from there when it is opened again.
 
     ``engine``: ``spark`` (the default), ``local`` or ``reference``. Of ``spark`` alone: ``master`` is Spark's, by
-    default ``local[*]``; ``shards``: into how many parts queries with a key are split; ``trigger``: seconds in which
+    default ``local[*]``; ``shards``: how many ways queries with a key are split; ``trigger``: seconds in which
     rows are collected before a micro-batch begins (by default it begins at once), or ``push``: calls return when their
     answers are there; ``batch_rows``: at most so many rows in a micro-batch; ``sync``: what is acknowledged survives a
     power failure; ``spark``: more settings for Spark. ``clock`` gives the time in microseconds, for streams stamped on

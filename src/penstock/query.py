@@ -144,7 +144,7 @@ class Query:
     ) -> pa.Table:
         self._database.tick()
         if wait:
-            self._database.settle()
+            self._database._host.settle(self)
         with self._changed:
             waiting = list(self._waiting)
             if not waiting and self._status == "failed" and self.error is not None:

@@ -10,7 +10,6 @@ import pickle
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -28,22 +27,32 @@ class Direct:
     def __init__(self, options: SparkOptions) -> None:
         self.cores = 2
         self._random = random.Random(self.seed)
-        self._memories: list[dict[Any, Any]] = [{} for _ in range(self.processes)]
+        self._memories: list[slot.Memory] = [slot.Memory() for _ in range(self.processes)]
 
     def begin(self) -> None:
         pass
 
-    def run(self, plan: Plan) -> list[Report]:
+    def own_thread(self) -> None:
+        pass
+
+    def cancel(self, group: str) -> None:
+        pass
+
+    def scheduling(self, priority: int) -> str:
+        return f"FAIR pool penstock-{priority}"
+
+    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
         reports: list[Report] = []
         for index in range(plan.slots):
-            memory = self._random.choice(self._memories)
-            slot._kept.clear()
-            slot._kept.update(memory)
-            sent: Plan = pickle.loads(pickle.dumps(plan))
-            reports.append(pickle.loads(pickle.dumps(slot.run_slot(sent, index))))
-            memory.clear()
-            memory.update(slot._kept)
-        slot._kept.clear()
+            # A worker does one task at a time; if there are more tasks, there are more workers.
+            memory = slot.Memory()
+            if self._memories:
+                memory = self._memories.pop(self._random.randrange(len(self._memories)))
+            try:
+                sent: Plan = pickle.loads(pickle.dumps(plan))
+                reports.append(pickle.loads(pickle.dumps(slot.run_slot(sent, index, memory))))
+            finally:
+                self._memories.append(memory)
         return reports
 
 

@@ -2,8 +2,8 @@
 
     python -m tests.spark.killed_live ROOT COUNT
 
-Pushes ``COUNT`` batches of rows, going on after those that were taken before. When all is answered it leaves
-``ROOT/done``.
+Pushes ``COUNT`` batches of rows, going on after those that were taken before; meanwhile queries change parts. When all
+is answered it leaves ``ROOT/done``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(root: Path, count: int) -> None:
         for name, text in QUERIES.items():
             if name not in db.queries:
                 assert not db.given("s"), "queries are there before rows are"
-                db.query(text, name=name)
+                db.execute(f"CREATE QUERY {name} AS {text} WITH (priority = {len(db.queries)})")
         files = {n: Resumable(root / f"{n}.csv", "csv", q.schema, db.notes.get(n, 0)) for n, q in db.queries.items()}
 
         def write(name: str, wait: bool) -> None:
@@ -67,6 +67,8 @@ def main(root: Path, count: int) -> None:
                     db.push(stream, batch(stream, i))
             for name in files:
                 write(name, wait=i % 8 == 7)
+            if i % 5 == 3:
+                db.configure(threading=("operator", "direct", "hybrid")[i // 5 % 3])
         for stream in ("s", "r"):
             db.close_stream(stream)
         for name in files:

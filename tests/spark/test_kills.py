@@ -124,8 +124,8 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
 # What a database writes, and when: rows, state, answers, the end of a micro-batch, deliveries.
 LIVE_MOMENTS = {
     "rows are in the log": "db/streams/*/*.log",
-    "a piece of state written": "db/state/*/pieces/*",
-    "the state of a slot stored": "db/state/*/manifest-*.json",
+    "a piece of state written": "db/state/**/pieces/*",
+    "the state of a slot stored": "db/state/**/manifest-*.json",
     "answers written": "db/queries/*/*.arrow",
     "the journal goes on": "db/journal/*.log",
     "answers delivered": "*.csv",
@@ -147,8 +147,8 @@ def test_a_database_that_is_killed_again_and_again(tmp_path: Path) -> None:
         moment = chosen.choice(list(LIVE_MOMENTS))
         with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
             # Spark is there once the first state has been stored.
-            begun = happened(tmp_path, "db/state/*/manifest-*.json")
-            wait_for(lambda: happened(tmp_path, "db/state/*/manifest-*.json") > begun, process, log)  # noqa: B023
+            begun = happened(tmp_path, "db/state/**/manifest-*.json")
+            wait_for(lambda: happened(tmp_path, "db/state/**/manifest-*.json") > begun, process, log)  # noqa: B023
             for _ in range(chosen.randint(1, 4)):
                 before = happened(tmp_path, LIVE_MOMENTS[moment])
                 wait_for(lambda: happened(tmp_path, LIVE_MOMENTS[moment]) > before, process, log)  # noqa: B023

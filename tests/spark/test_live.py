@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.hosts.spark.live import frames, host, journal
+from penstock.hosts.spark.live.plan import Plan, Report
 from tests.spark.direct import Direct, directly
 
 S = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
@@ -367,11 +368,11 @@ class Unlucky(Direct):
 
     left = 2
 
-    def run(self, plan):  # type: ignore[no-untyped-def]
+    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
         if Unlucky.left:
             Unlucky.left -= 1
             raise penstock.EngineError("an executor is lost")
-        return super().run(plan)
+        return super().run(plan, priority, group)
 
 
 def test_a_micro_batch_that_spark_loses_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,8 @@ class Runner(Protocol):
 
 
 class Host(Protocol):
-    """What runs the queries of one database. All calls but ``after`` and ``settle`` come under the database's lock."""
+    """What runs the queries of one database. All calls but ``after``, ``settle`` and ``configured`` come under
+    the database's lock."""
 
     may_refuse: bool
     """Whether rows and changes can be refused by the host; who gave them must then be able to take them back."""
@@ -121,8 +122,8 @@ class Host(Protocol):
     def after(self) -> None:
         """The lock has been given back after something was done."""
 
-    def settle(self) -> None:
-        """Return when everything given so far has been worked on."""
+    def settle(self, query: Query | None = None) -> None:
+        """Return when everything given so far has been worked on, for a query or for all."""
 
     def notes(self) -> dict[str, Any]:
         """What has been noted."""
@@ -136,6 +137,9 @@ class Host(Protocol):
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Work in another way from now on: when answers come changes, not which."""
 
+    def configured(self) -> None:
+        """Return when it works in the way it was told."""
+
     def view(self) -> GraphView:
         """The graph of all queries, as it is now."""
 
@@ -145,8 +149,8 @@ class Host(Protocol):
     def resume(self, operator: int) -> None:
         """Let it go on."""
 
-    def explain(self, plan: Plan) -> str:
-        """What the host adds to the explanation of a plan; empty: nothing."""
+    def explain(self, plan: Plan, query: Query | None = None) -> str:
+        """What the host adds to the explanation of a plan, and of the query that runs it; empty: nothing."""
 
     def close(self) -> None:
         """Give everything back."""
@@ -156,7 +160,7 @@ class Host(Protocol):
 class SparkOptions:
     """Settings of ``engine="spark"``.
 
-    ``master``: as Spark names it. ``shards``: into how many parts queries with a key are split; by default as many as
+    ``master``: as Spark names it. ``shards``: how many ways queries with a key are split; by default as many as
     Spark has cores. ``trigger``: seconds to collect rows before a micro-batch begins, or ``push``: every call returns
     when its answers are there. ``batch_rows``: at most so many rows in a micro-batch, if one push has not more.
     ``sync``: what is acknowledged survives the machine, not just the process. ``spark``: more settings for Spark.

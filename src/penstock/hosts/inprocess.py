@@ -68,7 +68,10 @@ class InProcess:
     def after(self) -> None:
         pass
 
-    def settle(self) -> None:
+    def settle(self, query: Query | None = None) -> None:
+        pass
+
+    def configured(self) -> None:
         pass
 
     def notes(self) -> dict[str, Any]:
@@ -80,7 +83,7 @@ class InProcess:
     def metrics(self) -> pa.Table:
         return pa.table({})
 
-    def explain(self, plan: Plan) -> str:
+    def explain(self, plan: Plan, query: Query | None = None) -> str:
         return ""
 
     def close(self) -> None:

@@ -165,7 +165,7 @@ class LocalHost(InProcess):
         elif self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
             self._place_again()
 
-    def settle(self) -> None:
+    def settle(self, query: Query | None = None) -> None:
         self.runtime.settle()
         if self._delivery is not None:
             self._delivery.catch_up()

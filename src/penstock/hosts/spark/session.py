@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import EngineError
 from penstock.hosts.spark.launch import started
+from penstock.hosts.spark.live.parts import allocations
 from penstock.hosts.spark.ship import ship
 
 JAVA = 17
@@ -34,6 +37,8 @@ SETTINGS: Mapping[str, str] = {
     # Rows are cut into shards by thousands; ten thousand at a time is too few to be worth a call.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.session.timeZone": "UTC",
+    # Jobs of several threads share the cores, by the weight of their pools: see ``pools``.
+    "spark.scheduler.mode": "FAIR",
 }
 
 
@@ -54,8 +59,9 @@ def session(
     if SparkContext._active_spark_context is None:
         check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    chosen = {"spark.master": master, "spark.app.name": name, **SETTINGS, **(settings or {})}
-    context = started(SparkConf().setAll(list(chosen.items())))
+    with pools() as file:
+        chosen = {"spark.master": master, "spark.app.name": name, **SETTINGS, "spark.scheduler.allocation.file": file}
+        context = started(SparkConf().setAll(list((chosen | dict(settings or {})).items())))
     context.setLogLevel("ERROR")
     spark = SparkSession.builder.getOrCreate()
     try:
@@ -64,6 +70,15 @@ def session(
         spark.stop()
         raise
     return spark
+
+
+@contextmanager
+def pools() -> Iterator[str]:
+    """A file with the pools of Spark's scheduler, which reads it when it starts and never again."""
+    with tempfile.NamedTemporaryFile("w", prefix="penstock-pools-", suffix=".xml") as file:
+        file.write(allocations())
+        file.flush()
+        yield Path(file.name).as_uri()
 
 
 def check_java() -> None:

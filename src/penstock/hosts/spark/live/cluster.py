@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
 
 from penstock.errors import CheckpointError, EngineError, PenstockError
 from penstock.hosts import SparkOptions
+from penstock.hosts.spark.live.parts import pool, weight
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot
 from penstock.hosts.spark.session import MASTER, check_java, session
@@ -22,10 +25,18 @@ from penstock.hosts.spark.worker import settle
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("penstock")
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 _starting = threading.Lock()
 _QUIET = 0.5
 """Seconds that starting may take before somebody at a terminal is told."""
+
+
+class _Thread(threading.local):
+    """What is known of a thread: whether it is one of ours, and with which pool and group."""
+
+    owned: bool = False
+    label: tuple[int, str, int] | None = None
 
 
 class Cluster:
@@ -38,6 +49,7 @@ class Cluster:
         self._problem: PenstockError | None = None
         self._begun = False
         self._ready = threading.Event()
+        self._thread = _Thread()
         if SparkContext._active_spark_context is None:
             try:
                 check_java()
@@ -75,12 +87,13 @@ class Cluster:
         assert self._session is not None, "a start ends in a session or a problem"
         return self._session
 
-    def run(self, plan: Plan) -> list[Report]:
-        """Let each slot do its share."""
+    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
+        """Let each slot do its share, in the pool of a priority and a group of jobs."""
         context = self.session().sparkContext
-        tasks = context.parallelize(range(plan.slots), plan.slots).mapPartitionsWithIndex(_Task(plan))
         try:
-            found: list[Report | Exception] = tasks.collect()
+            with self._labelled(context, priority, group):
+                tasks = context.parallelize(range(plan.slots), plan.slots).mapPartitionsWithIndex(_Task(plan))
+                found: list[Report | Exception] = tasks.collect()
         except Exception as error:
             raise EngineError(
                 f"Spark could not do a micro-batch: {_said(error)}", hint="nothing is lost: it can be done again"
@@ -89,6 +102,50 @@ class Cluster:
             if isinstance(report, Exception):
                 raise report
         return [report for report in found if isinstance(report, Report)]
+
+    def cancel(self, group: str) -> None:
+        """End what runs in a group of jobs, if anything does."""
+        if self._session is not None:
+            try:
+                self._session.sparkContext.cancelJobGroup(group)
+            except Exception as error:  # Spark is gone, and with it the jobs
+                _log.debug("nothing to cancel: %s", _said(error))
+
+    def scheduling(self, priority: int) -> str:
+        """In words, where jobs of a priority run."""
+        name = pool(priority)
+        running = self._session or _running()
+        if running is None:
+            return f"FAIR pool {name} with weight {weight(priority)}"
+        context = running.sparkContext
+        mode = context.getConf().get("spark.scheduler.mode", "FIFO")
+        if mode != "FAIR":
+            return f"no pool: Spark was started with spark.scheduler.mode={mode}, so jobs run in order"
+        found = context._jsc.sc().getPoolForName(name)
+        return f"FAIR pool {name} with weight {found.get().weight() if found.isDefined() else 1}"
+
+    def own_thread(self) -> None:
+        """Nothing but micro-batches of one part runs in this thread."""
+        self._thread.owned = True
+
+    @contextmanager
+    def _labelled(self, context: SparkContext, priority: int, group: str) -> Iterator[None]:
+        """Jobs of this thread are in the pool and the group; afterwards as before, in a thread that is somebody's."""
+        label = (priority, group, id(context))
+        if self._thread.owned and self._thread.label == label:
+            yield
+            return
+        java = context._jsc.sc()
+        before = None if self._thread.owned else java.getLocalProperties().clone()
+        context.setLocalProperty("spark.scheduler.pool", pool(priority))
+        context.setJobGroup(group, "penstock", interruptOnCancel=True)
+        try:
+            yield
+        finally:
+            if before is not None:
+                java.setLocalProperties(before)
+            else:
+                self._thread.label = label
 
     def _start(self) -> None:
         with _starting:

@@ -1,4 +1,5 @@
-"""What a database on disk remembers besides rows: declarations, functions, queries, micro-batches, deliveries.
+"""What a database on disk remembers besides rows: declarations, functions, queries and their parts, micro-batches,
+deliveries.
 
 The journal is a log of JSON records. ``Model`` is what they add up to: whoever opens a database reads them all, and
 writes them again as the few that say the same. So the journal is bounded by what there is plus what happened since it
@@ -19,7 +20,9 @@ from typing import Any
 from penstock.errors import CheckpointError, EngineError
 from penstock.hosts.spark.live.frames import Kind, Log, Marks, mapped, payload
 
-FORMAT = 1
+FORMAT = 2
+_READ = (1, FORMAT)
+"""Formats that can be read; in the first one all queries are in one part."""
 _REWRITE = 20_000
 """Records after which the journal is written again."""
 
@@ -31,6 +34,13 @@ class QueryRecord:
     """A registered query: what it was told at its start, and what became of it."""
 
     start: Record
+    first: int
+    """It reads frames from this number on."""
+    part: int
+    origin: tuple[int, int] | None = None
+    """The part and micro-batch with its state, until its own part has stored it."""
+    apart: bool = False
+    """It has been found to make others wait."""
     status: str = "running"
     error: Record | None = None
     answered: int = 0
@@ -38,6 +48,14 @@ class QueryRecord:
     last_failure: str | None = None
     waiting: dict[int, list[list[Any]]] = field(default_factory=dict)
     """Answers nobody has had: by micro-batch, files and their rows."""
+
+
+@dataclass
+class PartRecord:
+    """Of a part the last micro-batch that counts; frames up to ``upto`` are in it or an earlier one."""
+
+    batch: int | None = None
+    upto: int = 0
 
 
 @dataclass
@@ -51,9 +69,12 @@ class Model:
     functions: dict[str, Record] = field(default_factory=dict)
     queries: dict[str, QueryRecord] = field(default_factory=dict)
     query_count: int = 0
-    batch: int | None = None
-    """The last micro-batch that counts; frames up to ``upto`` are in it."""
+    parts: dict[int, PartRecord] = field(default_factory=dict)
+    """Those that have a query."""
+    next_part: int = 0
     upto: int = 0
+    """The last frame that any part has taken."""
+    settings: Record = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     """Queries that have had their first micro-batch."""
     notes: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +84,9 @@ class Model:
         """Apply one record."""
         match record["kind"]:
             case "database":
-                self.__dict__.update(Model(slots=record["slots"], epoch=record["epoch"]).__dict__)
+                new = Model(slots=record["slots"], epoch=record["epoch"], next_part=record.get("next_part", 0))
+                new.upto, new.settings = record.get("upto", 0), record.get("settings", {})
+                self.__dict__.update(new.__dict__)
             case "epoch":
                 self.epoch = record["epoch"]
             case "declare":
@@ -75,7 +98,9 @@ class Model:
             case "function":
                 self.functions[record["name"]] = record
             case "query":
-                self.queries[record["id"]] = QueryRecord(record)
+                part = record.get("part", 0)
+                self.queries[record["id"]] = QueryRecord(record, record["start"], part)
+                self._part(part)
                 self.query_count = max(self.query_count, record["count"])
             case "state":
                 known = self.queries[record["id"]]
@@ -84,9 +109,20 @@ class Model:
                 known.waiting = {int(n): files for n, files in record["waiting"].items()}
                 if record["started"]:
                     self.started.add(record["id"])
+                self._placed(record["id"], record)
             case "stop":
                 self.queries.pop(record["id"], None)
                 self.started.discard(record["id"])
+                self._forget_parts()
+            case "part":
+                self.parts[record["part"]] = PartRecord(record["batch"], record["upto"])
+            case "moves":
+                self.settings = record.get("settings", self.settings)
+                for id, what in record["queries"].items():
+                    self._placed(id, what)
+                for part, upto in record["parts"].items():
+                    self._part(int(part)).upto = upto
+                self._forget_parts()
             case "batch":
                 self._batch(record)
             case "delivered":
@@ -102,13 +138,32 @@ class Model:
                     hint="go on with the release of Penstock that wrote it",
                 )
 
+    def _part(self, part: int) -> PartRecord:
+        self.next_part = max(self.next_part, part + 1)
+        return self.parts.setdefault(part, PartRecord())
+
+    def _placed(self, id: str, what: Record) -> None:
+        known = self.queries.get(id)
+        if known is None or "part" not in what:
+            return
+        known.part, known.first, known.apart = what["part"], what["first"], what["apart"]
+        known.origin = None if what["origin"] is None else (what["origin"][0], what["origin"][1])
+        self._part(known.part)
+
+    def _forget_parts(self) -> None:
+        used = {known.part for known in self.queries.values()}
+        self.parts = {part: record for part, record in self.parts.items() if part in used}
+
     def _batch(self, record: Record) -> None:
-        self.batch, self.upto = record["number"], record["upto"]
+        part = self._part(record.get("part", 0))
+        part.batch, part.upto = record["number"], record["upto"]
+        self.upto = max(self.upto, record["upto"])
         for id, what in record["queries"].items():
             known = self.queries.get(id)
             if known is None:
                 continue
             self.started.add(id)
+            known.origin = None
             known.status, known.error = what.get("status", "running"), what.get("error")
             known.failures, known.last_failure = what.get("failures", 0), what.get("last_failure")
             if what.get("files"):
@@ -117,7 +172,10 @@ class Model:
 
     def records(self) -> Iterable[Record]:
         """The fewest records that say the same."""
-        yield {"kind": "database", "format": FORMAT, "slots": self.slots, "epoch": self.epoch}
+        yield {
+            "kind": "database", "format": FORMAT, "slots": self.slots, "epoch": self.epoch, "upto": self.upto,
+            "next_part": self.next_part, "settings": self.settings,
+        }  # fmt: skip
         for record in self.declared.values():
             yield {**record, "next_position": self.next_position}
         yield from self.functions.values()
@@ -128,10 +186,15 @@ class Model:
             yield {
                 "kind": "state", "id": id, "status": query.status, "error": query.error, "answered": query.answered,
                 "failures": query.failures, "last_failure": query.last_failure, "waiting": query.waiting,
-                "started": id in self.started,
+                "started": id in self.started, **placing(query),
             }  # fmt: skip
-        if self.batch is not None:
-            yield {"kind": "batch", "number": self.batch, "upto": self.upto, "queries": {}}
+        for part, known in self.parts.items():
+            yield {"kind": "part", "part": part, "batch": known.batch, "upto": known.upto}
+
+
+def placing(query: QueryRecord) -> Record:
+    """What the journal says of the part of a query."""
+    return {"part": query.part, "first": query.first, "origin": query.origin, "apart": query.apart}
 
 
 class Journal:
@@ -149,7 +212,7 @@ class Journal:
         for frame in self._log.read():
             is_new = False
             record = json.loads(bytes(payload(mapped(frame.path), frame)))
-            if record["kind"] == "database" and record["format"] != FORMAT:
+            if record["kind"] == "database" and record["format"] not in _READ:
                 raise CheckpointError(
                     f"{root}: written in format {record['format']}, this is format {FORMAT}",
                     hint="go on with the release of Penstock that wrote it, or start in an empty directory",

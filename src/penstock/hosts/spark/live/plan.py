@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -51,16 +52,23 @@ def live_split(plan: Query) -> Split:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A query in a micro-batch. ``slot``: where it runs, None: in all. It reads frames from number ``start`` on."""
+    """A query in a micro-batch. ``slot``: where it runs, None: in all. It reads frames from number ``start`` on.
+
+    ``origin``: the part and the micro-batch whose state it goes on from, if that is not the one before this.
+    """
 
     id: str
     slot: int | None
     start: int
+    origin: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A micro-batch: ``number`` is used once, ``base`` is the number of the one whose state it goes on from."""
+    """A micro-batch of a part: ``number`` is used once, ``base`` is the number of the one whose state it goes on from.
+
+    ``forget``: what only micro-batches with lower numbers need is removed.
+    """
 
     root: str
     number: int
@@ -69,6 +77,23 @@ class Plan:
     queries: tuple[Assigned, ...]
     frames: Mapping[str, Sequence[Frame]]
     """By name of the stream or relation, in order."""
+    part: int = 0
+    forget: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows and changes of all frames."""
+        return sum(f.rows for frames in self.frames.values() for f in frames)
+
+    @property
+    def count(self) -> int:
+        """How many frames it takes."""
+        return sum(map(len, self.frames.values()))
+
+
+def state_folder(root: Path, part: int) -> Path:
+    """Where the slots of a part have their state; that of the first part has been there before there were others."""
+    return root / "state" / f"part-{part}" if part else root / "state"
 
 
 @dataclass(frozen=True)
@@ -98,6 +123,7 @@ class Outcome:
     failures: int = 0
     last_failure: str | None = None
     error: Failure | None = None
+    seconds: float = 0.0
     sizes: Mapping[str, StateSize] = field(default_factory=dict)
 
 

@@ -13,10 +13,11 @@ import pyarrow as pa
 from penstock.catalog import FunctionDef
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
+from penstock.hosts.spark.live.inputs import changes_of
 from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
 from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, raised, rows_logged, rows_schema
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
-from penstock.hosts.spark.live.slot import changes_of, write_definition
+from penstock.hosts.spark.live.slot import write_definition
 from penstock.ingest import Batch, StreamInput, arrow_schema
 from penstock.plan.nodes import Schema
 from penstock.plan.serial import from_json
@@ -39,31 +40,32 @@ def restore(host: SparkHost, db: Database) -> None:
         declare(db, record["text"], record["position"])
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
-    numbers = [model.upto, *(q.start["start"] - 1 for q in model.queries.values())]
+    numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
     pending: list[tuple[str, Frame]] = []
+    running = [q for q in model.queries.values() if q.status == "running"]
+    taken = min((max(q.first - 1, model.parts[q.part].upto) for q in running), default=model.upto)
     for name, source in db._inputs.items():
         for frame in _stream(host, db, name, source):
             numbers.append(frame.number)
-            if frame.kind is Kind.ROWS and frame.number > model.upto:
+            if frame.kind is Kind.ROWS and frame.number > taken:
                 pending.append((name, frame))
     for name, store in db._relations.items():
-        for frame in host.log("relations", name).read():
+        for frame in host.logs.log("relations", name).read():
             numbers.append(frame.number)
             store.replay(_changes(frame, store.definition.schema))
-            if frame.number > model.upto:
+            if frame.number > taken:
                 pending.append((name, frame))
-    host.next_frame = max(numbers) + 1
+    host.logs.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, db, id, known)
-    read = {name for q in db._queries.values() if q.status == "running" for name in q.inputs | q.relations}
-    host.pending.extend(sorted((p for p in pending if p[0] in read), key=lambda p: p[1].number))
+    host.parts.restore(sorted(pending, key=lambda p: p[1].number))
     _sweep(host)
 
 
 def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> list[Frame]:
     """Give an input back what it knew, and the rows that wait, are late, or are kept for new queries."""
     schema = source.definition.schema
-    frames = list(host.log("streams", name).read())
+    frames = list(host.logs.log("streams", name).read())
     pushed = [f for f in frames if f.kind is Kind.ROWS]
     if not pushed:
         return frames
@@ -75,9 +77,10 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     waiting = [_batch(f, schema) for f in before]
     waiting = [w.take(np.flatnonzero(w.ts > marks.progress)) for w in waiting if w.ts.max() > marks.progress]
     oldest = frames[0].number
-    late = [_late(f, schema) for f in host.log("late", name).read() if f.number + 1 in whole or f.number + 1 < oldest]
+    of_late = host.logs.log("late", name).read()
+    late = [_late(f, schema) for f in of_late if f.number + 1 in whole or f.number + 1 < oldest]
     source.restore(marks.progress, marks.newest, marks.arrivals, marks.late, marks.closed, waiting, late)
-    host.known(name, marks.arrivals, marks.late)
+    host.logs.known(name, marks.arrivals, marks.late)
     retain = source.definition.retain
     if retain and math.isfinite(marks.progress):
         rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
@@ -122,7 +125,8 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
             nothing: dict[str, list[Change]] = {name: [] for name in query.relations}
             definition = Definition(id, plan, runner.schema, functions, query.options.strict, nothing, {}, {})
             write_definition(host.folder(id) / "definition", definition)
-        host.runners[id] = runner
+        runner.priority = query.options.priority
+        host.parts.add(runner, record.part)
         return
     runner.ended = record.status == "ended"
     query._status = "ended" if record.status == "ended" else "failed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,12 @@ from penstock.hosts.local.answers import answers_as_table
 from penstock.hosts.spark.live.slot import read_answers
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize
-from penstock.plan.nodes import Query
+from penstock.plan.nodes import Query, RelationScan, StreamScan, walk
 from penstock.reference import Change
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.live.host import SparkHost
+    from penstock.hosts.spark.live.part import Part
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,19 @@ class SparkRunner:
         self.rows: dict[str, list[Batch]] = {}
         self.starting: dict[str, float] = {}
         self.settings = QuerySettings()
+        self.priority = 5
+        self.part: Part | None = None
+        """Where it is worked on; None when it is over."""
         self.ended = False
         self.failures = 0
         self.last_failure: str | None = None
         self.reported: Mapping[int, Mapping[str, StateSize]] = {}
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The streams and relations whose logs it reads."""
+        scans = (n for n in walk(self.plan) if isinstance(n, StreamScan | RelationScan))
+        return frozenset(n.stream if isinstance(n, StreamScan) else n.relation for n in scans)
 
     # What a query is given before its first frame.
 

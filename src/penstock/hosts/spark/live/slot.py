@@ -1,8 +1,9 @@
-"""The part of a database's work that one task does: its share of every query, for one micro-batch.
+"""What one task does: its share of every query of a part, for one micro-batch.
 
 A slot opens the state that the micro-batch before left, gives every query the frames that are its own, and stores the
 answers and the new state before it says that it is done. It writes only files that no other micro-batch names, so
-whether a micro-batch counts is decided by the driver alone, afterwards.
+whether a micro-batch counts is decided by the driver alone, afterwards. A query that comes from another part brings the
+state that it had there, which is stored here with the first micro-batch.
 
 A worker process remembers the slots it has worked on (at most ``_KEPT``, which bounds its memory) and the definitions
 of their queries. What it remembers counts only if it is the very state that is stored under the number that is asked
@@ -15,11 +16,10 @@ import pickle
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark import cloudpickle
 
@@ -27,9 +27,7 @@ from penstock.delta import Delta, merge
 from penstock.errors import CheckpointError, PenstockError
 from penstock.hosts import QuerySettings
 from penstock.hosts.local import LocalRunner
-from penstock.hosts.spark.job import Split
-from penstock.hosts.spark.keys import shard_of
-from penstock.hosts.spark.live.frames import Frame, mapped, payload, unpacked
+from penstock.hosts.spark.live.inputs import Inputs, my_changes, share_of
 from penstock.hosts.spark.live.plan import (
     Assigned,
     Definition,
@@ -37,35 +35,34 @@ from penstock.hosts.spark.live.plan import (
     Outcome,
     Plan,
     Report,
-    changes_schema,
     live_split,
-    rows_logged,
-    rows_schema,
+    state_folder,
 )
 from penstock.hosts.spark.worker import unsettle
-from penstock.ingest import Batch
-from penstock.operators.state import LoadedState, Saved, State, below, under
+from penstock.operators.state import LoadedState, Piece, Saved, State, below, under
 from penstock.plan.nodes import Schema
-from penstock.reference import Change
 from penstock.state import StateStore
-from penstock.values import to_arrow, to_rows
 
-_KEPT = 8
+_KEPT = 64
 _SLOT = "slot"
 """Where a query's state says what the slot knows of it."""
-_BLOCK_BITS = 12
-"""Rows that may go anywhere are spread over slots in blocks of 2 to the power of this."""
 
 
 class Slot:
-    """The running queries of one slot, as they are after micro-batch ``number``."""
+    """The running queries of one slot of a part, as they are after micro-batch ``number``."""
 
-    def __init__(self, root: str, index: int, slots: int) -> None:
+    def __init__(self, root: str, part: int, index: int, slots: int) -> None:
         self._index, self._slots = index, slots
         self._root = Path(root)
-        self._store = StateStore(str(self._root / "state" / f"slot-{index:05d}-of-{slots:05d}"))
+        self._store = self._store_of(part)
         self._running: dict[str, _Running] = {}
+        self._brought: dict[str, LoadedState] = {}
+        """Of queries that have come from elsewhere, and are not stored here yet, the state that they brought."""
         self.number: int | None = None
+
+    def _store_of(self, part: int) -> StateStore:
+        folder = state_folder(self._root, part) / f"slot-{self._index:05d}-of-{self._slots:05d}"
+        return StateStore(str(folder))
 
     def holds(self, number: int | None) -> bool:
         """Is this the state that is stored as that of this micro-batch?"""
@@ -87,10 +84,7 @@ class Slot:
         """Become, from a fresh one, the slot that was stored."""
         state = self._store.load(number)
         if state is None:
-            raise CheckpointError(
-                f"{self._root}: the state of micro-batch {number} is missing in slot {self._index}",
-                hint="files are lost: restore the directory from a copy",
-            )
+            raise _missing(self._root, number, self._index)
         self._take(number, queries, state)
 
     def _take(self, number: int, queries: Sequence[Assigned], state: LoadedState) -> None:
@@ -98,7 +92,7 @@ class Slot:
         here, self._running = self._running, {}
         for query in queries:
             of_query = below(f"query {query.id}", state)
-            if not of_query:
+            if not of_query or query.origin is not None:
                 continue
             began = of_query[_SLOT].meta["began"]
             running = here.get(query.id)
@@ -115,11 +109,16 @@ class Slot:
         mine = {q.id: q for q in plan.queries if q.slot is None or q.slot == self._index}
         for id in [id for id in self._running if id not in mine]:
             del self._running[id]
-        inputs = _Inputs(plan.frames)
+        for id, query in mine.items():
+            if query.origin is not None:
+                self._running[id] = self._brought_from(*query.origin, id, plan.number)
+        inputs = Inputs(plan.frames)
         outcomes: dict[str, Outcome] = {}
         for id, query in mine.items():
+            began = time.perf_counter()
             try:
-                outcomes[id] = self._advance(id, query, plan, inputs)
+                outcome = self._advance(id, query, plan, inputs)
+                outcomes[id] = replace(outcome, seconds=time.perf_counter() - began)
             except Exception as error:
                 self._running.pop(id, None)
                 outcomes[id] = Outcome(error=_failure(error))
@@ -131,16 +130,20 @@ class Slot:
         assert self.number is not None, "a slot is saved after a step"
         state: State = {}
         for id, running in self._running.items():
-            state |= under(f"query {id}", {_SLOT: Saved({"began": running.began}), **running.runner.save()})
+            saved = running.runner.save()
+            if id in self._brought:
+                saved = _with_tables(saved, self._brought[id])
+            state |= under(f"query {id}", {_SLOT: Saved({"began": running.began}), **saved})
         before = self._store.written
         self._store.commit(self.number, state)
+        self._brought.clear()
         return self._store.written - before
 
     def forget(self, before: int) -> None:
         """Remove what only micro-batches with lower numbers need."""
         self._store.forget(before)
 
-    def _advance(self, id: str, query: Assigned, plan: Plan, inputs: _Inputs) -> Outcome:
+    def _advance(self, id: str, query: Assigned, plan: Plan, inputs: Inputs) -> Outcome:
         running = self._running.get(id)
         if running is None:
             running = self._running[id] = _Running(self._definition(id), plan.number)
@@ -154,7 +157,7 @@ class Slot:
             if name in running.relations:
                 changes = inputs.changes(name, schema, query.start)
                 if query.slot is None:
-                    changes = _my_changes(changes, schema, running.split.keys or {}, name, self._index, self._slots)
+                    changes = my_changes(changes, schema, running.split.keys or {}, name, self._index, self._slots)
                 if changes:
                     runner.change(name, changes)
                 continue
@@ -176,6 +179,16 @@ class Slot:
             0 if answers is None else len(answers), file, runner.ended, runner.failures, runner.last_failure,
             sizes=runner.sizes(),
         )  # fmt: skip
+
+    def _brought_from(self, part: int, number: int, id: str, now: int) -> _Running:
+        """A query with the state that it has in another part."""
+        of_query = below(f"query {id}", self._store_of(part).load(number) or {})
+        if not of_query:
+            raise _missing(self._root, number, self._index)
+        running = _Running(self._definition(id), now)
+        running.runner.load(of_query)
+        self._brought[id] = of_query
+        return running
 
     def _write(self, id: str, number: int, answers: Delta) -> str:
         name = f"{number}-{self._index}-{uuid.uuid4().hex[:12]}.arrow"
@@ -214,12 +227,12 @@ class _Running:
         given = self.definition
         keys = self.split.keys or {}
         for name, changes in given.changes.items():
-            mine = changes if slot is not None else _my_changes(changes, self.sources[name], keys, name, index, slots)
+            mine = changes if slot is not None else my_changes(changes, self.sources[name], keys, name, index, slots)
             if mine:
                 self.runner.change(name, mine)
         for name, batches in given.rows.items():
             for batch in batches:
-                mine_too = batch if slot is not None else _share(batch, self.split, name, index, slots)
+                mine_too = batch if slot is not None else share_of(batch, self.split, name, index, slots)
                 if len(mine_too):
                     self.runner.push(name, mine_too)
                 self.runner.progress(name, int(batch.ts[-1]))
@@ -227,94 +240,25 @@ class _Running:
             self.runner.progress(name, progress)
 
 
-class _Inputs:
-    """The frames of a micro-batch, each read once however many queries want it."""
-
-    def __init__(self, frames: Mapping[str, Sequence[Frame]]) -> None:
-        self._frames = frames
-        self._files: dict[str, memoryview] = {}
-        self._rows: dict[tuple[str, int], Batch | None] = {}
-        self._changes: dict[tuple[str, int], list[Change]] = {}
-        self._shares: dict[object, Batch] = {}
-
-    def progress(self, name: str, start: int) -> float | None:
-        """How far a stream is after the last of its frames."""
-        last = self._frames[name][-1]
-        return last.marks.progress if last.number >= start else None
-
-    def rows(self, name: str, schema: Schema, start: int) -> Batch | None:
-        """The rows of the frames from number ``start`` on."""
-        frames = [f for f in self._frames[name] if f.number >= start and f.rows]
-        if not frames:
-            return None
-        key = (name, frames[0].number)
-        if key not in self._rows:
-            self._rows[key] = rows_logged(schema, list(self._read(frames, rows_schema(schema))))
-        return self._rows[key]
-
-    def changes(self, name: str, schema: Schema, start: int) -> list[Change]:
-        """The changes of the frames from number ``start`` on."""
-        frames = [f for f in self._frames[name] if f.number >= start]
-        if not frames:
-            return []
-        key = (name, frames[0].number)
-        if key not in self._changes:
-            read = self._read(frames, changes_schema(schema))
-            self._changes[key] = [change for batch in read for change in changes_of(schema, batch)]
-        return self._changes[key]
-
-    def share(self, batch: Batch, name: str, split: Split, index: int, slots: int) -> Batch:
-        """The rows of a batch that belong to a slot."""
-        key = (id(batch), None if split.anywhere else (split.keys or {})[name])
-        if key not in self._shares:
-            self._shares[key] = _share(batch, split, name, index, slots)
-        return self._shares[key]
-
-    def _read(self, frames: Sequence[Frame], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for frame in frames:
-            if frame.path not in self._files or len(self._files[frame.path]) < frame.end:
-                self._files[frame.path] = mapped(frame.path)
-            yield unpacked(payload(self._files[frame.path], frame), schema)
+def _missing(root: Path, number: int, index: int) -> CheckpointError:
+    return CheckpointError(
+        f"{root}: the state of micro-batch {number} is missing in slot {index}",
+        hint="files are lost: restore the directory from a copy",
+    )
 
 
-def _share(batch: Batch, split: Split, name: str, index: int, slots: int) -> Batch:
-    if split.anywhere:
-        mine: npt.NDArray[np.bool_] = (batch.arrival >> _BLOCK_BITS) % slots == index
-    else:
-        assert split.keys is not None, "a query without a key runs in one slot"
-        mine = shard_of([batch.table.column(c).combine_chunks() for c in split.keys[name]], slots) == index
-    return batch if mine.all() else batch.take(np.flatnonzero(mine))
-
-
-def _my_changes(
-    changes: Sequence[Change], schema: Schema, keys: Mapping[str, tuple[int, ...]], name: str, index: int, slots: int
-) -> list[Change]:
-    if not changes:
-        return []
-    columns = [to_arrow([c.row[i] for c in changes], schema[i].type) for i in keys[name]]
-    mine = shard_of(columns, slots) == index
-    return [change for change, is_mine in zip(changes, mine.tolist(), strict=True) if is_mine]
+def _with_tables(saved: State, brought: LoadedState) -> State:
+    """With the tables of all pieces, for a store that has none of them."""
+    return {
+        path: Saved(of_path.meta, tuple(
+            piece if piece.table is not None else Piece(piece.name, brought[path].tables[piece.name])
+            for piece in of_path.pieces
+        ))
+        for path, of_path in saved.items()
+    }  # fmt: skip
 
 
 # -- files --------------------------------------------------------------------------------------------
-
-
-def changes_batch(schema: Schema, changes: Sequence[Change]) -> pa.RecordBatch:
-    """Changes of a relation for its log."""
-    columns = [to_arrow([c.row[i] for c in changes], f.type) for i, f in enumerate(schema)]
-    more = [
-        pa.array([c.ts for c in changes], pa.int64()), pa.array([c.sign for c in changes], pa.int8()),
-        pa.array([c.arrival for c in changes], pa.int64()), pa.array([c.group for c in changes], pa.int64()),
-    ]  # fmt: skip
-    return pa.RecordBatch.from_arrays([*columns, *more], schema=changes_schema(schema))
-
-
-def changes_of(schema: Schema, batch: pa.RecordBatch) -> list[Change]:
-    """The changes of ``changes_batch``."""
-    table = pa.Table.from_batches([batch])
-    rows = to_rows(table.select(list(range(len(schema)))), schema)
-    more = [table.column(len(schema) + i).to_pylist() for i in range(4)]
-    return [Change(t, s, row, a, g) for row, t, s, a, g in zip(rows, *more, strict=True)]
 
 
 def answers_table(delta: Delta) -> pa.Table:
@@ -370,7 +314,9 @@ def read_definition(path: Path) -> Definition:
 # -- in a worker --------------------------------------------------------------------------------------
 
 _definitions: OrderedDict[tuple[str, str], Definition] = OrderedDict()
-_kept: OrderedDict[tuple[str, int, int], Slot] = OrderedDict()
+Memory = OrderedDict[tuple[str, int, int, int], Slot]
+"""Slots that a process remembers, by database, part, index and number of slots."""
+_kept: Memory = OrderedDict()
 
 
 def forget_all() -> None:
@@ -379,31 +325,31 @@ def forget_all() -> None:
     _definitions.clear()
 
 
-def run_slot(plan: Plan, index: int) -> Report:
+def run_slot(plan: Plan, index: int, kept: Memory | None = None) -> Report:
     """Do a slot's share of a micro-batch."""
     began = time.perf_counter()
-    key = (plan.root, index, plan.slots)
+    kept = _kept if kept is None else kept
+    key = (plan.root, plan.part, index, plan.slots)
     # Whatever happens now, what is kept is not the state after this micro-batch.
-    slot = _kept.pop(key, None)
+    slot = kept.pop(key, None)
     if slot is None or not slot.goes_on_from(plan.base, plan.queries):
         if slot is not None:
             unsettle()
-        slot = Slot(plan.root, index, plan.slots)
+        slot = Slot(plan.root, plan.part, index, plan.slots)
         if plan.base is not None:
             slot.load(plan.base, plan.queries)
     opened = time.perf_counter()
     outcomes = slot.step(plan)
     worked = time.perf_counter()
     written = slot.save()
-    if plan.base is not None and plan.number % 8 == 0:
-        slot.forget(plan.base)
-    _kept[key] = slot
-    while len(_kept) > _KEPT:
-        _kept.popitem(last=False)
+    if plan.forget is not None:
+        slot.forget(plan.forget)
+    kept[key] = slot
+    while len(kept) > _KEPT:
+        kept.popitem(last=False)
         unsettle()
-    rows = sum(f.rows for frames in plan.frames.values() for f in frames)
     done = time.perf_counter()
-    return Report(index, outcomes, rows, opened - began, worked - opened, done - worked, written)
+    return Report(index, outcomes, plan.rows, opened - began, worked - opened, done - worked, written)
 
 
 def _failure(error: Exception) -> Failure:

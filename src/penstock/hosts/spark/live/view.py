@@ -12,9 +12,14 @@ from penstock.query import Query
 
 
 def graph_view(
-    queries: Sequence[Query], waiting: Mapping[str, tuple[int, int]], partitions: Sequence[PartitionView] = ()
+    queries: Sequence[Query],
+    waiting: Mapping[str, tuple[int, int]],
+    threading: str,
+    parts: Sequence[tuple[int, frozenset[str], int, str | None]],
 ) -> GraphView:
-    """``waiting``: of each stream, the frames and rows that no micro-batch has taken.
+    """``waiting``: of each stream, the frames and rows that not all parts have taken. ``parts``: of each its number,
+    the names of its queries, its priority and its thread. An operator that queries of several parts have is worked on
+    in each of them, and shown in the first.
 
     Operators work in Spark's tasks, one after the other on each share of the rows; what each of them took is not
     measured, what each query remembers is.
@@ -24,11 +29,13 @@ def graph_view(
         graph.add(query.name, query.plan, {}, priority=query.options.priority)
     sizes = {q.name: (sum(s.rows for s in q.state.values()), sum(s.bytes for s in q.state.values())) for q in queries}
     operators: list[OperatorView] = []
+    part_of = {name: id for id, names, *_ in parts for name in names}
     for vertex in graph.vertices.values():
         rows, size = sizes.get(vertex.query, (0, 0)) if isinstance(vertex, Sink) else (0, 0)
         answered = next((q.answered for q in queries if isinstance(vertex, Sink) and q.name == vertex.query), 0)
         operators.append(OperatorView(
-            vertex.id, vertex.kind, vertex.label, tuple(sorted(vertex.users)), "ready", vertex.priority, 0, 0,
+            vertex.id, vertex.kind, vertex.label, tuple(sorted(vertex.users)), "ready", vertex.priority,
+            min((part_of[name] for name in vertex.users if name in part_of), default=0), 0,
             answered, answered, None, None, None, rows, size,
         ))  # fmt: skip
     edges: list[EdgeView] = []
@@ -43,4 +50,9 @@ def graph_view(
         QueryView(q.name, q.text, graph.members[q.name].sink.id, q.options.priority, q.status, q.answered)
         for q in queries
     )
-    return GraphView("spark", "direct", 0, tuple(operators), tuple(edges), tuple(partitions), found)
+    partitions = tuple(
+        PartitionView(id, tuple(o.id for o in operators if o.partition == id), thread, None, priority, None)
+        for id, _, priority, thread in parts
+    )
+    threads = sum(thread is not None for *_, thread in parts)
+    return GraphView("spark", threading, threads, tuple(operators), tuple(edges), partitions, found)

@@ -1,0 +1,110 @@
+"""What a task reads: the frames of a micro-batch, and which of their rows belong to a slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.hosts.spark.job import Split
+from penstock.hosts.spark.keys import shard_of
+from penstock.hosts.spark.live.frames import Frame, mapped, payload, unpacked
+from penstock.hosts.spark.live.plan import changes_schema, rows_logged, rows_schema
+from penstock.ingest import Batch
+from penstock.plan.nodes import Schema
+from penstock.reference import Change
+from penstock.values import to_arrow, to_rows
+
+_BLOCK_BITS = 12
+"""Rows that may go anywhere are spread over slots in blocks of 2 to the power of this."""
+
+
+class Inputs:
+    """The frames of a micro-batch, each read once however many queries want it."""
+
+    def __init__(self, frames: Mapping[str, Sequence[Frame]]) -> None:
+        self._frames = frames
+        self._files: dict[str, memoryview] = {}
+        self._rows: dict[tuple[str, int], Batch | None] = {}
+        self._changes: dict[tuple[str, int], list[Change]] = {}
+        self._shares: dict[object, Batch] = {}
+
+    def progress(self, name: str, start: int) -> float | None:
+        """How far a stream is after the last of its frames."""
+        last = self._frames[name][-1]
+        return last.marks.progress if last.number >= start else None
+
+    def rows(self, name: str, schema: Schema, start: int) -> Batch | None:
+        """The rows of the frames from number ``start`` on."""
+        frames = [f for f in self._frames[name] if f.number >= start and f.rows]
+        if not frames:
+            return None
+        key = (name, frames[0].number)
+        if key not in self._rows:
+            self._rows[key] = rows_logged(schema, list(self._read(frames, rows_schema(schema))))
+        return self._rows[key]
+
+    def changes(self, name: str, schema: Schema, start: int) -> list[Change]:
+        """The changes of the frames from number ``start`` on."""
+        frames = [f for f in self._frames[name] if f.number >= start]
+        if not frames:
+            return []
+        key = (name, frames[0].number)
+        if key not in self._changes:
+            read = self._read(frames, changes_schema(schema))
+            self._changes[key] = [change for batch in read for change in changes_of(schema, batch)]
+        return self._changes[key]
+
+    def share(self, batch: Batch, name: str, split: Split, index: int, slots: int) -> Batch:
+        """The rows of a batch that belong to a slot."""
+        key = (id(batch), None if split.anywhere else (split.keys or {})[name])
+        if key not in self._shares:
+            self._shares[key] = share_of(batch, split, name, index, slots)
+        return self._shares[key]
+
+    def _read(self, frames: Sequence[Frame], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for frame in frames:
+            if frame.path not in self._files or len(self._files[frame.path]) < frame.end:
+                self._files[frame.path] = mapped(frame.path)
+            yield unpacked(payload(self._files[frame.path], frame), schema)
+
+
+def share_of(batch: Batch, split: Split, name: str, index: int, slots: int) -> Batch:
+    """The rows of a batch that belong to a slot."""
+    if split.anywhere:
+        mine: npt.NDArray[np.bool_] = (batch.arrival >> _BLOCK_BITS) % slots == index
+    else:
+        assert split.keys is not None, "a query without a key runs in one slot"
+        mine = shard_of([batch.table.column(c).combine_chunks() for c in split.keys[name]], slots) == index
+    return batch if mine.all() else batch.take(np.flatnonzero(mine))
+
+
+def my_changes(
+    changes: Sequence[Change], schema: Schema, keys: Mapping[str, tuple[int, ...]], name: str, index: int, slots: int
+) -> list[Change]:
+    """The changes of a relation that belong to a slot."""
+    if not changes:
+        return []
+    columns = [to_arrow([c.row[i] for c in changes], schema[i].type) for i in keys[name]]
+    mine = shard_of(columns, slots) == index
+    return [change for change, is_mine in zip(changes, mine.tolist(), strict=True) if is_mine]
+
+
+def changes_batch(schema: Schema, changes: Sequence[Change]) -> pa.RecordBatch:
+    """Changes of a relation for its log."""
+    columns = [to_arrow([c.row[i] for c in changes], f.type) for i, f in enumerate(schema)]
+    more = [
+        pa.array([c.ts for c in changes], pa.int64()), pa.array([c.sign for c in changes], pa.int8()),
+        pa.array([c.arrival for c in changes], pa.int64()), pa.array([c.group for c in changes], pa.int64()),
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays([*columns, *more], schema=changes_schema(schema))
+
+
+def changes_of(schema: Schema, batch: pa.RecordBatch) -> list[Change]:
+    """The changes of ``changes_batch``."""
+    table = pa.Table.from_batches([batch])
+    rows = to_rows(table.select(list(range(len(schema)))), schema)
+    more = [table.column(len(schema) + i).to_pylist() for i in range(4)]
+    return [Change(t, s, row, a, g) for row, t, s, a, g in zip(rows, *more, strict=True)]

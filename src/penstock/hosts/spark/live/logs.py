@@ -1,0 +1,108 @@
+"""The logs of a database on Spark: buffers between whoever pushes and the parts, which read at their own positions."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
+from penstock.hosts.spark.live.inputs import changes_batch
+from penstock.hosts.spark.live.plan import logged_rows
+from penstock.ingest import Batch, StreamInput
+from penstock.reference import Change
+from penstock.relations import RelationStore
+
+
+class Logs:
+    """One log for each stream, for its late rows, and for each relation. Frames of all are numbered through.
+
+    Bounded by: what is declared, and on disk by ``forget``.
+    """
+
+    def __init__(self, root: Path, *, sync: bool) -> None:
+        self._root, self._sync = root, sync
+        self._logs: dict[str, Log] = {}
+        self._known: dict[str, tuple[int, int]] = {}
+        self.next_frame = 1
+
+    def log(self, kind: str, name: str) -> Log:
+        """The log of a stream (``streams``, ``late``) or relation (``relations``)."""
+        key = f"{kind}/{_quoted(name)}"
+        found = self._logs.get(key)
+        if found is None:
+            found = self._logs[key] = Log(self._root / key, sync=self._sync)
+            found.resume()
+        return found
+
+    def known(self, name: str, arrivals: int, late: int) -> None:
+        """How much of a stream is in its logs already."""
+        self._known[name] = (arrivals, late)
+
+    def rows(self, source: StreamInput, batch: Batch) -> Frame:
+        """Log rows of a stream whose turn has come, before them those that are late or have to wait."""
+        name = source.definition.name
+        arrivals, late = self._known.get(name, (0, 0))
+        new_late = source.late_since(late)
+        waiting = source.waiting_since(arrivals)
+        if new_late is not None:
+            rows = new_late.combine_chunks().to_batches()[0]
+            self._append("late", name, Kind.LATE, packed(rows), len(rows), source)
+        if waiting is not None:
+            rows = logged_rows(waiting)
+            self._append("streams", name, Kind.WAITING, packed(rows), len(rows), source)
+        frame = self._append("streams", name, Kind.ROWS, packed(logged_rows(batch)), len(batch), source)
+        self._known[name] = (source.arrivals, source.late_count)
+        return frame
+
+    def changes(self, relation: RelationStore, changes: Sequence[Change]) -> Frame:
+        """Log changes of a relation."""
+        definition = relation.definition
+        rows = packed(changes_batch(definition.schema, changes))
+        return self._append("relations", definition.name, Kind.CHANGES, rows, len(changes), None)
+
+    def drop(self, name: str) -> None:
+        """What had this name is no more."""
+        for kind in ("streams", "relations", "late"):
+            self._remove(kind, name)
+        self._known.pop(name, None)
+
+    def late_taken(self, name: str) -> None:
+        """Somebody has the late rows of a stream."""
+        if f"late/{_quoted(name)}" in self._logs:
+            self._remove("late", name)
+
+    def forget(self, sources: Iterable[StreamInput], oldest: int) -> None:
+        """Remove files of streams with older frames only, unless a new query will ask for them."""
+        for source in sources:
+            if not source.waiting and not source.definition.retain:
+                self.log("streams", source.definition.name).forget(oldest)
+
+    def close(self) -> None:
+        """Give the files back."""
+        for log in self._logs.values():
+            log.close()
+
+    def _remove(self, kind: str, name: str) -> None:
+        log = self._logs.pop(f"{kind}/{_quoted(name)}", None)
+        if log is not None:
+            log.close()
+        shutil.rmtree(self._root / kind / _quoted(name), ignore_errors=True)
+
+    def _append(
+        self, kind: str, name: str, what: Kind, rows: pa.Buffer, count: int, source: StreamInput | None
+    ) -> Frame:
+        marks = Marks()
+        if source is not None:
+            marks = Marks(source.progress, source.newest_row, source.arrivals, source.late_count, source.closed)
+        frame = self.log(kind, name).append(what, self.next_frame, rows, count, marks)
+        self.next_frame += 1
+        return frame
+
+
+def _quoted(name: str) -> str:
+    """A name as that of a folder."""
+    return quote(name, safe="")

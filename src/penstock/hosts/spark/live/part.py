@@ -1,0 +1,310 @@
+"""A part of a database's queries: its frames, its micro-batches, its thread.
+
+    logs ──▶ frames of its streams ──▶ micro-batch ──▶ the journal ──▶ answers
+             (from its own position)    (in its pool)
+
+Parts share the logs and the journal and nothing else, so none waits for another. What is here is touched under the
+database's lock, except while a micro-batch runs, which one thread at a time does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import CheckpointError, EngineError, PenstockError
+from penstock.hosts.spark.live.frames import Frame
+from penstock.hosts.spark.live.load import Load
+from penstock.hosts.spark.live.plan import Assigned, Outcome, Plan, Report, raised
+from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
+from penstock.query import Due, Query
+
+if TYPE_CHECKING:
+    from penstock.hosts.spark.live.host import SparkHost
+
+_log = logging.getLogger("penstock")
+
+BATCH_ROWS = 1_000_000
+_ATTEMPTS = 3
+"""How often a micro-batch is tried when Spark, not a query, fails."""
+_FORGET_STATE = 8
+"""Micro-batches after which state that nobody needs is removed."""
+_AGAIN = 0.2
+"""Seconds before a micro-batch that could not be stored is made again."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a micro-batch took: seconds in all, in Spark, and in the slowest slot's state and operators."""
+
+    number: int
+    part: int
+    frames: int
+    rows: int
+    answers: int
+    seconds: float
+    spark: float
+    opening: float
+    working: float
+    storing: float
+    written: int
+
+
+class Part:
+    """Queries that are worked on together.
+
+    Bounded by: frames that no micro-batch has taken (their places, not their rows). Its thread ends when the part has
+    no query any more, or with ``SparkHost.close``; with ``trigger="push"`` there is none.
+    """
+
+    def __init__(self, host: SparkHost, id: int) -> None:
+        self._host = host
+        self.id = id
+        self.group = f"penstock {host.root} part {id} of {host.journal.model.epoch}"
+        self.queries: dict[str, SparkRunner] = {}
+        self.pending: deque[tuple[str, Frame]] = deque()
+        """Frames of streams and relations that no micro-batch has taken, by name."""
+        self.load = Load(time.monotonic())
+        self.busy = False
+        """A micro-batch is under way, or subscribers are told of it."""
+        self.over = False
+        self.failed = 0
+        """Micro-batches that came to nothing, and what went wrong in the last of them."""
+        self.problem: PenstockError | None = None
+        self._running = False
+        self._batches = 0
+        self._wake = threading.Event()
+        self._hurry = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    @property
+    def priority(self) -> int:
+        """That of its most urgent query."""
+        return max((runner.priority for runner in self.queries.values()), default=0)
+
+    def start(self) -> None:
+        """Begin to work on its own."""
+        self.thread = threading.Thread(target=self._keep_working, name=f"penstock-part-{self.id}", daemon=True)
+        self.thread.start()
+
+    def wake(self, *, hurry: bool = False) -> None:
+        """There is something to do; in a hurry: without waiting for more."""
+        if hurry:
+            self._hurry.set()
+        self._wake.set()
+
+    def end(self) -> None:
+        """No micro-batch begins any more, and one that runs for nobody is given up."""
+        self.over = True
+        self.wake(hurry=True)
+        self._host.parts.gate.wake()
+        self.cancel()
+
+    def cancel(self) -> bool:
+        """Give up what Spark is doing for this part; False if it does nothing."""
+        if self._running:
+            self._host.cluster.cancel(self.group)
+        return self._running
+
+    @property
+    def _gives_up(self) -> bool:
+        return self.over or self._host.stopping
+
+    def has_work(self, upto: float = math.inf) -> bool:
+        """Are there frames up to a number, or queries that have not begun?"""
+        if self.pending and self.pending[0][1].number <= upto:
+            return True
+        started = self._host.journal.model.started
+        return any(id not in started for id in self.queries)
+
+    def _keep_working(self) -> None:
+        """The thread: a micro-batch whenever there is something to do."""
+        host, pause = self._host, self._host.options.trigger
+        host.cluster.own_thread()
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if isinstance(pause, int | float) and pause > 0 and not self._gives_up:
+                self._hurry.wait(pause)
+            self._hurry.clear()
+            while self._goes_on():
+                try:
+                    self.make_batch()
+                except PenstockError as error:
+                    _log.error("%s", error)
+                    host.stop.wait(_AGAIN)
+            if self._gives_up:
+                return
+
+    def _goes_on(self) -> bool:
+        with self._host.changed:
+            return not self._gives_up and self._host.broken is None and self.has_work()
+
+    def make_batch(self, upto: float = math.inf) -> None:
+        """One micro-batch: take frames, let Spark run the slots, make it count, deliver its answers.
+
+        Does nothing if there is nothing to do any more. The database's lock must not be held.
+        """
+        host = self._host
+        with host.changed:
+            while (self.busy or self.id in host.parts.held) and not self._gives_up:
+                host.changed.wait()
+            if self._gives_up or not self.has_work(upto):
+                return
+            self.busy = True
+        try:
+            due = self._done(upto)
+            with host.telling(self):
+                host.db.notify(due)
+        except Exception as error:
+            if self._gives_up:
+                return
+            if isinstance(error, PenstockError):
+                problem = error
+            else:
+                problem = EngineError(f"a micro-batch failed: {type(error).__name__}: {error}")
+                host.give_up(problem)
+            self.failed, self.problem = self.failed + 1, problem
+            raise problem from error.__cause__
+        finally:
+            with host.changed:
+                self.busy = False
+                host.changed.notify_all()
+                host.parts.after_batch(self)
+
+    def _done(self, upto: float) -> list[Due]:
+        host = self._host
+        with host.parts.gate.entered(self.priority, lambda: self._gives_up) as is_in:
+            if not is_in:
+                return []
+            limit: int | None = None
+            while True:
+                with host.changed:
+                    if self._gives_up:
+                        return []
+                    plan, last = self._planned(upto, limit)
+                began = time.perf_counter()
+                plan, reports = self._run(plan)
+                is_first = any(q.id not in host.journal.model.started for q in plan.queries)
+                failed = any(o.error for r in reports for o in r.outcomes.values())
+                if not failed or not (plan.count > 1 or (plan.count == 1 and is_first)):
+                    break
+                # What comes before the rows that make a query fail is answered first, as if it had come alone.
+                limit = plan.count // 2
+            with host.changed:
+                return self._commit(plan, last, reports, time.perf_counter() - began)
+
+    def _planned(self, upto: float, limit: int | None) -> tuple[Plan, int]:
+        host, model = self._host, self._host.journal.model
+        rows, taken = 0, 0
+        frames: dict[str, list[Frame]] = {}
+        most = host.options.batch_rows or BATCH_ROWS
+        known = model.parts[self.id]
+        last = known.upto
+        for name, frame in self.pending:
+            if frame.number > upto or (limit is not None and taken >= limit) or (taken and rows + frame.rows > most):
+                break
+            frames.setdefault(name, []).append(frame)
+            rows, taken, last = rows + frame.rows, taken + 1, frame.number
+        of_model = {id: model.queries[id] for id in self.queries}
+        queries = tuple(Assigned(id, q.start["slot"], q.first, q.origin) for id, q in of_model.items())
+        forget = None
+        if known.batch is not None and self._batches % _FORGET_STATE == 0:
+            forget = min([known.batch, *host.parts.needed_of(self.id)])
+        plan = Plan(str(host.root), host.next_batch(), known.batch, host.slots, queries, frames, self.id, forget)
+        return plan, last
+
+    def _run(self, plan: Plan) -> tuple[Plan, list[Report]]:
+        """Let Spark do it, with another number each time; gives the plan that was done."""
+        host = self._host
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._running = True
+                return plan, host.cluster.run(plan, self.priority, self.group)
+            except PenstockError as error:
+                if self._gives_up:
+                    raise
+                if attempt == _ATTEMPTS or isinstance(error, CheckpointError):
+                    host.give_up(error)
+                    raise
+                _log.warning("micro-batch %d is tried again: %s", plan.number, error.one_line)
+                with host.changed:
+                    plan = replace(plan, number=host.next_batch())
+            except KeyboardInterrupt:
+                host.cluster.cancel(self.group)
+                raise
+            finally:
+                self._running = False
+        raise AssertionError("unreachable")
+
+    def _commit(self, plan: Plan, last: int, reports: Sequence[Report], seconds: float) -> list[Due]:
+        """Make the micro-batch count, and hand its answers to the queries."""
+        host = self._host
+        if not self.queries:
+            return []  # all have been stopped meanwhile
+        ids = [q.id for q in plan.queries]
+        outcomes = {id: [(r.slot, r.outcomes[id]) for r in reports if id in r.outcomes] for id in ids}
+        record = {
+            "kind": "batch", "part": self.id, "number": plan.number, "upto": last,
+            "queries": {id: _recorded([o for _, o in some]) for id, some in outcomes.items() if id in self.queries},
+        }  # fmt: skip
+        host.journal.add(record)
+        while self.pending and self.pending[0][1].number <= last:
+            self.pending.popleft()
+        due: list[Due] = []
+        by_id = {q._runner.id: q for q in host.db._queries.values() if isinstance(q._runner, SparkRunner)}
+        answers = 0
+        for id, some in outcomes.items():
+            query, runner = by_id.get(id), self.queries.get(id)
+            if query is None or runner is None:
+                continue
+            answers += sum(o.rows for _, o in some)
+            due += self._received(query, runner, plan.number, some)
+        slowest = max(reports, key=lambda r: r.opening + r.working + r.storing)
+        spent = slowest.opening + slowest.working + slowest.storing
+        self._batches += 1
+        self.load.worked(plan.rows, {id: max(o.seconds for _, o in some) for id, some in outcomes.items() if some})
+        host.counts(Metrics(
+            plan.number & 0xFFFFFFFF, self.id, plan.count, slowest.rows, answers, seconds,
+            seconds - spent, slowest.opening, slowest.working, slowest.storing, sum(r.written for r in reports),
+        ))  # fmt: skip
+        host.changed.notify_all()
+        return due
+
+    def _received(
+        self, query: Query, runner: SparkRunner, number: int, outcomes: Sequence[tuple[int, Outcome]]
+    ) -> list[Due]:
+        runner.failures = sum(o.failures for _, o in outcomes)
+        runner.last_failure = next((o.last_failure for _, o in outcomes if o.last_failure), None)
+        error = next((o.error for _, o in outcomes if o.error), None)
+        if error is not None:
+            query._fail(query._failure(raised(error)))
+            return []
+        runner.reported = {slot: o.sizes for slot, o in outcomes}
+        files = tuple(self._host.folder(runner.id) / o.file for _, o in outcomes if o.file)
+        due = query._receive(StoredAnswers(((number, files),), sum(o.rows for _, o in outcomes))) if files else []
+        runner.ended = bool(outcomes) and all(o.ended for _, o in outcomes)
+        if runner.ended:
+            query._end("ended")
+        return due
+
+
+def _recorded(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What the journal says of a query in a micro-batch."""
+    error = next((o.error for o in outcomes if o.error), None)
+    if error is not None:
+        return {"status": "failed", "error": asdict(error)}
+    record: dict[str, Any] = {"files": [[o.file, o.rows] for o in outcomes if o.file]}
+    if outcomes and all(o.ended for o in outcomes):
+        record["status"] = "ended"
+    failures = sum(o.failures for o in outcomes)
+    if failures:
+        record["failures"] = failures
+        record["last_failure"] = next((o.last_failure for o in outcomes if o.last_failure), None)
+    return record

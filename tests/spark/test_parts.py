@@ -1,0 +1,495 @@
+"""Parts of a database on Spark: who is in which, that none waits for another, and that all ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.hosts.spark.live import host, journal, load
+from penstock.hosts.spark.live.gate import Gate, Waiter, chosen
+from penstock.hosts.spark.live.load import Load
+from penstock.hosts.spark.live.parts import Member, Settings, crowding, groups, placed
+from penstock.hosts.spark.live.plan import Plan, Report
+from tests.spark.direct import Direct, directly
+
+S = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
+open_gate = threading.Event()
+"""``blocked`` waits for it; workers of these tests are threads of this process."""
+is_blocked = threading.Event()
+
+
+def blocked(v: float) -> float:
+    is_blocked.set()
+    assert open_gate.wait(60)
+    return v
+
+
+@pytest.fixture(autouse=True)
+def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
+    open_gate.clear()
+    is_blocked.clear()
+    if "spark" in request.fixturenames:
+        yield
+        return
+    with directly():
+        yield
+
+
+def opened(folder: Path, **options: object) -> penstock.Database:
+    db = penstock.connect(folder / "db", engine="spark", **options)  # type: ignore[arg-type]
+    if not db.catalog.streams:
+        db.execute(S)
+    return db
+
+
+def query(db: penstock.Database, name: str, text: str, priority: int = 5) -> penstock.Query:
+    db.execute(f"CREATE QUERY {name} AS {text} WITH (priority = {priority})")
+    return db.queries[name]
+
+
+def values(table: pa.Table, column: str) -> list[object]:
+    return table.column(column).to_pylist()  # type: ignore[no-any-return]
+
+
+def parts(db: penstock.Database) -> list[set[str]]:
+    """The queries of each part, as EXPLAIN tells them."""
+    found: list[set[str]] = []
+    for name in db.queries:
+        line = next(x for x in db.explain(name).splitlines() if x.startswith("virtual operator"))
+        _, _, others = line.partition("with ")
+        group = {name, *(o.strip("`") for o in others.split(", ") if o)}
+        if group not in found:
+            found.append(group)
+    return found
+
+
+def threads() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name.startswith("penstock-part")}
+
+
+# -- who is in which part -----------------------------------------------------------------------------
+
+members = st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12).map(
+    lambda some: [Member(f"q{i}", p, apart) for i, (p, apart) in enumerate(some)]
+)
+
+
+@given(members, st.sampled_from(["direct", "graph", "operator", "hybrid"]), st.data())
+def test_every_query_is_in_one_part(some: list[Member], threading: str, data: st.DataObject) -> None:
+    wanted = groups(some, Settings(threading))
+    assert sorted(id for group in wanted for id in group) == sorted(m.id for m in some)
+    now = {m.id: data.draw(st.integers(0, 3)) for m in some if data.draw(st.booleans())}
+    found = placed(wanted, now, 4)
+    assert {frozenset(id for id in found if found[id] == part) for part in found.values()} == set(
+        map(frozenset, wanted)
+    )
+    assert placed(wanted, found, 100) == found, "who is where it should be stays"
+
+
+def test_groups_by_setting() -> None:
+    some = [Member("a", 5), Member("b", 9), Member("c", 5), Member("d", 5, apart=True)]
+    assert groups(some, Settings("direct")) == [("a", "b", "c", "d")]
+    assert groups(some, Settings("hybrid")) == [("a", "c"), ("b",), ("d",)]
+    assert groups(some, Settings("operator")) == groups(some, Settings("graph")) == [("a",), ("b",), ("c",), ("d",)]
+    assert (Settings("graph", 4).at_once, Settings("operator", 4).at_once, Settings().at_once) == (1, 4, None)
+
+
+def test_few_queries_move() -> None:
+    assert placed([("a", "b", "c")], {"a": 1, "b": 2, "c": 2}, 9) == {"a": 2, "b": 2, "c": 2}
+    assert placed([("a",), ("b",), ("new",)], {"a": 1, "b": 1}, 9) == {"a": 1, "b": 9, "new": 10}
+
+
+def test_who_makes_others_wait() -> None:
+    costs = {"a": 1.0, "slow": 8.0, "b": 1.0}
+    assert crowding(costs, 12.0, 2) == []
+    assert crowding(costs, 5.0, 2) == ["slow"]
+    assert crowding(costs, 1.5, 2) == ["slow", "a"]
+    assert crowding(costs, 0.5, 2) == [], "it does not keep pace without all of them either"
+    assert crowding(dict.fromkeys("abcdefgh", 1.0), 3.0, 2) == [], "none of many is to blame"
+    assert crowding({"alone": 8.0}, 1.0, 2) == []
+
+
+def test_load_is_measured_over_a_while() -> None:
+    measured = Load(0.0)
+    measured.arrived(100)
+    for _ in range(10):
+        measured.worked(10, {"a": 0.1, "slow": 0.9})
+    assert measured.crowding(1.0, ["a", "slow"], 2) == [], "too soon to say"
+    assert measured.crowding(8.0, ["a", "slow"], 2) == ["slow"]
+    assert measured.crowding(20.0, ["a", "slow"], 2) == [], "a new while has begun"
+
+
+def test_who_is_next() -> None:
+    low, high, later = Waiter(0, 0.0), Waiter(9, 0.5), Waiter(9, 1.0)
+    assert chosen([low, high]) is high
+    assert chosen([low, later]) is low, "nobody waits for ever"
+    assert chosen([later, high]) is high
+
+
+def test_so_many_at_once() -> None:
+    gate = Gate(1)
+    entered: list[int] = []
+
+    def enter(priority: int) -> None:
+        with gate.entered(priority, lambda: False):
+            entered.append(priority)
+
+    with gate.entered(5, lambda: False) as is_in, gate.entered(5, lambda: True) as other:
+        assert (is_in, other) == (True, False)
+        waiting = [threading.Thread(target=enter, args=(p,)) for p in (1, 8)]
+        for thread in waiting:
+            thread.start()
+        while len(gate._waiting) < 2:
+            time.sleep(0.001)
+        assert entered == []
+    for thread in waiting:
+        thread.join(60)
+    assert entered == [8, 1]
+
+
+# -- settings -----------------------------------------------------------------------------------------
+
+
+def test_settings_move_queries(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        for name, priority in (("a", 5), ("b", 9), ("c", 5)):
+            query(db, name, "SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k", priority)
+        assert parts(db) == [{"a", "c"}, {"b"}]
+        db.push("s", [(1, 1, 1.0)])
+        for setting, wanted in (
+            ("direct", [{"a", "b", "c"}]),
+            ("operator", [{"a"}, {"b"}, {"c"}]),
+            ("graph", [{"a"}, {"b"}, {"c"}]),
+            ("hybrid", [{"a", "c"}, {"b"}]),
+        ):
+            db.configure(threading=setting)
+            assert parts(db) == wanted
+            db.push("s", [(2, 1, 2.0)])
+        for name in "abc":
+            assert values(db.queries[name].fetch(), "t") == [1.0, 1.0, 3.0, 3.0, 5.0, 5.0, 6.0]
+        db.configure(threading="operator", workers=1)
+    with opened(tmp_path) as db:
+        assert parts(db) == [{"a"}, {"b"}, {"c"}]
+        query(db, "d", "SELECT v FROM s")
+        assert {"d"} in parts(db), "settings are kept"
+
+
+def test_settings_that_are_none(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        with pytest.raises(penstock.InputError, match=r"threading is 'fast'; .*direct, graph, operator, hybrid"):
+            db.configure(threading="fast")
+        with pytest.raises(penstock.InputError, match=r"no setting `strategy` .* `threading` and `workers`"):
+            db.configure(strategy="chain")
+        with pytest.raises(penstock.InputError, match="`wokers` on Spark; there is `threading` and `workers`"):
+            db.configure(wokers=2)
+        for workers in (0, "two", 1.5, True):
+            with pytest.raises(penstock.InputError, match=r"workers is .*; give a number from 1 on"):
+                db.configure(workers=workers)
+    with pytest.raises(penstock.StateError, match="closed"):
+        db.configure(threading="direct")
+    with (
+        penstock.connect(engine="reference") as db,
+        pytest.raises(penstock.EngineError, match="engine `reference` has nothing to configure"),
+    ):
+        db.configure(threading="direct")
+
+
+def test_a_subscriber_cannot_configure(tmp_path: Path) -> None:
+    with opened(tmp_path, trigger="push") as db:
+        heard: list[str] = []
+
+        def listen(table: pa.Table) -> None:
+            try:
+                db.configure(threading="operator")
+            except penstock.EngineError as error:
+                heard.append(error.message)
+
+        query(db, "q", "SELECT v FROM s").subscribe(listen)
+        db.push("s", [(1, 1, 1.0)])
+        assert heard == ["a subscriber cannot configure the database"]
+
+
+def test_explain_names_part_pool_and_buffers(tmp_path: Path) -> None:
+    with opened(tmp_path, shards=2) as db:
+        query(db, "a", "SELECT v FROM s WHERE v > 1")
+        query(db, "b", "SELECT v FROM s [ROWS 2]")
+        query(db, "alarm", "SELECT v FROM s WHERE v > 9", 9)
+        told = db.explain("a").splitlines()[-5:]
+        assert told == [
+            "virtual operator: part 0, with `b`",
+            "threading: hybrid (a part for each priority, and one for a query that would make the others wait)",
+            "priority 5: FAIR pool penstock-5",
+            "stream buffers: log of s",
+            "spark: 2 shards, any row in any: rows do not meet each other",
+        ]
+        assert "virtual operator: part 1, alone" in db.explain("alarm")
+        assert "priority 9: FAIR pool penstock-9" in db.explain("alarm")
+
+
+def test_the_graph_shows_parts(tmp_path: Path) -> None:
+    with opened(tmp_path, trigger=3600) as db:
+        for name, priority in (("a", 5), ("b", 5), ("alarm", 9)):
+            query(db, name, f"SELECT v FROM s WHERE v > {priority}", priority)
+        db.settle()
+        db.push("s", [(1, 1, 1.0), (2, 1, 2.0)])
+        view = db.graph()
+        assert (view.threading, [(p.id, p.priority) for p in view.partitions]) == ("hybrid", [(0, 5), (1, 9)])
+        by_id = {q.operator: q.name for q in view.queries}
+        assert [{by_id[o] for o in p.operators if o in by_id} for p in view.partitions] == [{"a", "b"}, {"alarm"}]
+        assert max(e.buffer.elements for e in view.edges if e.buffer is not None) == 2
+        assert "alarm" in view.text()
+
+
+def test_metrics_say_which_part(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        query(db, "a", "SELECT v FROM s")
+        query(db, "b", "SELECT v FROM s", 9)
+        db.push("s", [(1, 1, 1.0)])
+        found = db.metrics().select(["part", "frames", "answers"]).to_pylist()
+        assert sorted(tuple(row.values()) for row in found) == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]
+        last = [row["part"] for row in found if row["frames"]]
+        assert last == [1, 0], "the urgent one first"
+
+
+# -- none waits for another ---------------------------------------------------------------------------
+
+
+def test_a_slow_query_delays_nobody_in_another_part(tmp_path: Path) -> None:
+    with opened(tmp_path, trigger=0) as db:
+        db.create_function("blocked", blocked, args=["DOUBLE"], returns="DOUBLE")
+        slow = query(db, "slow", "SELECT blocked(v) AS v FROM s", 5)
+        alarm = query(db, "alarm", "SELECT k, sum(v) AS t FROM s [RANGE 100] GROUP BY k", 9)
+        for i in range(5):
+            db.push("s", [(i, 1, 1.0)])
+            assert values(alarm.fetch(), "t")[-1] == i + 1
+        assert is_blocked.wait(60)
+        assert slow.fetch(wait=False).num_rows == 0
+        # Another query comes, and parts that do not need the slow one change.
+        other = query(db, "other", "SELECT v FROM s", 9)
+        db.push("s", [(5, 1, 7.0)])
+        assert values(other.fetch(), "v") == [7.0]
+        open_gate.set()
+        assert values(slow.fetch(), "v") == [1.0, 1.0, 1.0, 1.0, 1.0, 7.0]
+        # Behind is not lost: it joins those that are further.
+        db.configure(threading="direct")
+        db.push("s", [(6, 1, 8.0)])
+        assert (values(slow.fetch(), "v"), values(other.fetch(), "v")) == ([8.0], [8.0])
+        assert values(alarm.fetch(), "t")[-1] == 20.0
+
+
+def test_who_is_behind_reads_on_where_it_was(tmp_path: Path) -> None:
+    """A query moves into a part that is further; that part goes back, and nobody gets anything twice."""
+    with opened(tmp_path, trigger=3600, batch_rows=1) as db:
+        behind, ahead = (query(db, n, "SELECT v FROM s", p) for n, p in (("behind", 1), ("ahead", 9)))
+        for i in range(4):
+            db.push("s", [(i, 1, float(i))])
+        assert values(ahead.fetch(), "v") == [0.0, 1.0, 2.0, 3.0]
+        assert behind.fetch(wait=False).num_rows == 0
+        db.configure(threading="direct")
+        assert parts(db) == [{"behind", "ahead"}]
+    with opened(tmp_path, trigger=3600, batch_rows=1) as db:
+        db.push("s", [(4, 1, 4.0)])
+        assert values(db.queries["behind"].fetch(), "v") == [0.0, 1.0, 2.0, 3.0, 4.0]
+        assert values(db.queries["ahead"].fetch(), "v") == [4.0]
+
+
+def test_a_query_comes_back_to_a_part_that_has_not_worked_meanwhile(tmp_path: Path) -> None:
+    """What that part remembers of it is old."""
+    with opened(tmp_path, shards=1) as db:
+        db.execute("CREATE STREAM r (t BIGINT) TIMESTAMP BY t")
+        query(db, "other", "SELECT t FROM r")
+        q = query(db, "q", "SELECT ISTREAM count(*) AS n FROM s [ROWS 1000]")
+        found: list[object] = []
+        for i in range(12):
+            db.configure(threading=("direct", "operator")[i % 2])
+            db.push("s", [(i, 1, 1.0)])
+            found += values(q.fetch(), "n")
+        assert found == list(range(1, 13))
+
+
+class Costly(Direct):
+    """Says that one query took long."""
+
+    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
+        costly = plan.queries[0].id
+        reports = super().run(plan, priority, group)
+        return [
+            replace(r, outcomes={id: replace(o, seconds=60.0 * (id == costly)) for id, o in r.outcomes.items()})
+            for r in reports
+        ]
+
+
+def test_a_query_that_makes_others_wait_gets_a_part_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "Cluster", Costly)
+    monkeypatch.setattr(load, "WINDOW", 0.0)
+    with opened(tmp_path) as db:
+        for name in ("costly", "b"):
+            query(db, name, "SELECT k, count(*) AS n FROM s [ROWS 100] GROUP BY k")
+        for i in range(load.BATCHES):
+            db.push("s", [(i, 1, 1.0)])
+        assert parts(db) == [{"costly"}, {"b"}]
+        db.push("s", [(100, 1, 1.0)])
+        for q in db.queries.values():
+            assert values(q.fetch(), "n")[-1] == load.BATCHES + 1
+    with opened(tmp_path) as db:
+        assert {"costly"} in parts(db), "also after a restart"
+        db.configure(threading="hybrid")
+        assert parts(db) == [{"costly", "b"}], "measured anew"
+
+
+# -- all ends -----------------------------------------------------------------------------------------
+
+
+def test_threads_and_state_end_with_their_part(tmp_path: Path) -> None:
+    before = threads()
+    with opened(tmp_path, trigger=0) as db:
+        for name in "abcd":
+            query(db, name, "SELECT v FROM s")
+        db.configure(threading="operator")
+        db.push("s", [(1, 1, 1.0)])
+        db.settle()
+        assert len(threads() - before) == 4
+        db.stop_query("b")
+        db.configure(threading="direct")
+        for thread in [t for t in threads() - before if not t.name.endswith("part-0")]:
+            thread.join(60)
+        assert [t.name for t in threads() - before] == ["penstock-part-0"]
+        db.push("s", [(2, 1, 2.0)])
+        db.settle()
+        assert [p.name for p in sorted((tmp_path / "db" / "state").iterdir())] == [
+            "slot-00000-of-00002", "slot-00001-of-00002",
+        ]  # fmt: skip
+    assert threads() == before
+
+
+def test_closing_while_parts_wait_for_their_turn(tmp_path: Path) -> None:
+    before = threads()
+    db = opened(tmp_path, trigger=0)
+    db.configure(threading="operator", workers=1)
+    db.create_function("blocked", blocked, args=["DOUBLE"], returns="DOUBLE")
+    for name in "abc":
+        query(db, name, "SELECT blocked(v) AS v FROM s")
+    db.push("s", [(1, 1, 1.0)])
+    assert is_blocked.wait(60)
+    closing = threading.Thread(target=db.close)
+    closing.start()
+    while not db._closed:
+        time.sleep(0.001)
+    open_gate.set()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert threads() == before
+    with opened(tmp_path, trigger=0) as db:
+        for name in "abc":
+            assert values(db.queries[name].fetch(), "v") == [1.0]
+
+
+def test_a_failing_query_stops_no_other(tmp_path: Path) -> None:
+    def picky(v: float) -> float:
+        if v > 2:
+            raise ValueError("too much")
+        return v
+
+    with opened(tmp_path, trigger=0) as db:
+        db.create_function("picky", picky, args=["DOUBLE"], returns="DOUBLE")
+        db.configure(threading="operator")
+        db.execute("CREATE QUERY bad AS SELECT picky(v) AS v FROM s WITH (strict = true)")
+        good = query(db, "good", "SELECT v FROM s")
+        for i in range(5):
+            db.push("s", [(i, 1, float(i))])
+        assert values(good.fetch(), "v") == [0.0, 1.0, 2.0, 3.0, 4.0]
+        bad = db.queries["bad"]
+        assert values(bad.fetch(), "v") == [0.0, 1.0, 2.0]
+        with pytest.raises(penstock.QueryFailed, match="too much"):
+            bad.fetch()
+
+
+# -- directories of before ----------------------------------------------------------------------------
+
+
+def test_a_directory_without_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first format has: no part in queries and micro-batches, one position for all."""
+    with opened(tmp_path) as db:
+        db.configure(threading="direct")
+        for name, priority in (("a", 5), ("b", 9)):
+            query(db, name, "SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k", priority)
+        db.push("s", [(1, 1, 1.0)])
+        for q in db.queries.values():
+            q.fetch()
+        model = db._host.journal.model  # type: ignore[attr-defined]
+        records = list(model.records())
+    old: list[journal.Record] = []
+    for record in records:
+        record = {k: v for k, v in record.items() if k not in ("part", "first", "origin", "apart")}
+        match record["kind"]:
+            case "database":
+                record = {"kind": "database", "format": 1, "slots": record["slots"], "epoch": record["epoch"]}
+            case "part":
+                record = {"kind": "batch", "number": record["batch"], "upto": record["upto"], "queries": {}}
+        old.append(json.loads(json.dumps(record)))
+    monkeypatch.setattr(journal.Model, "records", lambda self: old)
+    again = journal.Journal(tmp_path / "db", slots=2, sync=False)
+    again.close()
+    monkeypatch.undo()
+    with directly(), opened(tmp_path) as db:
+        assert parts(db) == [{"a", "b"}]
+        db.push("s", [(2, 1, 2.0)])
+        for q in db.queries.values():
+            assert values(q.fetch(), "t") == [1.0, 3.0]
+        db.configure(threading="hybrid")
+        db.push("s", [(3, 1, 3.0)])
+        assert parts(db) == [{"a"}, {"b"}]
+        for q in db.queries.values():
+            assert values(q.fetch(), "t") == [3.0, 6.0]
+
+
+# -- on Spark itself ----------------------------------------------------------------------------------
+
+
+def test_pools_and_the_end_of_a_long_micro_batch(spark: SparkSession, tmp_path: Path) -> None:
+    started = str(tmp_path / "started")
+
+    def endless(v: float) -> float:
+        import time
+
+        open(started, "w").close()
+        time.sleep(600)
+        return v
+
+    before = threads()
+    with opened(tmp_path, trigger=0) as db:
+        db.create_function("endless", endless, args=["DOUBLE"], returns="DOUBLE")
+        alarm = query(db, "alarm", "SELECT v FROM s", 9)
+        db.push("s", [(1, 1, 1.0)])
+        assert values(alarm.fetch(), "v") == [1.0]
+        assert "priority 9: FAIR pool penstock-9 with weight 512" in db.explain("alarm")
+        slow = query(db, "slow", "SELECT endless(v) AS v FROM s [ROWS 1]", 0)
+        db.push("s", [(2, 1, 2.0)])
+        while not Path(started).exists():
+            time.sleep(0.01)
+        assert values(alarm.fetch(), "v") == [2.0]
+        stopped = {t for t in threads() - before if t.name == "penstock-part-1"}
+        slow.stop()
+        for thread in stopped:
+            thread.join(60)
+        assert [t.is_alive() for t in stopped] == [False]
+        Path(started).unlink()
+        query(db, "again", "SELECT endless(v) AS v FROM s [ROWS 1]", 0)
+        db.push("s", [(3, 1, 3.0)])
+        while not Path(started).exists():
+            time.sleep(0.01)
+        assert values(alarm.fetch(), "v") == [3.0]
+    assert threads() == before
