@@ -61,7 +61,9 @@ class LocalHost(InProcess):
         self._next_placing = 0.0
         self._pushes = 0
         self._changed = False
-        """Whether queries have come or gone since buffers were placed."""
+        """Whether queries have come or gone since it was last seen who calls whom."""
+        self._unplaced = False
+        """Whether the runtime has not been told, since there is nothing for it to do."""
 
     # -- queries ------------------------------------------------------------------------------------
 
@@ -180,7 +182,10 @@ class LocalHost(InProcess):
         """After queries came or went: see who calls whom, once for all of them."""
         self._changed = False
         with self.runtime.paused():
-            self._place()
+            if self.graph.buffered:
+                self._place()
+            else:
+                self._unplaced = True  # nobody but the view needs to know
             self.graph.wire()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -208,6 +213,7 @@ class LocalHost(InProcess):
 
     def _place(self, settings: Settings | None = None) -> None:
         """Run the graph as it is now, in the way that is set."""
+        self._unplaced = False
         settings = settings or self.runtime.settings
         settings = _known(settings, self.graph)
         vertices = list(self.graph.vertices.values())
@@ -240,8 +246,7 @@ class LocalHost(InProcess):
 
     def suspend(self, operator: int) -> None:
         with self.runtime.paused():
-            if self._changed:
-                self._tidy()
+            self._see()
             self.runtime.suspend(self.operator(operator))
             self.graph.buffered = True
             self.graph.wire()
@@ -253,9 +258,15 @@ class LocalHost(InProcess):
             self.graph.wire()
         self.work([q for q in self._database.queries.values() if q.status == "running"])
 
-    def view(self) -> GraphView:
+    def _see(self) -> None:
+        """Let the runtime know the graph as it is."""
         if self._changed:
             self._tidy()
+        if self._unplaced:
+            self._place()
+
+    def view(self) -> GraphView:
+        self._see()
         return graph_view(self.graph, self.runtime, self._database.queries)
 
     def close(self) -> None:
