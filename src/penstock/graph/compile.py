@@ -14,7 +14,8 @@ from functools import partial
 from typing import Protocol
 
 from penstock.graph.bounded import BoundedBody
-from penstock.graph.operators import Bounded, Emitting, Gated, Staged, Stateless, Windowed
+from penstock.graph.ends import Bounded
+from penstock.graph.operators import Emitting, Gated, Staged, Stateless, Windowed
 from penstock.graph.ports import Port
 from penstock.graph.sources import Entry, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex

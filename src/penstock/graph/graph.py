@@ -8,28 +8,25 @@ Bounded by the registered queries: a vertex goes with the last query that uses i
 from __future__ import annotations
 
 import copy
-import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import pyarrow as pa
-
-from penstock.delta import Arrivals, arrival_sub
-from penstock.errors import QueryFailed
+from penstock.graph.beginning import Beginning
 from penstock.graph.compile import Compiler, Functions
+from penstock.graph.composed import Filters, tail_of
 from penstock.graph.converge import Twins
-from penstock.graph.message import BEGIN, Data, Message, cut
-from penstock.graph.operators import Emitting, Filters, Sink, Stateless, Windowed, tail_of
+from penstock.graph.faults import located
+from penstock.graph.message import Data
+from penstock.graph.operators import Emitting, Stateless, Windowed
 from penstock.graph.relations import instant_of
-from penstock.graph.sources import Relation, Source, Ticks
+from penstock.graph.sink import Sink
+from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertex import Edge
 from penstock.graph.vertices import OperatorVertex
 from penstock.ingest import Batch
-from penstock.operators.arrivals import joined
 from penstock.plan.nodes import Query
 from penstock.reference import Change
-from penstock.values import to_python
 
 _T = TypeVar("_T")
 _GROUP = 4
@@ -113,7 +110,7 @@ class Graph:
         for vertex in compiler.used.values():
             self._prioritise(vertex)
         if past is not None:
-            self._begin(self.members[name], past)
+            Beginning(self, self.members[name], self._new, past).begin()
         return sink
 
     def remove(self, name: str) -> list[OperatorVertex]:
@@ -160,7 +157,7 @@ class Graph:
         self._versions[relation] = self._versions.get(relation, 0) + 1
         for vertex in self._relations.get(relation, ()):
             vertex.incoming.append(changes)
-            self._saw(vertex, changes)
+            self.saw(vertex, changes)
 
     def flush(self, name: str | None = None) -> None:
         """Send on what was pushed into a stream, or what changed in a relation; without a name: everything."""
@@ -173,115 +170,11 @@ class Graph:
                 for tick in ticks:
                     tick.flush()
 
-    def _saw(self, vertex: Relation, changes: Sequence[Change]) -> None:
+    def saw(self, vertex: Relation, changes: Sequence[Change]) -> None:
+        """Changes of a relation have been handed over, which is an instant for queries over relations alone."""
         for ticks in self._ticks.get(vertex.relation, ()):
             for change in changes:
                 ticks.saw(instant_of(change, vertex.position))
-
-    # -- the past of a new query --------------------------------------------------------------------
-
-    def _begin(self, member: Member, past: Past) -> None:
-        """Give the new vertices of a query what came before it, and nobody else."""
-        new = self._new
-        ticks: list[Ticks] = []
-        for vertex in member.vertices:
-            if isinstance(vertex, Relation) and vertex.id in new:
-                changes = past.changes.get(vertex.relation, ())
-                vertex.incoming.append(changes)
-                self._saw(vertex, changes)
-            elif isinstance(vertex, Ticks) and vertex.id in new:
-                ticks.append(vertex)
-        leading = self._leading(member, new)
-        for vertex in member.vertices:
-            if isinstance(vertex, Source):
-                self._replay(vertex, past, leading)
-            elif vertex.id not in new and not vertex.stateless and vertex.sent.frontier > BEGIN.frontier:
-                for edge in vertex.outputs:
-                    if edge.target.id in new:
-                        edge.target.take(edge.port, Message(vertex.nothing, vertex.sent))
-        for tick in ticks:
-            tick.flush()
-
-    def _leading(self, member: Member, new: Mapping[int, OperatorVertex]) -> set[int]:
-        """The older vertices without state through which elements reach new ones."""
-        leading: set[int] = set()
-        for vertex in reversed(member.vertices):
-            older = vertex.id not in new and vertex.stateless
-            if older and any(e.target.id in new or e.target.id in leading for e in vertex.outputs):
-                leading.add(vertex.id)
-        return leading
-
-    def _replay(self, source: Source, past: Past, leading: set[int]) -> None:
-        batches = past.rows.get(source.stream, [])
-        source.advance(past.progress.get(source.stream, source.progress))
-        rows = [self._arrivals(source, b) for b in batches if len(b)]
-        for arrivals in rows:
-            source.advance(int(arrivals.ts[-1]))
-        data = joined(source.schema, rows)
-        if source.id in self._new:
-            source.reach(batches)
-        mark = source.said()
-        if len(data) or mark.frontier > BEGIN.frontier:
-            source.mark = source.sent = mark
-            self._hand_on(source, Message(data, mark), leading)
-        self._cut_off(source, leading)
-
-    def _arrivals(self, source: Source, batch: Batch) -> Arrivals:
-        sub = arrival_sub(source.position, batch.arrival)
-        return Arrivals(source.schema, tuple(whole_columns(batch.table)), batch.ts, sub, batch.priority)
-
-    def _hand_on(self, vertex: OperatorVertex, message: Message, leading: set[int]) -> None:
-        for edge in vertex.outputs:
-            target = edge.target
-            assert isinstance(target, OperatorVertex)
-            if target.id in self._new:
-                target.take(edge.port, message)
-            elif target.id in leading:
-                out = self._quietly(target, message)
-                if out is not None:
-                    self._hand_on(target, Message(out, message.mark), leading)
-
-    def _quietly(self, vertex: OperatorVertex, message: Message) -> Data | None:
-        """What a vertex without state makes of earlier elements, which are news for the new query alone."""
-        errors = vertex.errors
-        before = 0 if errors is None else errors.failures
-        try:
-            out = vertex.work((message.data,), message.mark)
-        except Exception as error:
-            for name in self._newcomers(vertex):
-                self.members[name].sink.fail(_located(error, vertex, [message.data]))
-            return None
-        if errors is not None and errors.failures > before:
-            for name, member in self.members.items():
-                if vertex.id in member.before and not self._is_newcomer(name):
-                    member.before[vertex.id] += errors.failures - before
-        return out
-
-    def _is_newcomer(self, name: str) -> bool:
-        return self.members[name].sink.id in self._new
-
-    def _newcomers(self, vertex: OperatorVertex) -> list[str]:
-        return [name for name in vertex.users if self._is_newcomer(name)]
-
-    def _cut_off(self, source: Source, leading: set[int]) -> None:
-        """Elements that are on their way from the source have been pushed before the new query came."""
-        if not self.buffered:
-            return
-        since = source.bound
-        for vertex in (source, *(self.vertices[i] for i in leading)):
-            if vertex.id in self._new or (vertex is not source and source not in self._origins(vertex)):
-                continue
-            for edge in vertex.outputs:
-                if edge.target.id in self._new:
-                    edge.since = since
-
-    def _origins(self, vertex: OperatorVertex) -> Iterator[OperatorVertex]:
-        """The vertices that an older vertex without state is fed by, all the way down."""
-        while vertex.inputs:
-            above = vertex.inputs[0].source
-            assert isinstance(above, OperatorVertex)
-            vertex = above
-            yield vertex
 
     # -- vertices -----------------------------------------------------------------------------------
 
@@ -425,13 +318,13 @@ class Graph:
 
     def failed(self, vertex: OperatorVertex, error: Exception, inputs: Sequence[Data]) -> None:
         """An operator raised: the queries that need it are over, all others go on."""
-        located = _located(error, vertex, inputs)
+        found = located(error, vertex, inputs)
         for name in sorted(vertex.users):
             member = self.members.get(name)
             if member is not None:
                 # Each query says it in its own words.
-                own = copy.copy(located)
-                own.__cause__, own.__notes__ = located.__cause__, list(located.__notes__)
+                own = copy.copy(found)
+                own.__cause__, own.__notes__ = found.__cause__, list(found.__notes__)
                 member.sink.fail(own)
 
 
@@ -448,64 +341,3 @@ def _without(lists: dict[str, list[_T]], key: str, item: _T) -> None:
     lists[key].remove(item)
     if not lists[key]:
         del lists[key]
-
-
-def _located(error: Exception, vertex: OperatorVertex, inputs: Sequence[Data]) -> Exception:
-    """The error, saying in which operator and on which element it came up."""
-    element = _culprit(vertex, inputs)
-    shown = "" if element is None else f" on {element}"
-    if isinstance(error, MemoryError):
-        size = vertex.size()
-        error = QueryFailed(
-            f"out of memory in operator {vertex.name}, which holds {size.rows:,} rows, {size.bytes:,} bytes",
-            hint="use a smaller window, or fewer columns",
-        )
-    where = f"in operator {vertex.id} ({vertex.label}){shown}"
-    trace = "".join(traceback.format_exception(error)).rstrip()
-    error.add_note(where)
-    error.add_note(trace)
-    return error
-
-
-def _culprit(vertex: OperatorVertex, inputs: Sequence[Data]) -> str | None:
-    """The first element that makes a vertex without state fail; of others, where the batch lies."""
-    data = next((d for d in inputs if len(d)), None)
-    if data is None:
-        return None
-    if isinstance(vertex, Stateless):
-        low, high = 0, len(data)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if _fails(vertex, cut(data, low, middle)) else (middle, high)
-        return f"the element {_shown(data, low)}"
-    if len(data) == 1:
-        return f"the element {_shown(data, 0)}"
-    return f"one of {len(data):,} rows from {_shown(data, 0)} to {_shown(data, len(data) - 1)}"
-
-
-def _fails(vertex: Stateless, data: Data) -> bool:
-    errors = vertex.errors
-    before = None if errors is None else (errors.failures, errors.last_failure)
-    try:
-        vertex.work((data,), BEGIN)
-    except Exception:
-        return True
-    finally:
-        if errors is not None and before is not None:
-            errors.failures, errors.last_failure = before
-    return False
-
-
-def _shown(data: Data, row: int) -> str:
-    values = (to_python(c.slice(row, 1), f.type)[0] for c, f in zip(data.columns, data.schema, strict=True))
-    named = ", ".join(f"{f.name}={v!r}" for f, v in zip(data.schema, values, strict=True))
-    return f"({named}) at {int(data.ts[row])}"
-
-
-def whole_columns(table: pa.Table) -> list[pa.Array]:
-    """The columns of a table, each in one piece."""
-    batches = table.to_batches()
-    if len(batches) == 1:
-        columns: list[pa.Array] = batches[0].columns
-        return columns
-    return [column.combine_chunks() for column in table.columns]

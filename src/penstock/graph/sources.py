@@ -270,3 +270,12 @@ class Relation(OperatorVertex):
     def save(self) -> State:
         self._take_in()
         return super().save()
+
+
+def whole_columns(table: pa.Table) -> list[pa.Array]:
+    """The columns of a table, each in one piece."""
+    batches = table.to_batches()
+    if len(batches) == 1:
+        columns: list[pa.Array] = batches[0].columns
+        return columns
+    return [column.combine_chunks() for column in table.columns]

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from penstock.errors import CatalogError, InputError, suggest
 from penstock.graph.graph import Graph
-from penstock.graph.operators import Sink
 from penstock.graph.sharing import demands, raised, worth_it
+from penstock.graph.sink import Sink
 from penstock.graph.sources import Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import GraphView

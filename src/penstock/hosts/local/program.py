@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.delta import Delta
+from penstock.graph.ends import Bounded
 from penstock.graph.graph import Graph
-from penstock.graph.operators import Bounded
 from penstock.graph.vertices import OperatorVertex
 from penstock.ingest import Batch
 from penstock.operators.base import StateSize

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from penstock.delta import Delta, concat
 from penstock.graph.graph import Past
-from penstock.graph.operators import Sink
 from penstock.graph.sharing import Demand
+from penstock.graph.sink import Sink
 from penstock.hosts import QuerySettings
 from penstock.hosts.local.answers import DeltaAnswers
 from penstock.hosts.local.program import sizes

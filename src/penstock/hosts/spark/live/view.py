@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.graph.graph import Graph
-from penstock.graph.operators import Sink
+from penstock.graph.sink import Sink
 from penstock.graph.sources import Source
 from penstock.graph.view import BufferView, EdgeView, GraphView, OperatorView, PartitionView, QueryView
 from penstock.query import Query

@@ -1,0 +1,66 @@
+"""Where the graph ends: a sink for each query."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+
+from penstock.delta import NEVER, Delta, empty
+from penstock.graph.message import Mark, Message
+from penstock.graph.vertices import OperatorVertex
+from penstock.plan.nodes import Schema
+
+
+class Sink(OperatorVertex):
+    """A registered query: answers that its reader has not been handed yet.
+
+    Bounded by how often the database takes them, which is at least once a push. ``told`` is called when there is
+    something new, by whoever runs this vertex.
+    """
+
+    def __init__(self, query: str, schema: Schema, told: Callable[[Sink], object] | None = None) -> None:
+        super().__init__("query", query, schema)
+        self.query = query
+        self.answers: deque[Delta] = deque()
+        self.error: Exception | None = None
+        self.told = told
+
+    @property
+    def nothing(self) -> Delta:
+        return empty(self.schema)
+
+    def take(self, port: int, message: Message) -> None:
+        if self.state == "stopped":
+            return
+        delta = message.data
+        assert isinstance(delta, Delta)
+        stats = self.stats
+        stats.calls += 1
+        if len(delta):
+            stats.elements_in += len(delta)
+            stats.elements_out += len(delta)
+            self.answers.append(delta)
+        self.mark = message.mark
+        if self.told is not None and (len(delta) or self.mark.closed):
+            self.told(self)
+
+    @property
+    def ended(self) -> bool:
+        return self.mark.closed
+
+    def end(self) -> None:
+        """No answer will come."""
+        self.mark = Mark(NEVER, math.inf, self.mark.newest)
+
+    def taken(self) -> list[Delta]:
+        """The answers, which are not kept any more."""
+        # Somebody else may be adding more.
+        return [self.answers.popleft() for _ in range(len(self.answers))]
+
+    def fail(self, error: Exception) -> None:
+        """There will be no more answers."""
+        self.state = "stopped"
+        self.error = error
+        if self.told is not None:
+            self.told(self)
