@@ -12,12 +12,12 @@ from pyarrow import fs
 
 from penstock.delta import Delta
 from penstock.hosts import QuerySettings
-from penstock.hosts.local import LocalRunner
 from penstock.ingest import Batch, Instant
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
 from penstock.reference import Change
 from penstock.state import StateStore, fingerprint
+from tests.state.alone import LocalRunner
 
 Event = OneOf["nothing", "save", "restart", "retry", "forget"]
 _Call = Callable[[LocalRunner], None]

@@ -59,8 +59,8 @@ class Vertices(Protocol):
 class Compiler:
     """Compiles one query. ``used`` are the vertices that it needs, inputs before those they feed."""
 
-    def __init__(self, graph: Vertices, functions: Functions, strict: bool) -> None:
-        self._graph, self._functions, self._strict = graph, functions, strict
+    def __init__(self, graph: Vertices, functions: Functions, strict: bool, *, mirrors: bool = True) -> None:
+        self._graph, self._functions, self._strict, self._mirrors = graph, functions, strict, mirrors
         self.used: dict[int, OperatorVertex] = {}
 
     def answers(self, query: Query, *, as_stream: bool = False) -> OperatorVertex:
@@ -115,7 +115,7 @@ class Compiler:
     ) -> OperatorVertex:
         clocks: list[OperatorVertex] = list(dict.fromkeys(streams.values()))
         if not clocks:
-            clocks = [self._use(("ticks", relations), lambda: Ticks(relations))]
+            clocks = [self._use(("ticks", tuple(sorted(relations))), lambda: Ticks(relations))]
         clocks.sort(key=lambda v: v.id)
         key = ("relation", scan.relation, scan.position)
         return self._use(
@@ -183,8 +183,10 @@ class Compiler:
         key = (stage.identity, self._strict)
         if not isinstance(node, Join):
             return self._use(key, make, *below)
-        mirrored = self._find((key, identity.join(node, self._functions, mirrored=True)), *below[::-1])
-        if mirrored is not None and below[0] is not below[1]:
+        mirrored = None
+        if self._mirrors and below[0] is not below[1]:
+            mirrored = self._find((key, identity.join(node, self._functions, mirrored=True)), *below[::-1])
+        if mirrored is not None:
             self.used[mirrored.id] = mirrored
             return self._turned(node, mirrored)
         return self._use((key, identity.join(node, self._functions)), make, *below)

@@ -57,14 +57,18 @@ class Member:
 
 
 class Graph:
-    """The vertices of all queries. ``told`` is called when a query has answers, has ended or has failed."""
+    """The vertices of all queries. ``told`` is called when a query has answers, has ended or has failed.
 
-    def __init__(self, told: Callable[[Sink], object] | None = None) -> None:
+    ``mirrors``: a join may serve as one that has the sides the other way round.
+    """
+
+    def __init__(self, told: Callable[[Sink], object] | None = None, *, mirrors: bool = True) -> None:
         self.vertices: dict[int, OperatorVertex] = {}
         self.members: dict[str, Member] = {}
         self.buffered = False
         """Whether messages may be under way between vertices."""
         self._told = told
+        self._mirrors = mirrors
         self._index: dict[Hashable, OperatorVertex] = {}
         self._sources: dict[str, list[Source]] = {}
         self._relations: dict[str, list[Relation]] = {}
@@ -92,7 +96,7 @@ class Graph:
         """
         assert name not in self.members, "names are unique in a database"
         self._new = {}
-        compiler = Compiler(self, functions, strict)
+        compiler = Compiler(self, functions, strict, mirrors=self._mirrors)
         try:
             answers = compiler.answers(query)
             sink = Sink(name, query.schema, self._told)

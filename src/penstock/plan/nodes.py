@@ -12,11 +12,11 @@ position.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Literal as OneOf
 from typing import cast
 
-from penstock.plan.expr import Expr
+from penstock.plan.expr import Expr, UserCall
 from penstock.plan.window import WindowSpec, is_bounded
 from penstock.types import BOOLEAN, DataType
 
@@ -294,3 +294,16 @@ def bounded_window(query: Query) -> WindowSpec | None:
         if isinstance(node, Window) and is_bounded(node.spec):
             return node.spec
     return None
+
+
+def calls_functions(query: Query) -> bool:
+    """Whether a query calls Python functions of the user anywhere."""
+
+    def found(part: object) -> bool:
+        if isinstance(part, UserCall):
+            return True
+        if isinstance(part, tuple):
+            return any(map(found, part))
+        return is_dataclass(part) and any(found(getattr(part, f.name)) for f in fields(part))
+
+    return found(query)

@@ -6,11 +6,12 @@ can be saved and loaded. The queries begin together, so they share all that is e
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.delta import Delta
 from penstock.graph.ends import Bounded
-from penstock.graph.graph import Graph
+from penstock.graph.graph import Graph, Past
 from penstock.graph.vertices import OperatorVertex
 from penstock.ingest import Batch
 from penstock.operators.base import StateSize
@@ -26,12 +27,26 @@ class Programs:
     """Several queries by name, and the queries they read as streams."""
 
     def __init__(self, queries: Mapping[str, Query], functions: Functions, *, strict: bool = False) -> None:
-        self._graph = Graph()
+        # With fewer queries there must be the same vertices for those that are left, whoever came first.
+        self._graph = Graph(mirrors=False)
+        self._functions, self._strict = functions, strict
         self._sinks = {name: self._graph.add(name, query, functions, strict=strict) for name, query in queries.items()}
-        self._graph.wire()
-        self._vertices = tuple(self._graph.vertices.values())
         self._counted = dict.fromkeys(queries, 0)
         self._failures: dict[str, tuple[int, str | None]] = dict.fromkeys(queries, (0, None))
+        self._changed()
+
+    def _changed(self) -> None:
+        self._graph.wire()
+        # Without functions, what a vertex does can be said in a way that other processes understand.
+        self._paths = {} if self._functions else _paths(self._graph)
+        self._vertices = tuple(self._graph.vertices.values())
+
+    def add(self, name: str, query: Query, progress: Mapping[str, float]) -> None:
+        """Another query, while the others have been given nothing but how far streams are; so is this one."""
+        past = Past(progress=dict(progress))
+        self._sinks[name] = self._graph.add(name, query, self._functions, strict=self._strict, past=past)
+        self._counted[name], self._failures[name] = 0, (0, None)
+        self._changed()
 
     # -- in -----------------------------------------------------------------------------------------
 
@@ -49,13 +64,25 @@ class Programs:
 
     # -- out ----------------------------------------------------------------------------------------
 
-    def run(self) -> dict[str, list[Delta]]:
-        """Do all that progress allows; gives the answers of each query, as batches of rows with instant and sign."""
+    def run(self) -> dict[str, list[Delta] | Exception]:
+        """Do all that progress allows; gives the answers of each query, as batches of rows with their instant and sign,
+        or why it failed."""
         self._graph.flush()
-        for sink in self._sinks.values():
-            if sink.error is not None:
-                raise sink.error
-        return {name: sink.taken() for name, sink in self._sinks.items()}
+        return {name: sink.error or sink.taken() for name, sink in self._sinks.items()}
+
+    def remove(self, name: str) -> None:
+        """Go on without a query."""
+        self._graph.remove(name)
+        del self._sinks[name], self._counted[name], self._failures[name]
+        self._changed()
+
+    def busy(self, name: str) -> float:
+        """Seconds that the operators of a query have worked; several queries share those of an operator of theirs."""
+        return sum(v.stats.busy / len(v.users) for v in self._graph.members[name].vertices) / 1e9
+
+    def size_of(self, name: str) -> dict[str, StateSize]:
+        """What is remembered for a query, by operator."""
+        return sizes(self._graph.members[name].vertices)
 
     def ended(self, name: str) -> bool:
         """Whether no answer of a query can come any more."""
@@ -77,15 +104,15 @@ class Programs:
         """All that is remembered; see ``operators.state``."""
         state: State = {}
         for vertex in self._vertices:
-            state |= under(f"{vertex.id} {vertex.kind}", vertex.save())
+            state |= under(self._path(vertex), vertex.save())
         queries = {name: [*self.failures(name), self.ended(name)] for name in self._sinks}
         state["program"] = Saved({"queries": queries})
         return state
 
     def load(self, state: LoadedState) -> None:
-        """Go on, fresh, from what programs of the same queries saved."""
+        """Go on, fresh, from what programs of the same queries saved; without functions, also of more queries."""
         for vertex in self._vertices:
-            vertex.load(below(f"{vertex.id} {vertex.kind}", state))
+            vertex.load(below(self._path(vertex), state))
         self._load_meta(state)
 
     def catch_up(self, state: LoadedState) -> None:
@@ -95,11 +122,17 @@ class Programs:
         use any more.
         """
         for vertex in self._vertices:
-            vertex.catch_up(below(f"{vertex.id} {vertex.kind}", state))
+            vertex.catch_up(below(self._path(vertex), state))
         self._load_meta(state)
 
+    def _path(self, vertex: OperatorVertex) -> str:
+        """Where the state of a vertex is found: by what it does, or by its number."""
+        return f"{self._paths.get(vertex.id, vertex.id)} {vertex.kind}"
+
     def _load_meta(self, state: LoadedState) -> None:
-        for name, (failures, last, ended) in state["program"].meta["queries"].items():
+        saved = state["program"].meta["queries"]
+        for name in self._sinks:
+            failures, last, ended = saved[name]
             # Operators have computed keys of their rows again; what failed had been counted.
             self._counted[name] = self._graph.failures(name)
             self._failures[name] = (failures, last)
@@ -121,10 +154,11 @@ class Program(Programs):
 
     def answers(self) -> list[Delta]:
         """Do all that progress allows, and give the answers."""
-        try:
-            return self.run()[""]
-        finally:
-            self._errors.failures, self._errors.last_failure = self.failures("")
+        found = self.run()[""]
+        self._errors.failures, self._errors.last_failure = self.failures("")
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     @property
     def over(self) -> bool:
@@ -134,6 +168,17 @@ class Program(Programs):
     def _load_meta(self, state: LoadedState) -> None:
         super()._load_meta(state)
         self._errors.failures, self._errors.last_failure = self._failures[""]
+
+
+def _paths(graph: Graph) -> dict[int, str]:
+    """Names of vertices that depend on what they do and who feeds them, and not on what else there is."""
+    paths: dict[int, str] = {}
+    for vertex in graph.vertices.values():
+        what = vertex.key[0] if isinstance(vertex.key, tuple) else vertex.label
+        below = [paths[e.source.id] for e in vertex.inputs]
+        paths[vertex.id] = hashlib.sha256(repr((what, below)).encode()).hexdigest()[:20]
+    assert len(set(paths.values())) == len(paths), "vertices of one key are one vertex"
+    return paths
 
 
 def sizes(vertices: Sequence[OperatorVertex]) -> dict[str, StateSize]:

@@ -82,8 +82,12 @@ class Shard:
                 self._programs.progress(name, math.inf)
             elif stream.progress > -math.inf:
                 self._programs.progress(name, stream.progress)
-        found = self._programs.run()
-        tables = {name: self._queries[name].table(answers) for name, answers in found.items() if answers}
+        tables: dict[str, pa.Table] = {}
+        for name, answers in self._programs.run().items():
+            if isinstance(answers, Exception):
+                raise answers
+            if answers:
+                tables[name] = self._queries[name].table(answers)
         return Answers(tables, late)
 
     def save(self) -> State:

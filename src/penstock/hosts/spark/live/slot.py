@@ -16,17 +16,15 @@ import pickle
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from penstock.delta import Delta, merge
+from penstock.delta import Delta, concat, merge
 from penstock.errors import CheckpointError, PenstockError
-from penstock.hosts import QuerySettings
-from penstock.hosts.local import LocalRunner
+from penstock.hosts.local.program import Programs
 from penstock.hosts.spark.live.inputs import Inputs, my_changes, share_of
 from penstock.hosts.spark.live.plan import (
     Assigned,
@@ -39,25 +37,29 @@ from penstock.hosts.spark.live.plan import (
     state_folder,
 )
 from penstock.hosts.spark.worker import unsettle
-from penstock.operators.state import LoadedState, Piece, Saved, State, below, under
-from penstock.plan.nodes import Schema
+from penstock.operators.state import Loaded, LoadedState, Piece, Saved, State, under
+from penstock.plan.nodes import Schema, calls_functions
 from penstock.state import StateStore
 
 _KEPT = 64
 _SLOT = "slot"
-"""Where a query's state says what the slot knows of it."""
+"""Where the state of a family says whose it is."""
 
 
 class Slot:
-    """The running queries of one slot of a part, as they are after micro-batch ``number``."""
+    """The running queries of one slot of a part, as they are after micro-batch ``number``.
+
+    Queries that began together, with the same rows, are a family: one graph, in which what is equal in them is there
+    once.
+    """
 
     def __init__(self, root: str, part: int, index: int, slots: int) -> None:
         self._index, self._slots = index, slots
         self._root = Path(root)
         self._store = self._store_of(part)
-        self._running: dict[str, _Running] = {}
+        self._families: dict[str, _Family] = {}
         self._brought: dict[str, LoadedState] = {}
-        """Of queries that have come from elsewhere, and are not stored here yet, the state that they brought."""
+        """Of families that have come from elsewhere, and are not stored here yet, the state that they brought."""
         self.number: int | None = None
 
     def _store_of(self, part: int) -> StateStore:
@@ -88,40 +90,49 @@ class Slot:
         self._take(number, queries, state)
 
     def _take(self, number: int, queries: Sequence[Assigned], state: LoadedState) -> None:
-        """Queries that run here take in what has changed, if they are still those that began then; others load."""
-        here, self._running = self._running, {}
-        for query in queries:
-            of_query = below(f"query {query.id}", state)
-            if not of_query or query.origin is not None:
+        """Families that run here take in what has changed, if they are still those that began then; others load."""
+        here, self._families = self._families, {}
+        wanted = {q.id: q for q in queries if q.origin is None}
+        for name, of_family in _families(state).items():
+            members = {id: wanted[id] for id in of_family[_SLOT].meta["queries"] if id in wanted}
+            if not members:
                 continue
-            began = of_query[_SLOT].meta["began"]
-            running = here.get(query.id)
-            if running is not None and running.began == began:
-                running.runner.catch_up(of_query)
+            family = here.get(name)
+            if family is not None and set(family.members) >= set(members):
+                for id in set(family.members) - set(members):
+                    family.remove(id)
+                family.programs.catch_up(of_family)
             else:
-                running = _Running(self._definition(query.id), began)
-                running.runner.load(of_query)
-            self._running[query.id] = running
+                family = _Family({id: self._definition(id) for id in members})
+                family.programs.load(of_family)
+            family.fed = of_family[_SLOT].meta["fed"]
+            self._families[name] = family
         self.number = number
 
     def step(self, plan: Plan) -> dict[str, Outcome]:
         """The micro-batch: what each query of this slot gave."""
         mine = {q.id: q for q in plan.queries if q.slot is None or q.slot == self._index}
-        for id in [id for id in self._running if id not in mine]:
-            del self._running[id]
+        for name, family in list(self._families.items()):
+            for id in [id for id in family.members if id not in mine or mine[id].origin is not None]:
+                family.remove(id)
+            if not family.members:
+                del self._families[name]
         for id, query in mine.items():
             if query.origin is not None:
-                self._running[id] = self._brought_from(*query.origin, id, plan.number)
+                name = f"{plan.number}.{id}"
+                self._families[name] = self._brought_from(*query.origin, id, name)
+        self._begin(plan, mine)
         inputs = Inputs(plan.frames)
         outcomes: dict[str, Outcome] = {}
-        for id, query in mine.items():
-            began = time.perf_counter()
+        for name, family in list(self._families.items()):
             try:
-                outcome = self._advance(id, query, plan, inputs)
-                outcomes[id] = replace(outcome, seconds=time.perf_counter() - began)
+                outcomes |= self._advance(family, mine, plan, inputs)
             except Exception as error:
-                self._running.pop(id, None)
-                outcomes[id] = Outcome(error=_failure(error))
+                outcomes |= {id: Outcome(error=_failure(error)) for id in family.members}
+            for id in [id for id in family.members if outcomes[id].error is not None]:
+                family.remove(id)
+            if not family.members:
+                del self._families[name]
         self.number = plan.number
         return outcomes
 
@@ -129,11 +140,12 @@ class Slot:
         """Store the state; gives how many bytes were new."""
         assert self.number is not None, "a slot is saved after a step"
         state: State = {}
-        for id, running in self._running.items():
-            saved = running.runner.save()
-            if id in self._brought:
-                saved = _with_tables(saved, self._brought[id])
-            state |= under(f"query {id}", {_SLOT: Saved({"began": running.began}), **saved})
+        for name, family in self._families.items():
+            saved = family.programs.save()
+            if name in self._brought:
+                saved = _with_tables(saved, self._brought[name])
+            known = Saved({"queries": sorted(family.members), "fed": family.fed})
+            state |= under(f"family {name}", {_SLOT: known, **saved})
         before = self._store.written
         self._store.commit(self.number, state)
         self._brought.clear()
@@ -143,52 +155,84 @@ class Slot:
         """Remove what only micro-batches with lower numbers need."""
         self._store.forget(before)
 
-    def _advance(self, id: str, query: Assigned, plan: Plan, inputs: Inputs) -> Outcome:
-        running = self._running.get(id)
-        if running is None:
-            running = self._running[id] = _Running(self._definition(id), plan.number)
-            running.begin(query.slot, self._index, self._slots)
-        runner = running.runner
-        if runner.ended:
-            return Outcome(ended=True, failures=runner.failures, last_failure=runner.last_failure)
-        for name, schema in running.sources.items():
+    def _begin(self, plan: Plan, mine: Mapping[str, Assigned]) -> None:
+        """Queries that are new here, with those that begin with the same rows."""
+        running = {id for family in self._families.values() for id in family.members}
+        alike: dict[object, dict[str, Definition]] = {}
+        for id, query in mine.items():
+            if id not in running:
+                definition = self._definition(id)
+                alike.setdefault(_company(definition, query), {})[id] = definition
+        unfed = {
+            _company(first, mine[first.id]): family
+            for family in self._families.values()
+            for first in [next(iter(family.members.values()))]
+            if not family.fed
+        }
+        for number, (company, definitions) in enumerate(alike.items()):
+            family = unfed.get(company)
+            if family is not None and not any(d.rows or d.changes for d in definitions.values()):
+                for definition in definitions.values():
+                    family.add(definition)
+                continue
+            family = _Family(definitions)
+            family.begin(mine[next(iter(definitions))].slot, self._index, self._slots)
+            self._families[f"{plan.number}.{number}"] = family
+
+    def _advance(
+        self, family: _Family, mine: Mapping[str, Assigned], plan: Plan, inputs: Inputs
+    ) -> dict[str, Outcome]:
+        programs = family.programs
+        query = mine[next(iter(family.members))]
+        before = {id: programs.busy(id) for id in family.members}
+        for name, schema in family.sources.items():
             if name not in plan.frames:
                 continue
-            if name in running.relations:
+            family.fed = True
+            if name in family.relations:
                 changes = inputs.changes(name, schema, query.start)
                 if query.slot is None:
-                    changes = my_changes(changes, schema, running.split.keys or {}, name, self._index, self._slots)
+                    changes = my_changes(changes, schema, family.split.keys or {}, name, self._index, self._slots)
                 if changes:
-                    runner.change(name, changes)
+                    programs.change(name, changes)
                 continue
             batch = inputs.rows(name, schema, query.start)
             if batch is not None and len(batch):
                 furthest = int(batch.ts[-1])
                 if query.slot is None:
-                    batch = inputs.share(batch, name, running.split, self._index, self._slots)
+                    batch = inputs.share(batch, name, family.split, self._index, self._slots)
                 if len(batch):
-                    runner.push(name, batch)
+                    programs.push(name, batch)
                 # Shards without the last row know as well how far the stream is.
-                runner.progress(name, furthest)
+                programs.progress(name, furthest)
             progress = inputs.progress(name, query.start)
             if progress is not None:
-                runner.progress(name, progress)
-        answers = runner.run()
-        file = "" if answers is None or not len(answers) else self._write(id, plan.number, answers)
-        return Outcome(
-            0 if answers is None else len(answers), file, runner.ended, runner.failures, runner.last_failure,
-            sizes=runner.sizes(),
-        )  # fmt: skip
+                programs.progress(name, progress)
+        outcomes: dict[str, Outcome] = {}
+        for id, answers in programs.run().items():
+            if isinstance(answers, Exception):
+                outcomes[id] = Outcome(error=_failure(answers))
+                continue
+            rows = sum(map(len, answers))
+            file = self._write(id, plan.number, concat(answers)) if rows else ""
+            failures, last = programs.failures(id)
+            outcomes[id] = Outcome(
+                rows, file, programs.ended(id), failures, last, sizes=programs.size_of(id),
+                seconds=programs.busy(id) - before[id],
+            )  # fmt: skip
+        return outcomes
 
-    def _brought_from(self, part: int, number: int, id: str, now: int) -> _Running:
-        """A query with the state that it has in another part."""
-        of_query = below(f"query {id}", self._store_of(part).load(number) or {})
-        if not of_query:
+    def _brought_from(self, part: int, number: int, id: str, name: str) -> _Family:
+        """A query by itself, with the state that it has in another part."""
+        found = _families(self._store_of(part).load(number) or {}).values()
+        of_family = next((f for f in found if id in f[_SLOT].meta["queries"]), None)
+        if of_family is None:
             raise _missing(self._root, number, self._index)
-        running = _Running(self._definition(id), now)
-        running.runner.load(of_query)
-        self._brought[id] = of_query
-        return running
+        family = _Family({id: self._definition(id)})
+        family.programs.load(of_family)
+        family.fed = True
+        self._brought[name] = of_family
+        return family
 
     def _write(self, id: str, number: int, answers: Delta) -> str:
         name = f"{number}-{self._index}-{uuid.uuid4().hex[:12]}.arrow"
@@ -210,34 +254,73 @@ class Slot:
         return found
 
 
-class _Running:
-    """A query in a slot; it ``began`` in the micro-batch with this number."""
+class _Family:
+    """Queries in a slot that began together and are given the same rows; their definitions by id."""
 
-    def __init__(self, definition: Definition, began: int) -> None:
-        self.definition, self.began = definition, began
-        self.runner = LocalRunner(
-            definition.plan, definition.schema, QuerySettings(definition.functions, definition.strict)
-        )
-        self.split = live_split(definition.plan)
-        self.sources = definition.sources
-        self.relations = frozenset(definition.changes)
+    def __init__(self, definitions: Mapping[str, Definition]) -> None:
+        self.members = dict(definitions)
+        first = next(iter(definitions.values()))
+        functions = first.functions if calls_functions(first.plan) else {}
+        self.programs = Programs({id: d.plan for id, d in definitions.items()}, functions, strict=first.strict)
+        self.split = live_split(first.plan)
+        self.sources = {name: schema for d in definitions.values() for name, schema in d.sources.items()}
+        self.relations = frozenset(name for d in definitions.values() for name in d.changes)
+        self.fed = bool(self.relations) or any(d.rows for d in definitions.values())
+        """Whether they have had anything but how far their streams are; others that begin now are another family."""
+
+    def add(self, definition: Definition) -> None:
+        """Another query that begins with them."""
+        self.members[definition.id] = definition
+        self.sources |= definition.sources
+        self.programs.add(definition.id, definition.plan, definition.progress)
+
+    def remove(self, id: str) -> None:
+        """Go on without a query."""
+        del self.members[id]
+        self.programs.remove(id)
 
     def begin(self, slot: int | None, index: int, slots: int) -> None:
-        """Give it what was there when it was registered."""
-        given = self.definition
+        """Give the queries what was there when they were registered, which is the same for all."""
         keys = self.split.keys or {}
-        for name, changes in given.changes.items():
-            mine = changes if slot is not None else my_changes(changes, self.sources[name], keys, name, index, slots)
+        changes = {name: some for d in self.members.values() for name, some in d.changes.items()}
+        rows = {name: some for d in self.members.values() for name, some in d.rows.items()}
+        progress = {name: at for d in self.members.values() for name, at in d.progress.items()}
+        for name, some in changes.items():
+            mine = some if slot is not None else my_changes(some, self.sources[name], keys, name, index, slots)
             if mine:
-                self.runner.change(name, mine)
-        for name, batches in given.rows.items():
+                self.programs.change(name, mine)
+        for name, batches in rows.items():
             for batch in batches:
                 mine_too = batch if slot is not None else share_of(batch, self.split, name, index, slots)
                 if len(mine_too):
-                    self.runner.push(name, mine_too)
-                self.runner.progress(name, int(batch.ts[-1]))
-        for name, progress in given.progress.items():
-            self.runner.progress(name, progress)
+                    self.programs.push(name, mine_too)
+                self.programs.progress(name, int(batch.ts[-1]))
+        for name, at in progress.items():
+            self.programs.progress(name, at)
+
+
+def _company(definition: Definition, query: Assigned) -> object:
+    """Equal for queries that begin together with the same rows, and may share what they do with them.
+
+    They read frames from the same number on, so that nothing happened between their registrations. Functions come with
+    each query anew, and nobody knows whether they are the same.
+    """
+    if calls_functions(definition.plan):
+        return query.id
+    split = live_split(definition.plan)
+    keys = None if split.keys is None else tuple(sorted(split.keys.items()))
+    return (query.start, query.slot, split.anywhere, keys, definition.strict)
+
+
+def _families(state: LoadedState) -> dict[str, LoadedState]:
+    """What a slot has stored of each of its families, by name."""
+    found: dict[str, dict[str, Loaded]] = {}
+    for path, loaded in state.items():
+        kind, _, rest = path.partition(" ")
+        name, _, inside = rest.partition("/")
+        if kind == "family":
+            found.setdefault(name, {})[inside] = loaded
+    return dict(found)
 
 
 def _missing(root: Path, number: int, index: int) -> CheckpointError:
