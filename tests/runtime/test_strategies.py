@@ -297,6 +297,15 @@ def test_steepness_is_the_best_of_all_paths() -> None:
     assert paths.steepness([shared]) == {1: 0.5, 2: 0.0, 3: 0.5}
 
 
+def test_what_comes_to_a_query_leaves_the_graph() -> None:
+    """Else whatever only passes on would wait until nothing else is left to do."""
+    drops, keeps, end = measured(Map(1), 0.1, 0.5), measured(Map(2), 9.0, 1.0), measured(Map(3), 1.0, 1.0)
+    chain(drops, keeps, end)
+    assert paths.steepness([drops]) == pytest.approx({1: 5.0, 2: 0.0, 3: 0.0})
+    end.kind = "query"
+    assert paths.steepness([drops]) == pytest.approx({1: 5.0, 2: 0.1, 3: 0.1})
+
+
 def test_many_paths_do_not_take_forever() -> None:
     """Sixty layers of two, each sending to both of the next: 2**60 paths."""
     layers = [[Map(10 * i + j) for j in range(2)] for i in range(60)]

@@ -65,10 +65,11 @@ def latencies(start: Iterable[Vertex]) -> dict[int, float]:
 
 def steepness(start: Iterable[Vertex]) -> dict[int, float]:
     """What a vertex releases for each second, as part of its segment of the lower envelope; of several paths through
-    it, the best."""
+    it, the best. What comes to a query leaves the graph."""
     found: dict[int, float] = {}
     for path in _paths(ordered(start)):
-        for segment in lower_envelope([cost(v) for v in path], [selectivity(v) for v in path]):
+        passed = [0.0 if v.kind == "query" else selectivity(v) for v in path]
+        for segment in lower_envelope([cost(v) for v in path], passed):
             for vertex in path[segment.start : segment.stop]:
                 found[vertex.id] = max(found.get(vertex.id, segment.steepness), segment.steepness)
     return found
