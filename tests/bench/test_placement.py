@@ -46,5 +46,5 @@ def test_a_claim_can_fail(results: Placements) -> None:
 
 def test_the_figure_is_a_picture(results: Placements, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    placement.draw(results, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    (path,) = placement.draw(results, tmp_path)
+    assert path.read_bytes().startswith(b"\x89PNG")

@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -167,7 +167,7 @@ def save(made: Any, path: Path) -> Path:
 MARKERS = "os^Dvp*XhP<>"
 
 
-def lines(ax: Any, series: dict[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+def lines(ax: Any, series: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
     """One line with its marker for each name."""
     for (name, (x, y)), marker in zip(series.items(), MARKERS, strict=False):
         ax.plot(x, y, marker=marker, markersize=5, label=name)

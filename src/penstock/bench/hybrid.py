@@ -1,7 +1,8 @@
 """001 §6.6: a cheap projection and selection, then a selection that takes long; GTS by Chain and FIFO against HMTS.
 
 Elements come in two bursts and steadily in between, as in the paper: of 70,000, a seventh at once, two sevenths in
-half the time, two at once, two in the other half. The 160 s of the paper are 6 s at scale 1; elements are pushed by 100.
+half the time, two at once, two in the other half. The 160 s of the paper are 6 s at scale 1. Elements are pushed by
+100.
 
 With the costs that the paper gives, all work fits into the time of arrivals, so nobody could finish as late as its
 GTS does (260 s). Here the projection keeps a thread busy for 0.6 of that time and the long selection for 0.9, by
@@ -192,7 +193,8 @@ def check(results: Curves) -> list[Claim]:
 
     def of(name: str) -> tuple[float, float, float]:
         own = results.of(name)
-        return median([c.finished for c in own]), median([c.waiting(results.lasts) for c in own]), median([c.answered for c in own])
+        waiting = median([c.waiting(results.lasts) for c in own])
+        return median([c.finished for c in own]), waiting, median([c.answered for c in own])
 
     (chain, chain_waits, chain_answers), (fifo, fifo_waits, fifo_answers), (hmts, hmts_waits, hmts_answers) = map(
         of, ("GTS Chain", "GTS FIFO", "HMTS")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.bench.common import Claim, Say, figure, lines, quiet, save
 from penstock.runtime.placement import (
     Node,
     Placement,
@@ -19,6 +20,7 @@ from penstock.runtime.placement import (
     stall_avoiding,
 )
 
+TITLE = "001 §6.7: constructions of virtual operators"
 CONSTRUCTIONS: dict[str, Callable[[PlacementGraph], Placement]] = {
     "stall-avoiding": stall_avoiding,
     "simplified segment": segments,
@@ -79,7 +81,7 @@ def random_graph(chance: random.Random, nodes: int) -> PlacementGraph:
     return PlacementGraph(tuple(made), tuple(edges))
 
 
-def run(scale: float = 1.0, seed: int = 67) -> Placements:
+def run(scale: float = 1.0, say: Say = quiet, seed: int = 67) -> Placements:
     """Construct placements for seeded random graphs of 10 to 1000 operators, 20 of each size at scale 1."""
     count = max(3, round(_GRAPHS * scale))
     points = []
@@ -88,6 +90,7 @@ def run(scale: float = 1.0, seed: int = 67) -> Placements:
         for graph in graphs:
             _ = graph.known  # what all constructions share is in nobody's time
         for name, construct in CONSTRUCTIONS.items():
+            say(f"{count} graphs of {size} operators: {name}")
             begun = time.process_time()
             placements = [construct(graph) for graph in graphs]
             seconds = (time.process_time() - begun) / count
@@ -106,7 +109,7 @@ def run(scale: float = 1.0, seed: int = 67) -> Placements:
     return Placements(count, tuple(points))
 
 
-def check(results: Placements) -> list[tuple[str, bool, str]]:
+def check(results: Placements) -> list[Claim]:
     """What is claimed, whether it holds here, and the numbers."""
     overall = {name: results.average(name) for name in CONSTRUCTIONS}
     detail = ", ".join(f"{name} {1e3 * p.negative:.3f} ms" for name, p in overall.items())
@@ -118,22 +121,22 @@ def check(results: Placements) -> list[tuple[str, bool, str]]:
     ]
     slowest = max(results.points, key=lambda p: p.seconds)
     return [
-        (
+        Claim(
             "the stall-avoiding placement has the least negative capacity, on average over all graphs",
             overall["stall-avoiding"].negative == max(p.negative for p in overall.values()),
             detail,
         ),
-        (
+        Claim(
             "the stall-avoiding placement has the least negative capacity at every size",
             not worse,
             f"not at {', '.join(map(str, worse))} operators" if worse else f"{len(SIZES)} sizes of 10 to 1000",
         ),
-        (
+        Claim(
             "the stall-avoiding placement has the fewest virtual operators that fall behind",
             overall["stall-avoiding"].negatives == min(p.negatives for p in overall.values()),
             ", ".join(f"{name} {p.negatives:.1f} of {p.partitions:.1f}" for name, p in overall.items()),
         ),
-        (
+        Claim(
             "a placement of 1000 operators takes less than a second",
             slowest.seconds < 1,
             f"{1e3 * slowest.seconds:.0f} ms for {slowest.nodes} operators ({slowest.construction})",
@@ -141,30 +144,23 @@ def check(results: Placements) -> list[tuple[str, bool, str]]:
     ]
 
 
-def draw(results: Placements, path: Path) -> None:
+def draw(results: Placements, folder: Path) -> list[Path]:
     """Figure 11: negative and positive capacities of the constructions over all graphs, and by size."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    negative, positive, lines = figure.subplots(1, 3)
+    made, (negative, positive, by_size) = figure(f"{TITLE} (cf. Figure 11)", 3, width=13, height=4.5)
     overall = [results.average(name) for name in CONSTRUCTIONS]
     names = list(CONSTRUCTIONS)
     negative.bar(names, [1e3 * p.negative for p in overall], color="#c0504d")
     negative.set_ylabel("average negative capacity [ms]")
-    negative.set_title("virtual operators that fall behind")
+    negative.set_title("virtual operators that fall behind", fontsize=10)
     positive.bar(names, [1e3 * p.positive for p in overall], color="#4f81bd")
     positive.set_ylabel("average positive capacity [ms]")
-    positive.set_title("virtual operators that keep pace")
+    positive.set_title("virtual operators that keep pace", fontsize=10)
     for bars in (negative, positive):
         bars.tick_params(axis="x", labelsize=8)
-    for name, marker in zip(names, "os^", strict=True):
-        own = [p for p in results.points if p.construction == name]
-        lines.plot([p.nodes for p in own], [1e3 * p.negative for p in own], marker=marker, label=name)
-    lines.set_xscale("log")
-    lines.set_xlabel("operators")
-    lines.set_ylabel("average negative capacity [ms]")
-    lines.set_title(f"by size; {results.graphs} random graphs each")
-    lines.legend()
-    figure.savefig(path, dpi=120)
+    series = {name: [p for p in results.points if p.construction == name] for name in names}
+    lines(by_size, {n: ([p.nodes for p in own], [1e3 * p.negative for p in own]) for n, own in series.items()})
+    by_size.set_xscale("log")
+    by_size.set_xlabel("operators")
+    by_size.set_ylabel("average negative capacity [ms]")
+    by_size.set_title(f"by size; {results.graphs} random graphs each", fontsize=10)
+    return [save(made, folder / "001-figure-11-capacities.png")]

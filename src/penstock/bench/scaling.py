@@ -7,6 +7,7 @@ The same database switches between both ways while it runs.
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,7 @@ def check(results: Scaling) -> list[Claim]:
     last, first = gaps[-1], gaps[0]
     kind = "of processors" if disturbed(results.others) else "elapsed"
     shown = ", ".join(f"{n}: {ots - di:+.3f} s" for n, di, ots in gaps) + f" {kind}"
-    steps = all(b[2] - b[1] > a[2] - a[1] for a, b in zip(gaps, gaps[1:], strict=False))
+    steps = all(b[2] - b[1] > a[2] - a[1] for a, b in itertools.pairwise(gaps))
     ratios = [ots / di for _, di, ots in gaps]
     return [
         Claim(f"DI takes less time than OTS with {last[0]} queries", last[1] < last[2], f"{ratios[-1]:.2f} times"),

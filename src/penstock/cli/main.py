@@ -11,6 +11,7 @@ from typing import ParamSpec
 import typer
 
 import penstock
+from penstock.cli.bench import bench, papers
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
@@ -35,8 +36,8 @@ class _Unread(Exception):
     """Whoever reads the answers has enough of them."""
 
 
-def _command(function: Callable[P, None]) -> Callable[P, None]:
-    """Make a command of a function. Typer has its own idea of a closed pipe; it must not see one."""
+def _command(function: Callable[P, None], among: typer.Typer = app) -> Callable[P, None]:
+    """Make a command of a function, ``among`` others. Typer has its own idea of a closed pipe; it must not see one."""
 
     @wraps(function)
     def command(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -46,7 +47,7 @@ def _command(function: Callable[P, None]) -> Callable[P, None]:
         except BrokenPipeError:
             raise _Unread from None
 
-    return app.command()(command)
+    return among.command()(command)
 
 
 _command(run)
@@ -54,6 +55,8 @@ _command(explain)
 _command(graph)
 _command(sql)
 _command(demo)
+_command(papers, bench)
+app.add_typer(bench)
 
 
 @_command

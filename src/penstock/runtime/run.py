@@ -9,7 +9,7 @@ Whoever pushes and whoever changes the graph must not do so at the same time; th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from penstock.errors import StateError
@@ -26,6 +26,7 @@ from penstock.runtime.station import Partition, Station
 PUSHED = 0
 """The number of the partition that is run by the thread that pushes."""
 TRIES = 3
+NewBuffer = Callable[[Edge, Iterator[int], Station], Buffer]
 
 
 class Runtime:
@@ -34,6 +35,8 @@ class Runtime:
 
     def __init__(self, settings: Settings | None = None, on_error: OnError | None = None) -> None:
         self.settings = settings or Settings()
+        self.new_buffer: NewBuffer = Buffer
+        """What makes buffers; another kind is for comparisons, set before the first is made."""
         self._control = Control(on_error)
         self._owners = Owners(self._control)
         self._numbers = itertools.count()
@@ -91,7 +94,7 @@ class Runtime:
             station.held, station.signalled = held, True  # nobody to tell yet
             for edge in layout.senders(vertex):
                 if held or runs[edge.source.id] is not runs[vertex.id]:
-                    buffer = before.get(edge) or Buffer(edge, self._numbers, station)
+                    buffer = before.get(edge) or self.new_buffer(edge, self._numbers, station)
                     producer = runs[edge.source.id]
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
                     self._buffers[edge] = edge.buffer = buffer
