@@ -2,8 +2,8 @@
 
 The first experiment runs on the database: an equi-join of two sliding windows, a worker for each operator, which
 rests while nothing waits (strategy ``flow``). Elements come as in five windows of 20,000 that overlap by a tenth,
-pushed by 100; the thesis' 100 to 8,000 elements in a second and flooding are 230 times as many here. The second compares the
-two ways of ``operators.overlap_join`` by themselves, for overlaps of 10 to 75 %.
+pushed by 100; the thesis' 100 to 8,000 elements in a second and flooding are 230 times as many here. The second
+compares the two ways of ``operators.overlap_join`` by themselves, for overlaps of 10 to 75 %.
 """
 
 from __future__ import annotations

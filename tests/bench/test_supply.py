@@ -1,0 +1,38 @@
+"""Supply layers that are compared with the runtime's: they change when, never what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.bench.architectures import MORE, TABLE, Configuration
+from penstock.bench.common import database
+from penstock.bench.supply import LockedBuffer, Monitored, MonitoredBuffer
+from penstock.hosts.local.host import LocalHost
+from penstock.runtime.buffer import Buffer
+
+KINDS: dict[str, type[Buffer]] = {"V1": MonitoredBuffer, "synch": LockedBuffer, "V2": Buffer}
+
+
+def answers(how: Configuration | None) -> list[tuple[int, ...]]:
+    values = np.random.default_rng(1).integers(0, 101, 400)
+    with database("gen1", "gen2") as db:
+        query = db.query("SELECT ISTREAM a.v, b.v FROM gen1 [ROWS 5] AS a, gen2 [ROWS 5] AS b WHERE a.v < b.v")
+        if how is not None:
+            host = db._host
+            assert isinstance(host, LocalHost)
+            if how.supply != "V2":
+                host.runtime.new_buffer = LockedBuffer if how.supply == "synch" else Monitored()
+            db.configure(**how.settings)
+            made = {type(buffer) for buffer in host.runtime._buffers.values()}
+            assert made == {KINDS[how.supply]}
+        for i, value in enumerate(values):
+            db.push("gen1" if i % 2 == 0 else "gen2", pa.table({"ts": [i], "v": [int(value)]}))
+        found = query.fetch()
+    return list(zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
+
+
+@pytest.mark.parametrize("how", (*TABLE, *MORE), ids=lambda how: how.name)
+def test_every_configuration_answers_the_same(how: Configuration) -> None:
+    assert answers(how) == answers(None)
