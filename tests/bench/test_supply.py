@@ -33,6 +33,6 @@ def answers(how: Configuration | None) -> list[tuple[int, ...]]:
     return list(zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
 
 
-@pytest.mark.parametrize("how", (*TABLE, *MORE), ids=lambda how: how.name)
+@pytest.mark.parametrize("how", [*TABLE, *MORE], ids=lambda how: how.name)
 def test_every_configuration_answers_the_same(how: Configuration) -> None:
     assert answers(how) == answers(None)
