@@ -164,6 +164,13 @@ def save(made: Any, path: Path) -> Path:
     return path
 
 
+def logarithmic(axis: Any) -> None:
+    """An axis with a logarithmic scale, and numbers that one can read."""
+    axis.axes.set_yscale("log") if axis.axis_name == "y" else axis.axes.set_xscale("log")
+    axis.set_major_formatter(lambda v, _: f"{v:,g}")
+    axis.set_minor_formatter(lambda v, _: f"{v:,g}" if f"{v:e}"[0] in "25" else "")
+
+
 MARKERS = "os^Dvp*XhP<>"
 
 

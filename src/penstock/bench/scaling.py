@@ -144,7 +144,7 @@ def draw(results: Scaling, folder: Path) -> list[Path]:
     times.set_ylabel("time until all is answered [s]")
     gaps = _pairs(results)
     lines(ratio, {"OTS / DI": ([n for n, _, _ in gaps], [ots / di for _, di, ots in gaps])})
-    ratio.set_ylabel("time of OTS in times of DI")
+    ratio.set_ylabel(f"{'processor' if disturbed(results.others) else 'elapsed'} time of OTS in times of DI")
     for ax in (times, ratio):
         ax.set_xlabel("queries")
         ax.set_ylim(bottom=0)
