@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from penstock import scalar
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, StateError, suggest
+from penstock.kernels.buffers import integers
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Schema
 from penstock.types import STRING, DataType, Kind
@@ -365,9 +366,7 @@ class StreamInput:
             row = pc.index(pc.is_null(values), True).as_py()
             raise InputError(f"{where}, row {row + 1}: the timestamp `{column}` is NULL")
         chunk = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-        ticks = chunk if self.definition.clock == "ticks" else chunk.view(pa.int64())
-        ts: np.ndarray[Any, np.dtype[np.int64]] = ticks.to_numpy()
-        return ts
+        return integers(chunk)
 
     def _priorities(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         if self.definition.priority is None:

@@ -274,8 +274,5 @@ class Relation(OperatorVertex):
 
 def whole_columns(table: pa.Table) -> list[pa.Array]:
     """The columns of a table, each in one piece."""
-    batches = table.to_batches()
-    if len(batches) == 1:
-        columns: list[pa.Array] = batches[0].columns
-        return columns
-    return [column.combine_chunks() for column in table.columns]
+    # Not by to_batches: it lets go of the interpreter, and to get it back takes long where workers are at work.
+    return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
