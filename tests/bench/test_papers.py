@@ -141,17 +141,18 @@ def test_claims_about_hybrid() -> None:
 
 def latencies(**of: float) -> architectures.Latencies:
     names = [c.name for c in (*architectures.TABLE, *architectures.MORE)]
-    points = tuple(architectures.Point(n, 1, of.get(n.replace(" ", "_"), 1.0), 1.0, 1, 1) for n in names)
+    values = {n: of.get(n.replace(" ", "_"), 1.0) for n in names}
+    points = tuple(architectures.Point(n, 1, value, 1.0, value, 1, 1) for n, value in values.items())
     return architectures.Latencies(1, 0.0, 1e-7, 1e-4, points)
 
 
 def test_claims_about_architectures() -> None:
     good = latencies(CF1=9, CF3=8, CF2V1=4, CF2V2=2, CF4V1=3.5, CF5V2=3, CF6V2=3, CF6_synch=4, pool_of_4=2,
                      **{f"{n}_workers": 2.1 for n in (2, 3, 4)})  # fmt: skip
-    assert holds(architectures.check(good)) == [True] * 8
+    assert holds(architectures.check(good)) == [True] * 9
     bad = latencies(CF1=1, CF3=1, CF2V1=4, CF2V2=4, CF4V1=4, CF5V2=4, CF6V2=3, CF6_synch=2)
-    assert holds(architectures.check(bad)) == [False] * 8
-    assert "a lock takes 100 ns, an element 100 µs" in architectures.check(bad)[5].detail
+    assert holds(architectures.check(bad)) == [False] * 9
+    assert "a lock takes 100 ns, an element 100 µs" in architectures.check(bad)[6].detail
 
 
 def joins(fed: list[tuple[float, float, float]], reused: list[tuple[float, int, int]]) -> join.Joins:

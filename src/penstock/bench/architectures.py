@@ -61,7 +61,7 @@ _WARM = 20
 _CLEARLY = 0.9
 """Locks are so cheap here that a smaller difference is chance."""
 _BUDGET = 85.0
-_Measured = tuple[float, float, int, int]
+_Measured = tuple[float, float, float, int, int]
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,14 @@ POOLS = ("pool of 1", "pool of 2", "pool of 3", "pool of 4")
 @dataclass(frozen=True)
 class Point:
     """Latency of results in seconds: the median of all results of a round, and of that the median of the rounds.
-    ``rate``: elements in a minute from each source, as in the paper. ``cpu``: processor time for each of them."""
+    ``rate``: elements in a minute from each source, as in the paper. ``cpu``: processor time for each of them.
+    ``switches``: how often a thread had to wait, for each of them."""
 
     configuration: str
     rate: int
     latency: float
     cpu: float
+    switches: float
     threads: int
     partitions: int
 
@@ -153,10 +155,10 @@ def run(scale: float = 1.0, say: Say = quiet, seed: int = 7) -> Latencies:
                 measured = _measure(configuration, values, rate, lasts)
                 found.setdefault((configuration.name, rate), []).append(measured)
         count = i + 1
-    points = [
-        Point(name, rate, median([f[0] for f in own]), median([f[1] for f in own]), *own[-1][2:])
-        for (name, rate), own in found.items()
-    ]
+    points = []
+    for (name, rate), own in found.items():
+        latency, cpu, switches = (median([f[i] for f in own]) for i in range(3))
+        points.append(Point(name, rate, latency, cpu, switches, *own[-1][3:]))
     return Latencies(count, others.processors, _lock(), _message(values), tuple(points))
 
 
@@ -182,12 +184,12 @@ def _measure(how: Configuration, values: np.ndarray[Any, Any], rate: int, lasts:
             latencies.append(clock() - begun - (ts + 1) * gap)
 
         query.subscribe(answered)
-        cpu = time.process_time()
+        cpu, waits = time.process_time(), _waits()
         _push(db, values, _WARM, count + 2, gap, begun)
         db.settle()
-        cpu = (time.process_time() - cpu) / (count + 2)
+        cpu, waits = ((now - before) / (count + 2) for now, before in ((time.process_time(), cpu), (_waits(), waits)))
         view = db.graph()
-    return float(np.median(np.concatenate(latencies))), cpu, view.workers, len(view.partitions)
+    return float(np.median(np.concatenate(latencies))), cpu, waits, view.workers, len(view.partitions)
 
 
 def _push(db: Database, values: np.ndarray[Any, Any], before: int, count: int, gap: float, begun: float) -> None:
@@ -206,6 +208,15 @@ def _filled(db: Database, values: np.ndarray[Any, Any]) -> Query:
         db.heartbeat(name, 1)
     query.fetch()
     return query
+
+
+def _waits() -> float:
+    """How often threads of this process have had to wait so far; 0 where the system does not count it."""
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw)
 
 
 def _lock() -> float:
@@ -240,6 +251,9 @@ def check(results: Latencies) -> list[Claim]:
     )
     lock = "one thread of an interpreter runs Python at a time, so threads of a pool rarely get into each other's way"
 
+    def switches(*names: str) -> float:
+        return geometric([p.switches for name in names for p in results.of(name)])
+
     def claim(text: str, holds: bool, names: tuple[str, ...], why: str = "") -> Claim:
         return Claim(text, holds, shown(*names) + (f"; {why}" if why and not holds else ""))
 
@@ -255,6 +269,11 @@ def check(results: Latencies) -> list[Claim]:
             typical("CF2V1", "CF2V2") < typical("CF1", "CF3"),
             ("CF2V1", "CF2V2", "CF1", "CF3"),
             lock,
+        ),
+        Claim(
+            "a pool switches more often between threads than a worker",
+            switches("CF1", "CF3") > switches("CF4V1", "CF5V2"),
+            ", ".join(f"{name} {switches(name):.1f}" for name in ("CF1", "CF3", "CF4V1", "CF5V2")) + " for an element",
         ),
         claim("latencies with one to four workers are almost the same", max(own) < 1.5 * min(own), WORKERS),
         claim(

@@ -21,7 +21,8 @@ bench = typer.Typer(
 
 def papers(
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="An experiment; repeat for more. By default all.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="An experiment; repeat for more. By default all; a wrong name lists them."),
     ] = None,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where figures and report.json are written.")] = Path(
         "bench-papers"
