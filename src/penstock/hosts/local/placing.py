@@ -25,6 +25,7 @@ class Placing:
         self._before: dict[int, tuple[int, int, int]] = {}
         self._since = time.perf_counter_ns()
         self._last: Placement = {}
+        self._wanted: set[frozenset[int]] = set()
 
     def partitions(self, vertices: Sequence[OperatorVertex], placement: str) -> Placement:
         """The partition of each operator."""
@@ -34,8 +35,11 @@ class Placing:
         return self._last
 
     def changes(self, vertices: Sequence[OperatorVertex], placement: str) -> bool:
-        """Whether the partitions would be others now."""
-        return _groups(self._computed(vertices, placement)) != _groups(self._last)
+        """Whether the partitions would be others now, and would have been the same others the last time that this was
+        asked: to move buffers stops all workers for a moment, which a passing change is not worth."""
+        now = _groups(self._computed(vertices, placement))
+        lasting, self._wanted = now == self._wanted, now
+        return lasting and now != _groups(self._last)
 
     def _computed(self, vertices: Sequence[OperatorVertex], placement: str) -> Placement:
         inside = {v.id for v in vertices}
