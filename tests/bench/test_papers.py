@@ -135,7 +135,7 @@ def test_claims_about_hybrid() -> None:
     fifo = curve("GTS FIFO", 16, 10_000, 8)
     good = hybrid.Curves(10, 10.0, (curve("GTS Chain", 16.5, 3_000, 12), fifo, curve("HMTS", 11, 2_900, 6)))
     assert holds(hybrid.check(good)) == [True] * 6
-    bad = hybrid.Curves(10, 10.0, (curve("GTS Chain", 20, 11_000, 7), fifo, curve("HMTS", 17, 12_000, 9)))
+    bad = hybrid.Curves(10, 10.0, (curve("GTS Chain", 20, 11_000, 7), fifo, curve("HMTS", 17, 13_000, 9)))
     assert holds(hybrid.check(bad)) == [False] * 6
 
 
@@ -150,7 +150,8 @@ def test_claims_about_architectures() -> None:
     good = latencies(CF1=9, CF3=8, CF2V1=4, CF2V2=2, CF4V1=3.5, CF5V2=3, CF6V2=3, CF6_synch=4, pool_of_4=2,
                      **{f"{n}_workers": 2.1 for n in (2, 3, 4)})  # fmt: skip
     assert holds(architectures.check(good)) == [True] * 9
-    bad = latencies(CF1=1, CF3=1, CF2V1=4, CF2V2=4, CF4V1=4, CF5V2=4, CF6V2=3, CF6_synch=2)
+    bad = latencies(CF1=1, CF3=1, CF2V1=4, CF2V2=4, CF4V1=4, CF5V2=4, CF6V2=3, CF6_synch=2,
+                    **{"4_workers": 8.0})  # fmt: skip
     assert holds(architectures.check(bad)) == [False] * 9
     assert "a lock takes 100 ns, an element 100 µs" in architectures.check(bad)[6].detail
 
