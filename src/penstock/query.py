@@ -175,15 +175,18 @@ class Query:
     def subscribe(self, callback: Callable[[pa.Table], object]) -> None:
         """Call back with every batch of answers from now on, in the thread that pushes; what waits comes first."""
         with self._changed:
-            self._subscribers.append(callback)
-            waiting, self._waiting = self._waiting, deque()
-        for answers in waiting:
-            callback(self._runner.table([answers]))
-            with self._changed:
+            # Under the lock, so that nothing newer can come first.
+            while self._waiting:
+                answers = self._waiting[0]
+                callback(self._runner.table([answers]))
+                self._waiting.popleft()
                 self._runner.delivered([answers])
+            self._subscribers.append(callback)
 
     def stop(self) -> None:
         """End the query. Answers that wait can still be fetched."""
+        if self._status == "running":
+            self._database._host.finishing(self)
         with self._changed:
             if self._status == "running":
                 self._end("stopped")

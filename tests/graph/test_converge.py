@@ -115,3 +115,31 @@ def test_failures_stay_with_whom_they_were_counted(db: penstock.Database) -> Non
     assert younger.failures == 0
     push(db, 12, 40)
     assert older.failures - before == younger.failures > 0
+
+
+def test_a_join_with_rows_that_never_leave_does_not(db: penstock.Database) -> None:
+    text = "SELECT s.k, s.v, r.v AS w FROM s [RANGE 5] JOIN r [RANGE UNBOUNDED] ON s.k = r.k"
+    older = db.query(text)
+    db.push("r", [(1, 1, 10.0)])
+    db.push("s", [(1, 1, 0.0)])
+    younger = db.query(text)
+    for i in range(2, 40):
+        db.push("s", [(i, 1, float(i))])
+        db.heartbeat("r", i)
+    assert older.fetch().num_rows > 30
+    assert younger.fetch().num_rows == 0
+
+
+def test_nothing_is_kept_of_those_that_are_gone(db: penstock.Database) -> None:
+    text = "SELECT s.k, s.v, r.v AS w FROM s [RANGE 3] JOIN r [RANGE 3] ON s.k = r.k"
+    db.query(text)
+    for i in range(10):
+        push(db, i * 10, i * 10 + 5)
+        younger = db.query(text)
+        push(db, i * 10 + 5, i * 10 + 10)
+        younger.stop()
+    inside = db._host
+    assert isinstance(inside, host.LocalHost)
+    assert len(inside.graph.twins) <= 2
+    assert len(inside.graph.twins._since) <= len(inside.graph.vertices)
+    assert kinds(db, "join") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -20,6 +21,14 @@ def picky(value: int) -> int:
 
 def workers() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("penstock")]
+
+
+def left() -> list[str]:
+    """The threads that do not end."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("penstock"):
+            thread.join(30)
+    return workers()
 
 
 @pytest.mark.parametrize("way", THREADING)
@@ -199,3 +208,125 @@ def test_a_suspended_operator_waits_and_goes_on() -> None:
             db.resume(filter.id)
         with pytest.raises(penstock.PenstockError, match="no operator 999"):
             db.suspend(999)
+
+
+def test_a_query_over_a_shared_join_that_is_behind_one_of_its_streams() -> None:
+    with penstock.connect(engine="local") as db:
+        db.run_script("""CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t;
+                         CREATE STREAM r (t BIGINT, k BIGINT, w DOUBLE) TIMESTAMP BY t""")
+        db.configure(threading="graph")
+        db.push("s", [(1000, 1, 1.0)])
+        joined = "r.w + 1 AS x, s.v FROM s [RANGE 5] RIGHT JOIN r [RANGE 6] ON s.k = r.k"
+        db.query(f"SELECT {joined}")
+        leaving = db.query(f"SELECT DSTREAM {joined}")
+        db.push("r", [(5, 1, 1.0), (7, 1, 2.0), (30, 1, 3.0)])
+        found = [tuple(row.values()) for row in leaving.fetch().to_pylist()]
+        assert found == [(11, "+", 2.0, None), (13, "+", 3.0, None)]
+
+
+@pytest.mark.parametrize("way", ["graph", "operator", "hybrid"])
+def test_closing_from_a_subscriber(way: str) -> None:
+    for _ in range(20):
+        db = penstock.connect(engine="local")
+        db.execute(DECLARE)
+        db.configure(threading=way)
+        q = db.query("SELECT a FROM s")
+        other = db.query("SELECT a + 1 AS b FROM s")
+        q.subscribe(lambda _, db=db: db.close())  # type: ignore[misc]
+        db.push("s", [(1, 1)])
+        with contextlib.suppress(penstock.PenstockError):
+            other.fetch()
+        db.close()
+        assert left() == []  # who is called back cannot wait for the thread that calls
+
+
+@pytest.mark.parametrize("way", THREADING)
+def test_what_was_pushed_before_a_stop_is_answered(way: str) -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        db.configure(threading=way)
+        q = db.query("SELECT a, count(*) AS n FROM s [ROWS 5] GROUP BY a")
+        db.push("s", [(i, i % 3) for i in range(2_000)])
+        q.stop()
+        assert q.fetch().num_rows > 2_000
+
+
+def test_answers_come_to_a_new_subscriber_in_order() -> None:
+    go_on, seen = threading.Event(), []
+
+    def slow(value: int) -> int:
+        if value == 2:
+            go_on.wait()
+        return value
+
+    def take(table: object) -> None:
+        values = table.column("b").to_pylist()  # type: ignore[attr-defined]
+        if values == [1]:
+            go_on.set()
+        seen.extend(values)
+
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        db.create_function("slow", slow, args=["BIGINT"], returns="BIGINT")
+        db.configure(threading="graph")
+        q = db.query("SELECT slow(a) AS b FROM s")
+        db.push("s", [(1, 1)])
+        db.settle()
+        db.push("s", [(2, 2)])
+        q.subscribe(take)
+        db.settle()
+    assert seen == [1, 2]
+
+
+def test_settings_of_a_query_go_with_it() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        for i in range(5):
+            db.query(f"SELECT a + {i} AS b FROM s", name=f"q{i}")
+        db.configure(query="q0", threading="operator")
+        db.push("s", [(1, 1)])
+        assert len(workers()) > 1
+        db.stop_query("q0")
+        assert left() == []
+        again = db.query("SELECT a AS b FROM s", name="q0")
+        for i in range(2, 50):
+            db.push("s", [(i, i)])
+            assert again.fetch(wait=False)["b"].to_pylist() == [i]
+
+
+def test_subscribers_may_configure() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        ways = iter(["direct", "operator", "graph", "direct", "hybrid", "direct"] * 5)
+        q, other = db.query("SELECT a FROM s"), db.query("SELECT a + 1 AS b FROM s")
+        q.subscribe(lambda _: db.configure(threading=next(ways)))
+        found = []
+        for i in range(30):
+            db.push("s", [(i, i)])
+            db.settle()
+            found += other.fetch()["b"].to_pylist()
+        found += other.fetch()["b"].to_pylist()
+        assert found == list(range(1, 31))
+
+
+def test_sources_are_not_suspended() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        db.query("SELECT a FROM s")
+        (source,) = [o for o in db.graph().operators if o.kind == "source"]
+        with pytest.raises(penstock.PenstockError, match="where rows come in"):
+            db.suspend(source.id)
+
+
+def test_a_suspended_query_is_left_alone_by_others() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        one = db.query("SELECT a, count(*) AS n FROM s [RANGE 10] WHERE a <> 1 GROUP BY a")
+        (window,) = [o for o in db.graph().operators if o.kind == "window"]
+        db.suspend(window.id)
+        two = db.query("SELECT a, count(*) AS n FROM s [RANGE 10] WHERE a <> 2 GROUP BY a")
+        db.push("s", [(1, 1), (2, 2), (3, 3)])
+        assert one.fetch().num_rows == 0
+        assert two.fetch()["a"].to_pylist() == [1, 3]
+        db.resume(window.id)
+        assert one.fetch()["a"].to_pylist() == [2, 3]

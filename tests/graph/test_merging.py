@@ -83,6 +83,10 @@ DIFFERENT = {
         "SELECT k FROM s WHERE 1 / k > 0 AND v / k > 0",
         "SELECT k FROM s WHERE v / k > 0 AND 1 / k > 0",
     ),
+    "zeros in bounded windows": (
+        "SELECT v + 0.0 AS z FROM s [TUMBLING 10]",
+        "SELECT v + -0.0 AS z FROM s [TUMBLING 10]",
+    ),
     "strictness": (
         "CREATE QUERY a AS SELECT 1 / k AS x FROM s",
         "CREATE QUERY b AS SELECT 1 / k AS x FROM s WITH (strict = true)",
@@ -97,7 +101,7 @@ def test_a_query_that_says_something_else_does(db: penstock.Database, pair: tupl
             db.execute(text)
         else:
             db.query(text, name=f"q{i}")
-    chains = [o for o in db.graph().operators if o.kind in ("filter", "project", "join")]
+    chains = [o for o in db.graph().operators if o.kind in ("filter", "project", "join", "windows")]
     assert len({o.label for o in chains}) > 1 or len(chains) == 2
 
 

@@ -44,7 +44,7 @@ class Beginning:
         for vertex in member.vertices:
             if isinstance(vertex, Source):
                 self._replay(vertex)
-            elif vertex.id not in new and not vertex.stateless and vertex.sent.frontier > BEGIN.frontier:
+            elif vertex.id not in new and vertex.id not in self._leading and vertex.sent.frontier > BEGIN.frontier:
                 for edge in vertex.outputs:
                     if edge.target.id in new:
                         edge.target.take(edge.port, Message(vertex.nothing, vertex.sent))
@@ -54,7 +54,7 @@ class Beginning:
     def _found_leading(self) -> set[int]:
         leading: set[int] = set()
         for vertex in reversed(self._member.vertices):
-            older = vertex.id not in self._new and vertex.stateless
+            older = vertex.id not in self._new and _fed_by_source(vertex)
             if older and any(e.target.id in self._new or e.target.id in leading for e in vertex.outputs):
                 leading.add(vertex.id)
         return leading
@@ -119,8 +119,16 @@ def _arrivals(source: Source, batch: Batch) -> Arrivals:
     return Arrivals(source.schema, tuple(whole_columns(batch.table)), batch.ts, sub, batch.priority)
 
 
+def _fed_by_source(vertex: OperatorVertex) -> bool:
+    """Whether nothing between a declared stream and the end of this vertex remembers anything. Where something does,
+    it has had nothing yet, or it would not be shared."""
+    return vertex.stateless and all(
+        v.stateless and (bool(v.inputs) or isinstance(v, Source)) for v in _origins(vertex)
+    )
+
+
 def _origins(vertex: OperatorVertex) -> Iterator[OperatorVertex]:
-    """The vertices that an older vertex without state is fed by, all the way down."""
+    """The vertices that an older vertex is fed by at its first input, all the way down."""
     while vertex.inputs:
         above = vertex.inputs[0].source
         assert isinstance(above, OperatorVertex)

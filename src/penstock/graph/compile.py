@@ -244,7 +244,7 @@ class Compiler:
 
         called = tuple(sorted((name, id(f)) for name, f in self._functions.items()))
         # Names of columns do not matter, but finding that out for a whole query is not worth it.
-        key = ("windows", query, as_stream, called, self._strict)
+        key = ("windows", repr(query), as_stream, called, self._strict)
         return self._use(key, make, *(read[p] for p in places))
 
     # -- the graph ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.delta import Instant
 from penstock.graph.operators import Staged, Stateless, Windowed
-from penstock.graph.vertex import Edge
+from penstock.graph.vertex import Edge, Vertex
 from penstock.graph.vertices import OperatorVertex
 from penstock.plan.window import Now, Range, Rows
 
@@ -44,6 +44,7 @@ class Twins:
         """Make one of each pair that has become the same; gives how many have. Nothing may be under way."""
         done = 0
         while True:
+            self._since = {id: at for id, at in self._since.items() if id in self._graph.vertices}
             pair = next((p for p in self._pairs if self._same(*p)), None)
             self._pairs = [p for p in self._pairs if p is not pair and self._lives(*p)]
             if pair is None:
@@ -115,7 +116,20 @@ def _may_converge(vertex: OperatorVertex) -> bool:
         case Windowed(spec=Range(slide=None) | Now() | Rows(slide=1)) | Stateless():
             return True
         case Staged(name="FastJoin" | "Join"):
-            return vertex.inner
+            return vertex.inner and all(_forgets(e.source) for e in vertex.inputs)
+    return False
+
+
+def _forgets(vertex: Vertex) -> bool:
+    """Whether rows from before a certain time are not in what a vertex gives any more; then its older twin, if it has
+    one, becomes the same. A window that keeps nothing may be one that never lets go of rows."""
+    match vertex:
+        case Stateless():
+            return _forgets(vertex.inputs[0].source)
+        case Windowed():
+            return not vertex.stateless and _may_converge(vertex)
+        case Staged():
+            return _may_converge(vertex)
     return False
 
 

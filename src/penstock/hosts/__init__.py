@@ -113,6 +113,9 @@ class Host(Protocol):
     def dropped(self, name: str) -> None:
         """Something was removed from the catalog."""
 
+    def finishing(self, query: Query) -> None:
+        """A query is about to be stopped: the last moment for answers that can be had soon."""
+
     def stopped(self, query: Query) -> None:
         """A query has been stopped, and its name is free."""
 

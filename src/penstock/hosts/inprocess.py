@@ -59,6 +59,9 @@ class InProcess:
     def dropped(self, name: str) -> None:
         pass
 
+    def finishing(self, query: Query) -> None:
+        pass
+
     def stopped(self, query: Query) -> None:
         pass
 

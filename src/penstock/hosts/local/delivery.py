@@ -36,6 +36,8 @@ class Delivery:
         self._waiting: set[str] = set()
         self._wake = threading.Event()
         self._closed = False
+        self._delivering: int | None = None
+        """The thread that is calling subscribers; it holds the database's lock."""
         self._thread = threading.Thread(target=self._keep_delivering, name="penstock-delivery", daemon=True)
         self._thread.start()
 
@@ -49,12 +51,16 @@ class Delivery:
     def catch_up(self) -> None:
         """Hand over all that has been told of so far."""
         with self._database._lock:
-            while self._told:
-                name = self._told.popleft()
-                self._waiting.discard(name)
-                query = self._database.queries.get(name)
-                if query is not None:
-                    self._database.notify(advance(query))
+            before, self._delivering = self._delivering, threading.get_ident()
+            try:
+                while self._told:
+                    name = self._told.popleft()
+                    self._waiting.discard(name)
+                    query = self._database.queries.get(name)
+                    if query is not None:
+                        self._database.notify(advance(query))
+            finally:
+                self._delivering = before
 
     def _keep_delivering(self) -> None:
         while True:
@@ -64,12 +70,14 @@ class Delivery:
             self._wake.clear()
             try:
                 self.catch_up()
-            except Exception:
+            except BaseException:
+                # Also what a subscriber raises to end a program: it ends no thread but its own.
                 _log.exception("answers could not be delivered")
 
     def close(self, *, wait: bool = True) -> None:
         """End the thread; ``wait`` until it has ended, which whoever holds the database's lock must not."""
         self._closed = True
         self._wake.set()
-        if wait and self._thread is not threading.current_thread():
+        called_back = self._delivering == threading.get_ident()
+        if wait and not called_back and self._thread is not threading.current_thread():
             self._thread.join()

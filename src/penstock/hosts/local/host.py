@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import CatalogError, InputError, suggest
-from penstock.graph.graph import Graph
+from penstock.errors import CatalogError, InputError, StateError, suggest
+from penstock.graph.graph import Graph, Past
 from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Source, Ticks
@@ -76,6 +76,8 @@ class LocalHost(InProcess):
         with self.runtime.paused():
             runner.wants = demands(runner.plan, runner.settings.functions)
             self._merge(runner, query)
+        runner.had_past = bool(runner.past.rows or runner.past.changes)
+        runner.past = Past()
         self._changed = True
         if self.graph.buffered:
             self._tidy()
@@ -99,19 +101,20 @@ class LocalHost(InProcess):
     def _unused(self, runner: GraphRunner) -> bool:
         """Whether a query has been given nothing yet but how far its streams are."""
         sink = runner.sink
-        if sink is None or runner.past.rows or runner.past.changes:
+        if sink is None or runner.had_past:
             return False
         member = self.graph.members[sink.query]
-        return not any(v.touched for v in member.vertices if v is sink or not v.stateless) and member.is_current(
-            self.graph
-        )
+        used = any(v.touched for v in member.vertices if v is sink or not v.stateless)
+        return not used and member.is_current(self.graph) and not any(v.state == "suspended" for v in member.vertices)
 
     def _raise(self, runner: GraphRunner, windows: set[Window]) -> None:
         """Let a query that has had nothing yet share windows after all."""
         assert runner.sink is not None, "it runs"
         query = self._database.queries[runner.sink.query]
         self.graph.remove(query.name)
+        runner.past = Past(progress={name: self._database.progress(name) for name in query.inputs})
         self._add(runner, query, runner.raised | windows)
+        runner.past = Past()
 
     def _add(self, runner: GraphRunner, query: Query, windows: set[Window]) -> None:
         runner.raised = windows
@@ -127,7 +130,13 @@ class LocalHost(InProcess):
             if not self._closed:
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
+                self.runtime.settings = _known(self.runtime.settings, self.graph)
         self._changed = True
+        if self.graph.buffered and not self._closed:
+            self._tidy()  # its threads end with it
+
+    def finishing(self, query: Query) -> None:
+        self.settle()
 
     # -- data ---------------------------------------------------------------------------------------
 
@@ -169,12 +178,14 @@ class LocalHost(InProcess):
 
     def settle(self, query: Query | None = None) -> None:
         self.runtime.settle()
-        if self._delivery is not None:
-            self._delivery.catch_up()
+        delivery = self._delivery  # another thread may be changing it
+        if delivery is not None:
+            delivery.catch_up()
 
     def _told(self, sink: Sink) -> None:
-        if self._delivery is not None:
-            self._delivery.tell(sink.query)
+        delivery = self._delivery
+        if delivery is not None:
+            delivery.tell(sink.query)
 
     # -- how it is run ------------------------------------------------------------------------------
 
@@ -202,14 +213,7 @@ class LocalHost(InProcess):
             if "queries" in changes:
                 raise InputError("`queries` is not set like this", hint="say query='name' and what is different for it")
             new = now.changed(**changes)
-        threads = _has_threads(new)
-        if threads and self._delivery is None:
-            self._delivery = Delivery(self._database)
         self._place(new)
-        if not threads and self._delivery is not None:
-            self._delivery.catch_up()
-            delivery, self._delivery = self._delivery, None
-            delivery.close(wait=False)  # it may be waiting for the lock that is held here
 
     def _place(self, settings: Settings | None = None) -> None:
         """Run the graph as it is now, in the way that is set."""
@@ -222,13 +226,20 @@ class LocalHost(InProcess):
         ways = {settings.threading, *(own.get("threading") for own in settings.queries.values())}
         partitions = self._placing.partitions(others, settings.placement) if "hybrid" in ways else {}
         own = {v.id: settings.of_queries(v.users) for v in others} if settings.queries else {}
+        threads = _has_threads(settings)
+        if threads and self._delivery is None:
+            self._delivery = Delivery(self._database)
         with self.runtime.paused():
             self.runtime.place(others, pushing, partitions, settings, own)
-            buffered = _has_threads(settings) or self.runtime.holds
+            buffered = threads or self.runtime.holds
             if self.graph.buffered or buffered:
                 self.graph.buffered = buffered
                 self.graph.wire()
         self._next_placing = time.monotonic() + _REPLACE
+        if not threads and self._delivery is not None:
+            delivery, self._delivery = self._delivery, None
+            delivery.catch_up()
+            delivery.close(wait=False)  # it may be waiting for the lock that is held here
 
     def _place_again(self) -> None:
         """Where measured costs have become others, so may the placement."""
@@ -247,7 +258,12 @@ class LocalHost(InProcess):
     def suspend(self, operator: int) -> None:
         with self.runtime.paused():
             self._see()
-            self.runtime.suspend(self.operator(operator))
+            found = self.operator(operator)
+            if isinstance(found, Source | Ticks):
+                raise StateError(
+                    f"operator {operator} ({found.label}) is where rows come in", hint="suspend one that it feeds"
+                )
+            self.runtime.suspend(found)
             self.graph.buffered = True
             self.graph.wire()
 

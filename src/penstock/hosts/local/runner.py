@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ class GraphRunner(DeltaAnswers):
         super().__init__(plan, schema)
         self.plan, self.settings = plan, settings
         self.past = Past()
+        self.had_past = False
+        """Whether it was given rows or changes from before its registration."""
         self.wants: list[Demand] = []
         self.raised: set[tuple[str, int, WindowSpec]] = set()
         """Windows that are not its own, but hold all rows for several queries."""
@@ -59,9 +62,11 @@ class GraphRunner(DeltaAnswers):
         return self._counted()[1]
 
     def _counted(self) -> tuple[int, str | None]:
-        if self.sink is not None:
-            graph, name = self._host.graph, self.sink.query
-            self._failures = (graph.failures(name), graph.last_failure(name))
+        sink = self.sink
+        if sink is not None:
+            graph, name = self._host.graph, sink.query
+            with suppress(KeyError):  # somebody else has just stopped the query
+                self._failures = (graph.failures(name), graph.last_failure(name))
         return self._failures
 
     def push(self, stream: str, batch: Batch) -> None:
@@ -85,9 +90,9 @@ class GraphRunner(DeltaAnswers):
         return None
 
     def sizes(self) -> Mapping[str, StateSize]:
-        if self.sink is None:
-            return {}
-        return sizes(self._host.graph.members[self.sink.query].vertices)
+        sink = self.sink
+        member = None if sink is None else self._host.graph.members.get(sink.query)
+        return {} if member is None else sizes(member.vertices)
 
     def close(self) -> None:
         if self.sink is not None:

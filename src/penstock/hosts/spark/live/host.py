@@ -212,6 +212,9 @@ class SparkHost:
         """A query is over, in whatever way: no micro-batch has it any more."""
         self.parts.remove(runner)
 
+    def finishing(self, query: Query) -> None:
+        pass  # what no micro-batch has taken yet is not waited for
+
     def stopped(self, query: Query) -> None:
         assert isinstance(query._runner, SparkRunner), "this host made it"
         if not self.stopping and query._runner.id in self.journal.model.queries:
