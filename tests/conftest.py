@@ -28,7 +28,7 @@ os.environ["PENSTOCK_TRIGGER"] = "push"
 ROOT = Path(__file__).parents[1]
 ON_SPARK = pytest.mark.xdist_group("spark")
 """Tests that need Spark go to one worker, so that there is one session."""
-ONE_OF = 1 if os.environ.get("PENSTOCK_ALL_ON_SPARK") else 4
+ONE_OF = 1 if os.environ.get("PENSTOCK_ALL_ON_SPARK") else 12
 """Of so many tests with the engine ``spark`` one has Spark itself; for the others its tasks run in this process."""
 
 

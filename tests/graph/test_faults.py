@@ -19,13 +19,24 @@ def picky(value: int) -> int:
     return value
 
 
+_before: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """Databases that other tests have left open are nobody's concern here."""
+    _before.clear()
+    _before.update(threading.enumerate())
+
+
 def workers() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("penstock")]
+    found = (t for t in threading.enumerate() if t not in _before)
+    return [t.name for t in found if t.name.startswith("penstock")]
 
 
 def left() -> list[str]:
     """The threads that do not end."""
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - _before:
         if thread.name.startswith("penstock"):
             thread.join(30)
     return workers()

@@ -28,7 +28,7 @@ from tests.spark.frames import Folder
 from tests.spark.killed import JOIN, QUERIES, SCHEMA
 from tests.spark.processes import kill, program
 
-KILLS = int(os.environ.get("PENSTOCK_KILLS", "2"))
+KILLS = int(os.environ.get("PENSTOCK_KILLS", "1"))
 SEED = int(os.environ.get("PENSTOCK_SEED", "4"))
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t;

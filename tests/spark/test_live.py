@@ -409,7 +409,7 @@ def test_a_worker_that_dies_in_a_micro_batch(spark: SparkSession, tmp_path: Path
 
 def test_interrupted_runs_say_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "q.cql").write_text(f"{S}; CREATE QUERY q AS SELECT v FROM s")
-    (tmp_path / "s.csv").write_text("t,k,v\n" + "".join(f"{i},1,1.0\n" for i in range(40_000)))
+    (tmp_path / "s.csv").write_text("t,k,v\n" + "".join(f"{i},1,1.0\n" for i in range(400_000)))
     command = [sys.executable, "-m", "penstock.cli.main", "run", "q.cql", "--input", "s=s.csv"]
     command += ["--output", "out", "--database", "db", "--engine", "spark", "--master", "local[1]"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=_environment())
@@ -420,7 +420,7 @@ def test_interrupted_runs_say_how_to_go_on(tmp_path: Path) -> None:
     _, said = run.communicate(timeout=120)
     assert (run.returncode, said) == (130, "penstock: interrupted; the same command goes on from db\n")
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=_environment(), timeout=300)
-    assert (again.returncode, len((tmp_path / "out" / "q.csv").read_text().splitlines())) == (0, 40_001), again.stderr
+    assert (again.returncode, len((tmp_path / "out" / "q.csv").read_text().splitlines())) == (0, 400_001), again.stderr
 
 
 def test_without_java(tmp_path: Path) -> None:
