@@ -20,12 +20,17 @@ def program(module: str, *arguments: object, log: Path, **environment: str) -> I
     with log.open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, arguments)], stdout=out, stderr=out, start_new_session=True,
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": paths, **environment},
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": paths, **environment}, preexec_fn=interruptible,
         )  # fmt: skip
     try:
         yield process
     finally:
         kill(process)
+
+
+def interruptible() -> None:
+    """In a process to be: hear Ctrl-C, also where whoever runs the tests does not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def kill(process: subprocess.Popen[bytes], *, workers: bool = True) -> None:

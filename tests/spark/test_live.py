@@ -21,6 +21,7 @@ import penstock
 from penstock.hosts.spark.live import frames, host, journal
 from penstock.hosts.spark.live.plan import Plan, Report
 from tests.spark.direct import Direct, directly
+from tests.spark.processes import interruptible
 
 S = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
 
@@ -412,7 +413,9 @@ def test_interrupted_runs_say_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("t,k,v\n" + "".join(f"{i},1,1.0\n" for i in range(400_000)))
     command = [sys.executable, "-m", "penstock.cli.main", "run", "q.cql", "--input", "s=s.csv"]
     command += ["--output", "out", "--database", "db", "--engine", "spark", "--master", "local[1]"]
-    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=_environment())
+    run = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=_environment(), preexec_fn=interruptible
+    )
     # The answers wait for Spark, which takes seconds to start; the file is there before.
     while not (tmp_path / "out" / "q.csv").exists() and run.poll() is None:
         time.sleep(0.01)
