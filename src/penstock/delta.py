@@ -146,9 +146,6 @@ def concat(deltas: Sequence[Delta]) -> Delta:
     parts = [d for d in deltas if len(d)]
     if len(parts) <= 1:
         return parts[0] if parts else deltas[0]
-    priority = None
-    if any(d.priority is not None for d in parts):
-        priority = np.concatenate([d.priority if d.priority is not None else np.zeros(len(d), np.int64) for d in parts])
     return Delta(
         parts[0].schema,
         tuple(pa.concat_arrays([d.columns[i] for d in parts]) for i in range(len(parts[0].columns))),
@@ -157,9 +154,16 @@ def concat(deltas: Sequence[Delta]) -> Delta:
         np.concatenate([d.sign for d in parts]),
         np.concatenate([d.moment_ts for d in parts]),
         np.concatenate([d.moment_sub for d in parts]),
-        priority,
+        priorities(parts),
         None if parts[0].end is None else np.concatenate([d.end for d in parts if d.end is not None]),
     )
+
+
+def priorities(parts: Sequence[Delta | Arrivals]) -> Ints | None:
+    """The priorities of batches one after the other; None where no batch has any."""
+    if all(p.priority is None for p in parts):
+        return None
+    return np.concatenate([p.priority if p.priority is not None else np.zeros(len(p), np.int64) for p in parts])
 
 
 def merge(deltas: Sequence[Delta]) -> Delta:

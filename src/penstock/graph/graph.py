@@ -165,14 +165,11 @@ class Graph:
 
     def flush(self, name: str | None = None) -> None:
         """Send on what was pushed into a stream, or what changed in a relation; without a name: everything."""
-        for key, sources in self._sources.items():
-            if name is None or key == name:
-                for source in sources:
-                    source.flush()
-        for key, ticks in self._ticks.items():
-            if name is None or key == name:
-                for tick in ticks:
-                    tick.flush()
+        for key in [*self._sources, *self._ticks] if name is None else [name]:
+            for source in self._sources.get(key, ()):
+                source.flush()
+            for tick in self._ticks.get(key, ()):
+                tick.flush()
 
     def saw(self, vertex: Relation, changes: Sequence[Change]) -> None:
         """Changes of a relation have been handed over, which is an instant for queries over relations alone."""

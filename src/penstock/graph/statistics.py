@@ -22,11 +22,6 @@ class Statistics:
         self.since = time.perf_counter_ns()  # when counting began
         self.until = self.since  # when the last elements came
 
-    def restart(self) -> None:
-        """Forget what was counted; what was true of yesterday's stream says little about today's."""
-        self.calls = self.elements_in = self.elements_out = self.busy = 0
-        self.since = self.until = time.perf_counter_ns()
-
     @property
     def selectivity(self) -> float | None:
         """Elements out for one in; None before the first."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Arrivals
+from penstock.delta import Arrivals, priorities
 from penstock.plan.nodes import Schema
 
 
@@ -18,20 +18,6 @@ def sliced(arrivals: Arrivals, start: int, stop: int) -> Arrivals:
     return Arrivals(arrivals.schema, columns, arrivals.ts[start:stop], arrivals.sub[start:stop], priority)
 
 
-def some(schema: Schema, parts: Sequence[Arrivals], start: int, stop: int) -> Arrivals:
-    """Of parts one after the other, the elements from ``start`` to before ``stop``, found from the end."""
-    last = sum(map(len, parts))
-    found: list[Arrivals] = []
-    for part in reversed(parts):
-        first = last - len(part)
-        if first < stop and last > start:
-            found.append(sliced(part, max(start - first, 0), min(stop, last) - first))
-        last = first
-        if first <= start:
-            break
-    return joined(schema, found[::-1])
-
-
 def joined(schema: Schema, parts: Sequence[Arrivals]) -> Arrivals:
     """Arrivals one after the other."""
     if len(parts) == 1:
@@ -39,9 +25,6 @@ def joined(schema: Schema, parts: Sequence[Arrivals]) -> Arrivals:
     if not parts:
         none = np.empty(0, np.int64)
         return Arrivals(schema, tuple(pa.array([], f.type.arrow) for f in schema), none, none)
-    priority = None
-    if any(p.priority is not None for p in parts):
-        priority = np.concatenate([p.priority if p.priority is not None else np.zeros(len(p), np.int64) for p in parts])
     columns = tuple(pa.concat_arrays([p.columns[i] for p in parts]) for i in range(len(schema)))
     ts = np.concatenate([p.ts for p in parts])
-    return Arrivals(schema, columns, ts, np.concatenate([p.sub for p in parts]), priority)
+    return Arrivals(schema, columns, ts, np.concatenate([p.sub for p in parts]), priorities(parts))

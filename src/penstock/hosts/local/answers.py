@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Delta, concat
+from penstock.delta import Delta, concat, priorities
 from penstock.plan.nodes import Query
 
 _OPS = pa.array(["-", "+"])
@@ -41,11 +41,7 @@ def _shown(answers: Sequence[Delta]) -> Delta:
     ts = np.concatenate([d.ts for d in answers])
     sign = np.concatenate([d.sign for d in answers])
     columns = tuple([pa.concat_arrays([d.columns[i] for d in answers]) for i in range(len(answers[0].columns))])
-    priority = None
-    if any(d.priority is not None for d in answers):
-        zeros = (d.priority if d.priority is not None else np.zeros(len(d), np.int64) for d in answers)
-        priority = np.concatenate(list(zeros))
-    return Delta(answers[0].schema, columns, ts, ts, sign, ts, ts, priority)
+    return Delta(answers[0].schema, columns, ts, ts, sign, ts, ts, priorities(answers))
 
 
 def answers_as_table(delta: Delta, schema: pa.Schema, query: Query) -> pa.Table:
