@@ -22,11 +22,13 @@ import pyarrow.compute as pc
 from penstock import scalar
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, StateError, suggest
+from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
+from penstock.kernels.expressions import CompiledExpr, compile_expr
+from penstock.kernels.priority import priorities_of
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Schema
 from penstock.types import STRING, DataType, Kind
-from penstock.values import to_rows
 
 Instant = int | float
 """Ticks, or ±infinity."""
@@ -369,12 +371,15 @@ class StreamInput:
         return integers(chunk)
 
     def _priorities(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-        if self.definition.priority is None:
+        if self._priority is None or not len(table):
             return None
-        context = scalar.Context()
-        rows = to_rows(table, self.definition.schema)
-        values = [scalar.evaluate(self.definition.priority, row, context) for row in rows]
-        return np.array([max(0, int(v)) if isinstance(v, int | float) else 0 for v in values], np.int64)
+        columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
+        return priorities_of(self._priority(columns, len(table), RowErrors()))
+
+    @cached_property
+    def _priority(self) -> CompiledExpr | None:
+        found = self.definition.priority
+        return None if found is None else compile_expr(found, {})
 
     def _set_late(self, rows: pa.Table) -> None:
         self.late_count += len(rows)

@@ -98,7 +98,7 @@ class Snapshot:
         by_key.pop(None, None)
         for row in self.rows(node.left):
             found = by_key.get(self._key((left for left, _ in node.keys), row), [])
-            pairs = [(r, _pair(row, r)) for r in found]
+            pairs = [(r, _pair(row, r, node.priority if isinstance(node, Join) else "max")) for r in found]
             if node.residual is not None:
                 pairs = [(r, pair) for r, pair in pairs if self.value(node.residual, pair) is True]
             yield row, pairs
@@ -195,9 +195,10 @@ class Snapshot:
         return [r._replace(id=(value_key(r.values), number[r.id])) for r in rows[node.offset : end]]
 
 
-def _pair(left: Row, right: Row) -> Row:
-    moment, priority = max(left.moment, right.moment), max(left.priority, right.priority)
-    return Row((left.id, right.id), left.values + right.values, moment, priority)
+def _pair(left: Row, right: Row, how: str) -> Row:
+    both = left.priority, right.priority
+    priority = sum(both) if how == "sum" else min(both) if how == "min" else max(both)
+    return Row((left.id, right.id), left.values + right.values, max(left.moment, right.moment), priority)
 
 
 def _made_of(rows: Sequence[Row], identity: Hashable, values: tuple[object, ...]) -> Row:

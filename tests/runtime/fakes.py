@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.delta import MAX_TS, NEVER, Arrivals, Instant
-from penstock.graph.message import BEGIN, Mark, Message
+from penstock.graph.message import BEGIN, Data, Mark, Message
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State
 from penstock.operators.base import NOTHING, StateSize
@@ -48,6 +48,7 @@ class Fake:
     """An operator that fails when two threads touch it at once, or when its inputs go back."""
 
     kind = "fake"
+    overtakable = False
 
     def __init__(self, id: int, priority: int = 5) -> None:
         self.id, self.label, self.priority = id, f"{type(self).__name__} {id}", priority
@@ -72,6 +73,9 @@ class Fake:
             self.work(port, message)
         finally:
             self._touched.release()
+
+    def take_early(self, port: int, data: Data) -> None:
+        raise AssertionError("nothing overtakes here")
 
     def work(self, port: int, message: Message) -> None:
         raise NotImplementedError

@@ -8,7 +8,7 @@ Bounded by the registered queries: a vertex goes with the last query that uses i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -276,6 +276,32 @@ class Graph:
         """A vertex is as urgent as the most urgent query that needs it."""
         vertex.priority = max(self.members[user].sink.priority for user in vertex.users)
 
+    def overtaken(self, streams: Collection[str]) -> set[int]:
+        """The vertices among whose results there may be prioritised rows that may be handed on before their place;
+        ``streams`` are those that have priorities."""
+        ranked: set[int] = set()
+        for vertex in self._in_order():
+            own = vertex.stream in streams if isinstance(vertex, Source) else vertex.sets_priority
+            if own or any(e.source.id in ranked for e in vertex.inputs):
+                ranked.add(vertex.id)
+        return {id for id in ranked if self.vertices[id].overtakable}
+
+    def _in_order(self) -> list[OperatorVertex]:
+        """All vertices, senders before receivers."""
+        found: dict[int, OperatorVertex] = {}
+
+        def visit(vertex: OperatorVertex) -> None:
+            if vertex.id in found:
+                return
+            for edge in vertex.inputs:
+                assert isinstance(edge.source, OperatorVertex)
+                visit(edge.source)
+            found[vertex.id] = vertex
+
+        for vertex in self.vertices.values():
+            visit(vertex)
+        return list(found.values())
+
     def wire(self) -> None:
         """See, after a change of edges or their buffers, whom to call and how.
 
@@ -289,7 +315,7 @@ class Graph:
                 match vertex:
                     case Sink():
                         known = True
-                    case Stateless() | Emitting(ports=None) | Windowed(stateless=True):
+                    case Stateless() | Emitting(as_it_is=True) | Windowed(stateless=True):
                         known = all(indifferent(t) for t in _targets(vertex))
                     case _:
                         known = False

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, concat
+from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, Ints, concat
 from penstock.operators.arrivals import joined, sliced
 
 Data = Arrivals | Delta
@@ -75,9 +76,11 @@ def split(message: Message, rows: int) -> tuple[Message, Message | None]:
     stop = max(rows, 1)
     if stop >= len(data):
         return message, None
-    ts, sub = int(data.ts[stop - 1]), int(data.sub[stop - 1])
-    same = (data.ts[stop:] == ts) & (data.sub[stop:] == sub)
-    stop += len(same) if same.all() else int(np.argmin(same))
+    ts, sub, step = data.ts[stop - 1], data.sub[stop - 1], 64
+    while stop < len(data) and data.ts[stop] == ts and data.sub[stop] == sub:
+        same = (data.ts[stop : stop + step] == ts) & (data.sub[stop : stop + step] == sub)
+        stop += len(same) if same.all() else int(np.argmin(same))
+        step *= 2
     if stop >= len(data):
         return message, None
     frontier = (int(data.ts[stop]), int(data.sub[stop]))
@@ -126,3 +129,20 @@ def dropped_before(message: Message, since: Instant) -> Message:
         return message
     n = before(message.data, since)
     return message if not n else Message(cut(message.data, n, len(message.data)), message.mark)
+
+
+def chosen(data: Data, indices: Ints) -> Data:
+    """The rows at these places, in this order."""
+    if isinstance(data, Delta):
+        return data.take(indices)
+    where = pa.array(indices)
+    columns = tuple([c.take(where) for c in data.columns])
+    priority = None if data.priority is None else data.priority[indices]
+    return Arrivals(data.schema, columns, data.ts[indices], data.sub[indices], priority)
+
+
+def dropped_rows(data: Data, since: Instant) -> Data:
+    """The rows, in whatever order, that are not before an instant."""
+    ts, sub = since
+    kept = np.flatnonzero((data.ts > ts) | ((data.ts == ts) & (data.sub >= sub)))
+    return data if len(kept) == len(data) else chosen(data, kept)

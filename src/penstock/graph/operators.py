@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty
-from penstock.graph.message import Data, Mark
+from penstock.graph.message import BEGIN, Data, Mark
 from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators.arrivals import joined
-from penstock.operators.base import Operator, WindowOperator
+from penstock.operators.base import Operator, StateSize, WindowOperator
+from penstock.operators.distinct import GeneralSetOp
+from penstock.operators.early_join import EarlyJoin
 from penstock.operators.emit import Emit
+from penstock.operators.fast_join import FastJoin
 from penstock.operators.gate import MasterGate
 from penstock.operators.state import LoadedState, State, with_meta
 from penstock.operators.stateless import FilterProject
@@ -46,6 +49,17 @@ class Stateless(OperatorVertex):
     @property
     def nothing(self) -> Data:
         return self._none
+
+    @property
+    def works_early(self) -> bool:
+        return True
+
+    @property
+    def overtakable(self) -> bool:
+        return self.elements or self.inputs[0].source.overtakable
+
+    def work_early(self, port: int, data: Data) -> Data:
+        return self.work([data], BEGIN)
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         data = inputs[0]
@@ -81,6 +95,17 @@ class Windowed(OperatorVertex):
     @property
     def operator(self) -> WindowOperator:
         return self.window
+
+    @property
+    def works_early(self) -> bool:
+        return isinstance(self.window, PassingWindow)
+
+    @property
+    def overtakable(self) -> bool:
+        return isinstance(self.window, PassingWindow)
+
+    def work_early(self, port: int, data: Data) -> Data:
+        return self.work([data], BEGIN)
 
     def saved(self) -> int:
         """A window whose rows say when they leave holds none of them: the join above it does, for both. Reckoned with
@@ -131,6 +156,10 @@ class Staged(OperatorVertex):
         self.name = name
         self.stage, self.inner = stage, inner
         self.ports = list(inputs) if len(inputs) > 1 else None
+        self.early: EarlyJoin | None = None
+        """Of a join: rows that came before their place."""
+        self._joins = isinstance(stage, FastJoin) and stage.ends
+        self._unites = isinstance(stage, GeneralSetOp) and stage.passes
 
     @property
     def nothing(self) -> Delta:
@@ -140,8 +169,38 @@ class Staged(OperatorVertex):
     def operator(self) -> Operator:
         return self.stage
 
+    @property
+    def works_early(self) -> bool:
+        return self._joins or self.overtakable
+
+    @property
+    def overtakable(self) -> bool:
+        return self._joins or (self._unites and all(e.source.overtakable for e in self.inputs))
+
+    def work_early(self, port: int, data: Data) -> Data:
+        assert isinstance(data, Delta)
+        if not isinstance(self.stage, FastJoin):
+            return data.with_columns(self.schema, data.columns)
+        if self.early is None:
+            self.early = EarlyJoin(self.stage)
+        return self.early.arrive(port, data)
+
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
-        return self.stage.process(inputs, Step(mark.frontier))  # type: ignore[arg-type]
+        out = self.stage.process(inputs, Step(mark.frontier))  # type: ignore[arg-type]
+        if self.early is not None:
+            left, right = inputs
+            assert isinstance(left, Delta)
+            assert isinstance(right, Delta)
+            out, ahead = self.early.meet(out, left, right, mark.frontier)
+            if len(ahead):
+                self.send_early(ahead)
+            if not self.early:
+                self.early = None
+        return out
+
+    def measured(self) -> StateSize:
+        early = self.early  # may be gone the next moment
+        return super().measured() if early is None else super().measured() + early.size()
 
 
 class Emitting(OperatorVertex):
@@ -166,6 +225,17 @@ class Emitting(OperatorVertex):
     @property
     def operator(self) -> Emit:
         return self.emit
+
+    @property
+    def works_early(self) -> bool:
+        return self.as_it_is
+
+    @property
+    def overtakable(self) -> bool:
+        return self.as_it_is and self.inputs[0].source.overtakable
+
+    def work_early(self, port: int, data: Data) -> Data:
+        return data
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         delta = inputs[0]

@@ -51,6 +51,10 @@ class Stream(OperatorVertex):
         return self._none
 
     @property
+    def overtakable(self) -> bool:
+        return True
+
+    @property
     def bound(self) -> Instant:
         """No element with an instant before this will be sent any more."""
         return bound(self.progress, self.position, self._next_arrival)
@@ -150,12 +154,23 @@ class Intake(OperatorVertex):
     def nothing(self) -> Arrivals:
         return self.source.nothing
 
+    @property
+    def works_early(self) -> bool:
+        return True
+
+    @property
+    def overtakable(self) -> bool:
+        return True
+
+    def work_early(self, port: int, data: Data) -> Data:
+        return data
+
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         return inputs[0]
 
 
 class Entry(Stream):
-    """The answers of a query as elements of a stream."""
+    """The answers of a query as elements of a stream. They are numbered in their order, so early ones must wait."""
 
     def __init__(self, label: str, schema: Schema, position: int) -> None:
         super().__init__("stream", label, schema, position)
@@ -167,6 +182,8 @@ class Entry(Stream):
     def take(self, port: int, message: Message) -> None:
         if self.state == "stopped":
             return
+        if self.aside is not None:
+            message = self.whole(port, message)
         delta, mark = message.data, message.mark
         assert isinstance(delta, Delta)
         self.stats.calls += 1
@@ -256,6 +273,9 @@ class Relation(OperatorVertex):
     @property
     def operator(self) -> RelationInput:
         return self.input
+
+    def take_early(self, port: int, data: Data) -> None:
+        """Only how far the streams are matters."""
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         self._take_in()

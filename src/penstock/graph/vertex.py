@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from penstock.delta import Instant
-from penstock.graph.message import Message, dropped_before
+from penstock.graph.message import Data, Message, dropped_before, dropped_rows
 from penstock.graph.statistics import Statistics
 from penstock.operators.base import StateSize
 
@@ -22,6 +22,9 @@ class Receiver(Protocol):
 
     def put(self, message: Message) -> None:
         """Take a message over; called by the sender's thread, in order."""
+
+    def put_early(self, data: Data) -> None:
+        """Take prioritised rows over that are before their place in the order."""
 
 
 class Edge:
@@ -48,6 +51,17 @@ class Edge:
         else:
             self.buffer.put(message)
 
+    def send_early(self, data: Data) -> None:
+        since = self.since
+        if since is not None:
+            data = dropped_rows(data, since)
+            if not len(data):
+                return
+        if self.buffer is None:
+            self.target.take_early(self.port, data)
+        else:
+            self.buffer.put_early(data)
+
 
 class Vertex(Protocol):
     """What the runtime needs of an operator in the graph."""
@@ -64,6 +78,13 @@ class Vertex(Protocol):
     def take(self, port: int, message: Message) -> None:
         """Work on a message that came in at an input, and send on what follows from it. Never raises: an operator
         that fails stops its queries and nothing else."""
+
+    @property
+    def overtakable(self) -> bool:
+        """Whether what it sends may be handed on before its place in the order."""
+
+    def take_early(self, port: int, data: Data) -> None:
+        """Work on prioritised rows before their place in the order, or keep them until their place is reached."""
 
     def size(self) -> StateSize:
         """What is remembered."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from penstock.delta import NEVER
+from penstock.graph.early import Aside
 from penstock.graph.message import BEGIN, Data, Mark, Message, least
 from penstock.graph.ports import Port
 from penstock.graph.statistics import Statistics
@@ -58,6 +59,8 @@ class OperatorVertex:
     """
 
     stateless = False
+    sets_priority = False
+    """Whether its rows have priorities that those that came in did not have."""
     elements = False
     """Whether it sends elements of a stream, not changes of a relation."""
 
@@ -93,12 +96,16 @@ class OperatorVertex:
         """Those to which an edge leads that has something to say."""
         self.together: Together | None = None
         """Those that work together."""
+        self.aside: Aside | None = None
+        """Rows that came before their place and must wait for it."""
 
     # -- work ---------------------------------------------------------------------------------------
 
     def take(self, port: int, message: Message) -> None:
         if self.state == "stopped":
             return
+        if self.aside is not None:
+            message = self.whole(port, message)
         stats = self.stats
         data, mark = message.data, message.mark
         count = len(data)
@@ -124,6 +131,60 @@ class OperatorVertex:
             return
         stats.busy += _clock() - began
         self.send(out, mark)
+
+    def take_early(self, port: int, data: Data) -> None:
+        """Work on prioritised rows before their place in the order, if that makes no difference, else keep them until
+        their place is reached."""
+        if self.state == "stopped":
+            return
+        self.touched = True
+        if not self.works_early:
+            if self.aside is None:
+                self.aside = Aside()
+            self.aside.add(port, data)
+            return
+        stats = self.stats
+        began = _clock()
+        stats.calls += 1
+        stats.elements_in += len(data)
+        stats.until = began
+        try:
+            out = self.work_early(port, data)
+        except Exception as error:
+            self.failed(error, [data])
+            return
+        stats.busy += _clock() - began
+        if len(out):
+            self.send_early(out)
+
+    @property
+    def works_early(self) -> bool:
+        """Whether it makes no difference to work on rows before their place: each stands for itself."""
+        return False
+
+    @property
+    def overtakable(self) -> bool:
+        """Whether what it sends may be handed on before its place: rows only enter, and none ever leaves."""
+        return False
+
+    def work_early(self, port: int, data: Data) -> Data:
+        """What follows from rows before their place."""
+        raise NotImplementedError
+
+    def send_early(self, out: Data) -> None:
+        """Hand on results that are before their place."""
+        self.touched = True
+        self.stats.elements_out += len(out)
+        for edge in self.outputs:
+            edge.send_early(out)
+
+    def whole(self, port: int, message: Message) -> Message:
+        """A message with those of the rows that came early whose place is in it."""
+        assert self.aside is not None
+        message = self.aside.restored(port, message)
+        if not self.aside:
+            self.aside = None
+        return message
 
     def failed(self, error: Exception, inputs: Sequence[Data]) -> None:
         """The operator raised: it does not work any more."""
@@ -189,7 +250,8 @@ class OperatorVertex:
         total: StateSize = operator.size() if isinstance(operator, Sized) else NOTHING
         for port in self.ports or ():
             total += port.size()
-        return total
+        aside = self.aside  # may be gone the next moment
+        return total if aside is None else total + aside.size()
 
     def saved(self) -> int:
         """Bytes that are not held twice because this works as one with its neighbour."""

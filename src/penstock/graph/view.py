@@ -39,12 +39,14 @@ class OperatorView:
 
 @dataclass(frozen=True)
 class BufferView:
-    """A queue on an edge: what waits in it, the most that ever waited, and how many messages went through."""
+    """A queue on an edge: what waits in it, the most that ever waited, how many messages went through, and how many
+    elements overtook others."""
 
     elements: int
     bytes: int
     peak: int
     passed: int
+    overtook: int = 0
 
 
 @dataclass(frozen=True)

@@ -457,6 +457,70 @@ def walk(
 
 
 @without_counting
+def peek(
+    how: int, operator: int, code: Slots, value: Ints, ts: Ints, side: Side, keys: Keys, head: int, cursor: Ints,
+    mine: Slots, theirs: Slots,
+) -> None:  # fmt: skip
+    """Partners on a side of rows that are not of this walk: those that have not ended by the time of the row, which may
+    be ahead of all that the walk has come to. Nothing is changed.
+
+    ``cursor[LEFT]`` rows have been looked at so far; it stops before a row for whose partners there is no room.
+    """
+    r, k = cursor[LEFT], 0
+    _, following, ends, _, meta, tree = side
+    room, status = len(mine), DONE
+    while r < len(ts) and status == DONE:
+        before, now = k, ts[r]
+        if code[r] < 0:
+            r += 1
+            continue
+        if how == HASH:
+            current, age = keys[code[r], head], meta[CAPACITY]
+            while current >= 0 and _age(meta, current) < age:
+                if _end(meta, ends, current) > now:
+                    if k == room:
+                        status = FULL
+                        break
+                    mine[k], theirs[k] = r, current
+                    k += 1
+                age = _age(meta, current)
+                current = following[current]
+        elif how == ORDER:
+            upward = operator in (LESS, LESS_EQUAL)
+            place, index = ordered.find(tree, value[r], operator in (LESS, GREATER_EQUAL))
+            first = place if upward else 0
+            last = tree.meta[ordered.COUNT] if upward else min(place + 1, tree.meta[ordered.COUNT])
+            for p in range(first, last):
+                block = tree.order[p]
+                start = index if upward and p == place else 0
+                stop = index if not upward and p == place else tree.lengths[block]
+                for q in range(start, stop):
+                    if _end(meta, ends, tree.slots[block, q]) > now and status == DONE:
+                        if k == room:
+                            status = FULL
+                        else:
+                            mine[k], theirs[k] = r, tree.slots[block, q]
+                            k += 1
+        else:
+            current = meta[TAIL]
+            for _ in range(meta[COUNT]):
+                if _end(meta, ends, current) > now:
+                    if k == room:
+                        status = FULL
+                        break
+                    mine[k], theirs[k] = r, current
+                    k += 1
+                current += 1
+                if current == meta[CAPACITY]:
+                    current = 0
+        if status == DONE:
+            r += 1
+        else:
+            k = before
+    cursor[LEFT], cursor[WRITTEN], cursor[STATUS] = r, k, status
+
+
+@without_counting
 def enter_all(side: Side, keys: Keys, me: int, count: int, cursor: Ints) -> None:
     """So many rows behind the newest one enter, without looking for partners; the order is not told of them.
 

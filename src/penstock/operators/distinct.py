@@ -222,6 +222,11 @@ class GeneralSetOp:
         elif not node.all:
             self._rows = GeneralDistinct(node, functions, errors, moments=moments)
 
+    @property
+    def passes(self) -> bool:
+        """Whether rows are passed on as they are."""
+        return self._rows is None
+
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         if self.node.kind == "union":
             schema = self.node.schema

@@ -20,6 +20,7 @@ from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Condition, Errors, Functions
 from penstock.operators.join_keys import JoinKeys, kept_by_key
 from penstock.operators.join_ring import JoinRing
+from penstock.operators.priority import combined
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.plan.expr import Call, Expr, conjunction, conjuncts, is_pure
 from penstock.plan.nodes import Join
@@ -74,7 +75,10 @@ class FastJoin:
 
     def __init__(self, node: Join, functions: Functions, errors: Errors, *, emit_leaving: bool, ends: bool) -> None:
         self.node = node
-        self._emit_leaving, self._ends = emit_leaving, ends
+        self.functions, self.errors = functions, errors
+        self.ends = ends
+        """Whether rows say when they leave."""
+        self._emit_leaving = emit_leaving
         split = len(node.left.schema)
         self._how, self._operator = kernel.CROSS, ordered.LESS
         self._keys: JoinKeys | None = None
@@ -102,13 +106,45 @@ class FastJoin:
         self._near = kernel.near()
         self._now = MIN_TS
         nothing = empty(node.schema)
-        self._nothing = replace(nothing, end=nothing.ts) if ends else nothing
+        self.nothing = replace(nothing, end=nothing.ts) if ends else nothing
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         left, right = inputs
         pairs = [part for piece in _pieces(left, right) for part in self._walk(*piece, step)]
         self._forget(step.frontier[0])
-        return concat(pairs) if pairs else self._nothing
+        return concat(pairs) if pairs else self.nothing
+
+    def found_by(self, side: int, rows: Delta, step: Step) -> Sequence[pa.Array]:
+        """By what partners of rows of a side are found."""
+        return () if self._how == kernel.CROSS else self._exprs[side](rows, step)
+
+    def partners(self, side: int, columns: Sequence[pa.Array], rows: Delta) -> Iterator[tuple[Ints, Delta]]:
+        """Where rows say when they leave: which of the rows of one side, that are none of this join's, have partners
+        among those held of the other, and the partners. ``columns`` are what they are found by; a residual has not
+        been looked at.
+        """
+        how, operator = self._how, self._operator if side == 0 else ordered.MIRRORED[self._operator]
+        code, value = np.zeros(len(rows), np.int32), np.empty(0, np.int64)
+        if self._keys is not None:
+            code = self._keys.lookup(columns, len(rows)).astype(np.int32)
+        elif how == kernel.ORDER:
+            value, usable = sortable(columns[0]), validity(columns[0])
+            if usable is not None:
+                code = usable.astype(np.int32) - 1
+        ring = self._rings[1 - side]
+        cursor, room = kernel.cursor(), 256
+        cursor[kernel.STATUS] = kernel.FULL
+        while cursor[kernel.STATUS] != kernel.DONE:
+            mine, theirs = np.empty(room, np.int32), np.empty(room, np.int32)
+            kernel.peek(
+                how, operator, code, value, _plain(rows.ts), ring.side, ring.known,
+                (kernel.RIGHT_HEAD, kernel.LEFT_HEAD)[side], cursor, mine, theirs,
+            )  # fmt: skip
+            written = int(cursor[kernel.WRITTEN])
+            if not written or room < _MOST_PAIRS:
+                room *= 4
+            if written:
+                yield mine[:written].astype(np.int64), ring.rows(theirs[:written])
 
     def size(self) -> StateSize:
         keys = NOTHING if self._keys is None else StateSize(0, self._keys.nbytes)
@@ -191,7 +227,7 @@ class FastJoin:
         ``everything``: also rows that will never have partners.
         """
         entering = delta
-        if not self._ends and len(delta) and delta.sign.min() < 0:
+        if not self.ends and len(delta) and delta.sign.min() < 0:
             entering = delta.take(np.flatnonzero(delta.sign > 0))
         found_by: Ints | None = None
         usable: npt.NDArray[np.bool_] | None = None
@@ -202,7 +238,7 @@ class FastJoin:
                 usable = None if found_by.min() >= 0 else found_by >= 0
             else:
                 found_by, usable = sortable(columns[0]), validity(columns[0])
-            if self._ends and usable is not None and not everything:
+            if self.ends and usable is not None and not everything:
                 # Nobody will say that these rows leave, and they have no partners.
                 delta = entering = entering.take(np.flatnonzero(usable))
                 found_by, usable = found_by[usable], None
@@ -225,14 +261,9 @@ class FastJoin:
         if not later_is_now:
             moments = one.moment_ts, one.moment_sub, other.moment_ts, other.moment_sub
             ts, sub = kernel.latest(out.left, out.right, *moments)
-        priorities = one.priority(out.left), other.priority(out.right)
-        if priorities[0] is not None and priorities[1] is not None:
-            priority: Ints | None = np.maximum(priorities[0], priorities[1])
-        else:
-            known = priorities[1] if priorities[0] is None else priorities[0]
-            priority = None if known is None else np.maximum(known, 0)
+        priority = combined(self.node.priority, one.priority(out.left), other.priority(out.right), len(ts))
         columns = self._columns(out, range(one.width + other.width))
-        end = kernel.first_end(one.side, other.side, out.left, out.right) if self._ends else None
+        end = kernel.first_end(one.side, other.side, out.left, out.right) if self.ends else None
         yield Delta(self.node.schema, tuple(columns), out.ts, out.sub, out.sign, ts, sub, priority, end)
 
     def _columns(self, out: kernel.Pairs, which: Iterable[int]) -> list[pa.Array]:
@@ -253,7 +284,7 @@ class FastJoin:
 
     def _forget(self, now: int) -> None:
         one, other = self._rings
-        if self._ends:
+        if self.ends:
             self._now = max(self._now, now)
             cursor = kernel.cursor()
             kernel.expire(self._how, one.side, one.known, kernel.LEFT_HEAD, now, cursor)

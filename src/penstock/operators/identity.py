@@ -96,7 +96,7 @@ def join(node: Join, functions: Functions, *, mirrored: bool = False) -> Hashabl
         if residual is not None:
             residual = remap(residual, lambda i: i + right if i < left else i - left)
     keys: Sequence[Hashable] = pairs if any(can_fail(e) for pair in node.keys for e in pair) else ordered(pairs)
-    return (kind, tuple(keys), condition([residual], functions))
+    return (kind, tuple(keys), condition([residual], functions), node.priority)
 
 
 def node(node: Node, functions: Functions) -> Hashable:

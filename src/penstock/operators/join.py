@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from penstock.delta import MAX_TS, Delta, Step
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Errors, Evaluation, Functions, equality_key_of, reader, row_key_of
+from penstock.operators.priority import combined_one
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
 from penstock.operators.sides import Entry, OrderedSide, Side, inequality, mirrored
 from penstock.operators.state import Loaded, Saved, together, with_meta
@@ -113,7 +114,7 @@ class GeneralJoin:
             for row in changes[side].leaving:
                 entry = self._sides[side].remove(row)
                 for other in self._matches(side, entry, new=False):
-                    leaving.append(_pair(side, row, other.row))
+                    leaving.append(self._pair(side, row, other.row))
                     if others is not None:
                         others.setdefault(other, other.matches)
                         other.matches -= 1
@@ -130,7 +131,7 @@ class GeneralJoin:
                     heapq.heappush(self._expiry, (row.end, entry.number, side, entry))
                 for other in self._matches(side, entry, new=True):
                     entry.matches += 1
-                    entering.append(_pair(side, row, other.row))
+                    entering.append(self._pair(side, row, other.row))
                     if others is not None:
                         others.setdefault(other, other.matches)
                         other.matches += 1
@@ -163,8 +164,7 @@ class GeneralJoin:
             if entry.alive:
                 self._sides[side].discard(entry)
 
-
-def _pair(side: int, row: Row, other: Row) -> Row:
-    values = row.values + other.values if side == 0 else other.values + row.values
-    moment, priority = max(row.moment, other.moment), max(row.priority, other.priority)
-    return Row(values, moment, priority, min(row.end, other.end))
+    def _pair(self, side: int, row: Row, other: Row) -> Row:
+        values = row.values + other.values if side == 0 else other.values + row.values
+        priority = combined_one(self.node.priority, row.priority, other.priority)
+        return Row(values, max(row.moment, other.moment), priority, min(row.end, other.end))

@@ -36,6 +36,10 @@ class JoinKeys:
             self.known = np.concatenate([self.known, kernel.unknown(max(needed, have + have // 8) - have)])
         return codes
 
+    def lookup(self, columns: Sequence[pa.Array], length: int) -> Ints:
+        """The codes of rows, -1 for keys that nobody has."""
+        return self._interner.lookup(columns, length)
+
     def reserve(self, count: int) -> None:
         """Room for so many keys, before there are any."""
         self._interner.reserve(count)

@@ -209,6 +209,13 @@ class JoinRing:
         """The priorities of these rows, if any row has one."""
         return None if self._priority is None else self._priority.take(slots)
 
+    def rows(self, slots: kernel.Slots) -> Delta:
+        """These rows, as they came in: each at its moment."""
+        ts, sub = self.moment_ts.take(slots), self.moment_sub.take(slots)
+        columns = tuple([self.read(slots, i) for i in range(self.width)])
+        sign = np.ones(len(slots), np.int8)
+        return Delta(self._schema, columns, ts, sub, sign, ts, sub, self.priority(slots), self._ends(slots))
+
     # Saving.
 
     def save(self) -> Saved:
@@ -216,19 +223,22 @@ class JoinRing:
         return self._pieces.save(self._stop - len(self), self._stop, self._table)
 
     def _table(self, start: int, stop: int) -> pa.Table:
-        meta = self._meta
-        place = int(meta[kernel.TAIL]) + len(self) - self._stop
+        place = int(self._meta[kernel.TAIL]) + len(self) - self._stop
         slots = (np.arange(place + start, place + stop) % self.capacity).astype(np.int32)
-        end: Ints | None = None
-        if meta[kernel.ENDS] == kernel.NEVER:
-            end = np.full(len(slots), MAX_TS, np.int64)
-        elif meta[kernel.ENDS] != kernel.NO_ENDS:
-            shift = meta[kernel.SHIFT] if meta[kernel.ENDS] == kernel.SHIFTED else 0
-            end = self.side.ends[slots] + shift
+        end = self._ends(slots)
         codes = np.maximum(self.side.code[slots], -1)
         columns = [self._of_key(codes, i) if c is None else c.read(slots) for i, c in enumerate(self._columns)]
         moments = {"moment_ts": self.moment_ts[slots], "moment_sub": self.moment_sub[slots]}
         return table_of(self._schema, columns, **moments, priority=self.priority(slots), end=end)
+
+    def _ends(self, slots: kernel.Slots) -> Ints | None:
+        meta = self._meta
+        if meta[kernel.ENDS] == kernel.NEVER:
+            return np.full(len(slots), MAX_TS, np.int64)
+        if meta[kernel.ENDS] == kernel.NO_ENDS:
+            return None
+        shift = meta[kernel.SHIFT] if meta[kernel.ENDS] == kernel.SHIFTED else 0
+        return np.asarray(self.side.ends[slots] + shift)
 
     def load(self, state: Loaded) -> list[Delta]:
         """Rows to ``append``; those of each delta must be, and have ``enter``-ed, before the next."""

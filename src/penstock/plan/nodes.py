@@ -111,12 +111,16 @@ class Project:
         return tuple(Field(n, e.type) for n, e in zip(self.names, self.exprs, strict=True))
 
 
+JOIN_PRIORITIES = ("max", "min", "sum")
+
+
 @dataclass(frozen=True)
 class Join:
     """Pairs of rows for which all keys are equal and the residual is TRUE.
 
     ``keys``: (expression over the left row, expression over the right row), compared with SQL's ``=``.
-    ``residual``: over the left row followed by the right row. Outer kinds pad with NULL.
+    ``residual``: over the left row followed by the right row. Outer kinds pad with NULL. ``priority``: that of a pair,
+    by those of its rows, one of ``JOIN_PRIORITIES``.
     """
 
     kind: JoinKind
@@ -124,6 +128,7 @@ class Join:
     right: Node
     keys: tuple[tuple[Expr, Expr], ...] = ()
     residual: Expr | None = None
+    priority: str = "max"
 
     @property
     def schema(self) -> Schema:

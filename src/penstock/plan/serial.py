@@ -13,6 +13,7 @@ from dataclasses import asdict
 from penstock.errors import PlanError, suggest
 from penstock.plan.expr import Expr, Literal
 from penstock.plan.nodes import (
+    JOIN_PRIORITIES,
     Aggregate,
     AggregateCall,
     Distinct,
@@ -114,6 +115,8 @@ def _node_to_json(node: Node) -> Json:
             out |= {"residual": _optional(node.residual)}
             if isinstance(node, SemiJoin):
                 out |= {"compare": _optional(node.compare)}
+            elif node.priority != "max":
+                out |= {"priority": node.priority}
         case Aggregate():
             out |= {"keys": [expr_to_json(e) for e in node.keys]}
             out |= {"aggregates": [_call_to_json(a) for a in node.aggregates], "names": list(node.names)}
@@ -359,7 +362,9 @@ def _join(obj: Reader) -> Join:
     kind = obj.one_of("kind", ("inner", "left", "right", "full"))
     left, right = _relation(obj, "left"), _relation(obj, "right")
     keys = _pairs(obj, left.schema, right.schema)
-    return Join(kind, left, right, keys, _condition(obj, "residual", left.schema + right.schema))
+    residual = _condition(obj, "residual", left.schema + right.schema)
+    priority = obj.one_of("priority", JOIN_PRIORITIES, "max")
+    return Join(kind, left, right, keys, residual, priority)
 
 
 def _semi_join(obj: Reader) -> SemiJoin:

@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.delta import Instant
-from penstock.graph.message import Message, join, split
+from penstock.graph.early import is_prioritised, parted, parted_early
+from penstock.graph.message import BEGIN, Data, Message, join, split
 from penstock.graph.vertex import Edge
 from penstock.graph.view import BufferView
+from penstock.runtime.lanes import Entry as LaneEntry
+from penstock.runtime.lanes import LANES, Lane
 
 if TYPE_CHECKING:
     from penstock.runtime.station import Partition, Station
@@ -25,16 +28,21 @@ What an operator sends because of a message has the number and the time of that 
 
 
 class Buffer:
-    """First in, first out. Bounded by what is pushed and not yet worked on.
+    """First in, first out, except that prioritised rows overtake where there is a ``lane`` for them. Bounded by what is
+    pushed and not yet worked on.
 
-    ``register``: the frontier of the last message that was taken, None before the first.
+    ``register``: the frontier of the last message that was taken, None before the first. ``mode``: how rows
+    overtake; ``direct``: they are handed over at once where nobody else is at work.
     """
 
     __slots__ = (
         "came",
         "edge",
+        "lane",
         "local",
+        "mode",
         "numbers",
+        "overtook",
         "passed",
         "peak",
         "producer",
@@ -52,7 +60,9 @@ class Buffer:
         self.local = False  # whether one worker has both ends
         self.queue: deque[Entry] = deque()
         self.register: Instant | None = None
-        self.came = self.peak = self.ranked_in = 0  # elements; written by who puts
+        self.lane: Lane | None = None
+        self.mode = "normal"
+        self.came = self.peak = self.ranked_in = self.overtook = 0  # elements; written by who puts
         self.went = self.passed = self.ranked_out = 0  # written by who takes
 
     def put(self, message: Message) -> None:
@@ -63,6 +73,13 @@ class Buffer:
         else:
             number, entered = producer.number, producer.entered
         data = message.data
+        if self.lane is not None:
+            if self.mode != "normal" and is_prioritised(data):
+                early, message = parted(message, by_level=self.lane.by_level)
+                data = message.data
+                for rank, rows in early:
+                    self._overtake((rows, number, entered, rank))
+            self.lane.ordinary(1)
         self.came += len(data)
         if self.came - self.went > self.peak:
             self.peak = self.came - self.went
@@ -74,6 +91,51 @@ class Buffer:
         if not station.signalled:
             station.signalled = True
             station.tell(self.local)
+
+    def overtaking(self, mode: str | None) -> None:
+        """Let prioritised rows overtake in this way from now on; None: there will be none. Called in a pause."""
+        before = self.lane
+        self.mode = mode or "normal"
+        self.lane = None if mode is None else LANES[mode]()
+        if self.lane is not None:
+            self.lane.ordinary(len(self.queue))
+        while before:
+            entry = before.take()
+            if self.lane is None:
+                self.lane = LANES[self.mode]()
+            self.lane.put(entry)
+
+    def put_early(self, data: Data) -> None:
+        """Rows that have overtaken others before go on doing so, unless nobody may here."""
+        producer = self.producer
+        assert producer is not None, "early rows come out of a buffer"
+        assert data.priority is not None, "that is why they are early"
+        assert self.lane is not None, "where one buffer lets rows overtake, those behind it do"
+        if not self.lane.by_level or len(data) == 1:
+            self._overtake((data, producer.number, producer.entered, int(data.priority.max())))
+            return
+        for rank, rows in parted_early(data):
+            self._overtake((rows, producer.number, producer.entered, rank))
+
+    def _overtake(self, entry: LaneEntry) -> None:
+        rows, number, entered, _ = entry
+        lane, station = self.lane, self.station
+        assert lane is not None
+        self.overtook += len(rows)
+        if self.mode == "direct" and self.producer is not None and station.hand_over(self.edge.port, rows, number, entered):
+            return
+        self.came += len(rows)
+        lane.put(entry)
+        if not station.signalled:
+            station.signalled = True
+            station.tell(self.local)
+
+    def take_early(self) -> LaneEntry:
+        """The next rows of those that overtake; there are some."""
+        assert self.lane is not None
+        entry = self.lane.take()
+        self.went += len(entry[0])
+        return entry
 
     def take(self, limit: int | None = None, train: bool = False, upto: Instant | None = None) -> Message:
         """The first message, or as much of it as ``limit`` elements.
@@ -96,8 +158,11 @@ class Buffer:
             queue[0] = rest, number, entered, left
             if rank and not left:
                 self.ranked_out += 1
+        passed = self.passed
         if train and rest is None and queue:
             message = self._train(message, limit, upto)
+        if self.lane is not None:
+            self.lane.ordinary(passed - self.passed - (rest is None))
         self.went += len(message.data)
         self.register = message.mark.frontier
         return message
@@ -127,6 +192,8 @@ class Buffer:
     @property
     def rank(self) -> int:
         """The highest priority of the elements that wait."""
+        if self.lane is not None and self.lane:
+            return self.lane.rank
         if self.ranked_in == self.ranked_out:
             return 0
         return max((entry[3] for entry in self.queue.copy()), default=0)
@@ -134,8 +201,10 @@ class Buffer:
     def view(self) -> BufferView:
         """The numbers for people; the bytes are counted only now."""
         waiting = self.queue.copy()
+        early = [] if self.lane is None else [Message(entry[0], BEGIN) for entry in self.lane]
+        messages = [entry[0] for entry in waiting] + early
         return BufferView(
-            sum(len(entry[0]) for entry in waiting), sum(entry[0].nbytes for entry in waiting), self.peak, self.passed
+            sum(map(len, messages)), sum(m.nbytes for m in messages), self.peak, self.passed, self.overtook
         )
 
 

@@ -8,6 +8,7 @@ from penstock.runtime.control import Control
 from penstock.runtime.layout import Cell
 from penstock.runtime.pool import Pool, PoolQueue
 from penstock.runtime.station import Partition, Station
+from penstock.runtime.strategy import Strategy
 from penstock.runtime.threads import ThreadScheduler
 from penstock.runtime.worker import OwnThread, Worker
 
@@ -53,14 +54,14 @@ class Owners:
             if key not in self._own:
                 self._own[key] = OwnThread(Worker(_name(mine[0]), self._control.failed), self._control)
             worker = self._own[key].worker
-            worker.adopt(of(mine), mine[0].settings.new_strategy())
+            worker.adopt(of(mine), _strategy(mine[0], of(mine)))
             if not worker.idle:
                 worker.waker()
             _owned(worker, mine, partitions)
         workers = []
         for mine in shared.values():
             worker = Worker(f"penstock-worker-1…{threads}", self._control.failed)
-            worker.adopt(of(mine), mine[0].settings.new_strategy())
+            worker.adopt(of(mine), _strategy(mine[0], of(mine)))
             _owned(worker, mine, partitions)
             workers.append(worker)
         if workers:
@@ -73,7 +74,7 @@ class Owners:
                 assert isinstance(count, int)
                 self._pools[key] = Pool(PoolQueue(self._control.failed), self._control, count)
             queue = self._pools[key].queue
-            queue.adopt(of(mine), mine[0].settings.new_strategy())
+            queue.adopt(of(mine), _strategy(mine[0], of(mine)))
             _owned(queue, mine, partitions)
             for _ in range(len(queue)):
                 queue.waker()
@@ -86,6 +87,10 @@ class Owners:
         if self._shared is not None and self._shared[0] != threads:
             self._shared[1].stop()
             self._shared = None
+
+
+def _strategy(cell: Cell, stations: Sequence[Station]) -> Strategy:
+    return cell.settings.new_strategy(prioritised=any(s.lanes for s in stations))
 
 
 def _owned(owner: Worker | PoolQueue, cells: Sequence[Cell], partitions: Mapping[int, Partition]) -> None:

@@ -9,6 +9,7 @@ Whoever pushes and whoever changes the graph must not do so at the same time; th
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -26,6 +27,8 @@ from penstock.runtime.station import Partition, Station
 PUSHED = 0
 """The number of the partition that is run by the thread that pushes."""
 TRIES = 3
+TURN = 8_192
+"""The most elements at once where prioritised rows may come."""
 NewBuffer = Callable[[Edge, Iterator[int], Station], Buffer]
 
 
@@ -47,6 +50,8 @@ class Runtime:
         self._partition_of: dict[int, int] = {}
         self._stations: list[Station] = []  # senders before receivers
         self._held: set[int] = set()  # suspended from outside
+        self._overtaken: frozenset[int] = frozenset()
+        self._modes: dict[int, str] = {}  # of buffers in front of operators for which another one is set
         self._placed = 0  # odd while buffers are being moved
 
     # -- the graph ----------------------------------------------------------------------------------------
@@ -58,10 +63,12 @@ class Runtime:
         partition_of: Mapping[int, int],
         settings: Settings | None = None,
         settings_of: Mapping[int, Settings] | None = None,
+        overtaken: Collection[int] = (),
     ) -> None:
         """Run this graph from now on, in this way. ``sources`` send from the thread that pushes. ``partition_of`` is
         needed for hybrid threading; an operator that is not in it is a partition of its own. ``settings_of``: the
-        operators for which other settings hold.
+        operators for which other settings hold. ``overtaken``: those among whose results there may be prioritised rows
+        that may be handed on before their place.
 
         What waits in front of operators that are gone is gone with them.
         """
@@ -69,6 +76,8 @@ class Runtime:
         with self._control.paused():
             self.settings = settings or self.settings
             self._graph = (list(vertices), list(sources), dict(partition_of), dict(settings_of or {}))
+            self._overtaken = frozenset(overtaken)
+            self._modes = {id: mode for id, mode in self._modes.items() if id in {v.id for v in vertices}}
             self._held &= {v.id for v in vertices}
             self._rebuild()
 
@@ -87,6 +96,7 @@ class Runtime:
         partitions = {id(cell): Partition(i, cell.vertices) for i, cell in enumerate(layout.cells, PUSHED)}
         runs = {v.id: partitions[id(layout.cell_of[v.id])] for v in layout.order}
         pushing = partitions[id(layout.cells[0])]
+        settings_of = self._graph[3]
         before, self._buffers, stations = self._buffers, {}, []
         for vertex in layout.order:
             held = vertex.id in self._held
@@ -99,6 +109,13 @@ class Runtime:
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
                     self._buffers[edge] = edge.buffer = buffer
                     station.buffers.append(buffer)
+                    overtaken = edge.source.id in self._overtaken
+                    mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
+                    buffer.overtaking(mode if overtaken else None)
+                    if overtaken:
+                        station.lanes, station.turn = True, TURN
+                    if buffer.mode == "direct" and station.partition.lock is None:
+                        station.partition.lock = threading.RLock()
             if station.buffers:
                 stations.append(station)
             if vertex.state == "suspended" and not held:
@@ -120,6 +137,9 @@ class Runtime:
         """Everything that waits is worked on here. All that could still be put has been, since buffers are drained
         from the sources on."""
         edge = buffer.edge
+        while buffer.lane and not self._control.closed:
+            rows, partition.number, partition.entered, _ = buffer.take_early()
+            edge.target.take_early(edge.port, rows)
         while buffer.queue and not self._control.closed:
             _, partition.number, partition.entered, _ = buffer.queue[0]
             message = buffer.take()
@@ -156,6 +176,13 @@ class Runtime:
                 raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}", hint="only suspended ones resume")
             self._held.discard(vertex.id)
             vertex.state = "ready"
+            self._rebuild()
+
+    def overtake(self, vertex: Vertex, mode: str) -> None:
+        """How rows overtake in the buffers in front of an operator, whatever is set for all."""
+        self._check_open()
+        with self._control.paused():
+            self._modes[vertex.id] = mode
             self._rebuild()
 
     # -- waiting and ending -------------------------------------------------------------------------------
@@ -202,6 +229,7 @@ class Runtime:
         self._control.close()
         for buffer in self._buffers.values():
             buffer.queue.clear()
+            buffer.lane = None
 
     def _check_open(self) -> None:
         if self._control.closed:
@@ -217,7 +245,7 @@ class Runtime:
     @property
     def idle(self) -> bool:
         """Whether nothing waits anywhere."""
-        return not any(buffer.queue for buffer in self._buffers.values())
+        return not any(buffer.queue or buffer.lane for buffer in self._buffers.values())
 
     @property
     def holds(self) -> bool:
@@ -241,6 +269,10 @@ class Runtime:
 
 def waits_for(station: Station, number: int) -> bool:
     """Whether something that entered before this number can be worked on."""
+    if station.lanes and not station.held:
+        for buffer in station.buffers:
+            if buffer.lane is not None and any(entry[1] < number for entry in buffer.lane):
+                return True
     for buffer in station.passable():
         if buffer.queue[0][1] < number or any(entry[1] < number for entry in buffer.queue.copy()):
             return True

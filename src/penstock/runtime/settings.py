@@ -10,13 +10,16 @@ from typing import Any
 
 from penstock.cql.durations import parse_duration
 from penstock.errors import BindError, InputError, suggest
+from penstock.runtime.lanes import MODES
 from penstock.runtime.strategies import check_name, strategy
 from penstock.runtime.strategy import Quantum, Strategy
 
 THREADING = ("direct", "graph", "operator", "hybrid")
 ARCHITECTURES = ("worker", "pool")
 PLACEMENTS = ("stall-avoiding", "segment", "chain")
-PER_QUERY = ("threading", "strategy", "quantum", "latency")
+AUTO = "auto"
+"""The strategy ``highest-priority+`` where prioritised rows may come, ``fifo+`` elsewhere."""
+PER_QUERY = ("threading", "strategy", "quantum", "latency", "mode")
 
 
 @dataclass(frozen=True)
@@ -27,24 +30,27 @@ class Settings:
     operator (a thread and a buffer for each operator), hybrid (placement decides where buffers are, some threads run
     the partitions). ``workers``: threads of hybrid and of a pool; None: as many as there are processors.
     ``quantum``: how much an operator does in one turn: elements as int, seconds as float, or a text such as '5 ms'.
-    ``latency``: the limit of chain-flush in seconds, or a text. ``queries``: what is different for some queries, by
-    name: threading, strategy, quantum, latency.
+    ``latency``: the limit of chain-flush in seconds, or a text. ``mode``: how prioritised rows overtake in buffers, one
+    of ``MODES``. ``queries``: what is different for some queries, by name: threading, strategy, quantum, latency, mode.
     """
 
     threading: str = "direct"
-    strategy: str = "fifo+"
+    strategy: str = AUTO
     workers: int | None = None
     quantum: int | float | str | None = None
     architecture: str = "worker"
     placement: str = "stall-avoiding"
     latency: float | str = 0.1
+    mode: str = "strong"
     queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _one_of("threading", self.threading, THREADING)
-        check_name(self.strategy)
+        if self.strategy != AUTO:
+            check_name(self.strategy)
         _one_of("architecture", self.architecture, ARCHITECTURES)
         _one_of("placement", self.placement, PLACEMENTS)
+        _one_of("mode", self.mode, MODES)
         if self.workers is not None and (
             not isinstance(self.workers, int) or isinstance(self.workers, bool) or self.workers < 1
         ):
@@ -88,9 +94,12 @@ class Settings:
         """What two parts of the graph have in common that one strategy can serve."""
         return (self.strategy, _quantum(self.quantum), _seconds("latency", self.latency))
 
-    def new_strategy(self) -> Strategy:
-        """As it is set here."""
-        return strategy(self.strategy, _quantum(self.quantum), _seconds("latency", self.latency))
+    def new_strategy(self, *, prioritised: bool = False) -> Strategy:
+        """As it is set here; ``prioritised``: there may be rows that overtake."""
+        name = self.strategy
+        if name == AUTO:
+            name = "highest-priority+" if prioritised else "fifo+"
+        return strategy(name, _quantum(self.quantum), _seconds("latency", self.latency))
 
 
 def _one_of(name: str, value: object, valid: tuple[str, ...]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 from penstock.delta import Instant
+from penstock.graph.message import Data
 from penstock.graph.vertex import Vertex
 from penstock.runtime.buffer import Buffer
 
@@ -14,16 +17,18 @@ from penstock.runtime.buffer import Buffer
 class Partition:
     """A virtual operator: operators without a buffer between them. One thread runs it at a time.
 
-    ``turns`` is odd while that thread works on the message with ``number``.
+    ``turns`` is odd while that thread works on the message with ``number``. ``lock``: where others may hand rows over
+    directly, whoever works here has it.
     """
 
-    __slots__ = ("blocked", "busy", "entered", "id", "number", "owner", "turns", "vertices")
+    __slots__ = ("blocked", "busy", "entered", "id", "lock", "number", "owner", "turns", "vertices")
 
     def __init__(self, id: int, vertices: Sequence[Vertex] = ()) -> None:
         self.id, self.vertices = id, list(vertices)
         self.owner: Owner | None = None  # None: the thread that pushes
         self.number, self.entered, self.turns = 0, 0.0, 0
         self.busy, self.blocked = False, list[Station]()  # for a pool of workers
+        self.lock: threading.RLock | None = None
 
     @property
     def priority(self) -> int:
@@ -50,15 +55,18 @@ class Station:
 
     ``signalled``: the owner knows, or is being told, that there may be something to do. Whoever puts sets it after
     the message is there; the owner takes it back before it looks a last time: so no message is overlooked.
-    ``ready``: the strategy has it, or it is being worked on. ``held``: suspended from outside.
+    ``ready``: the strategy has it, or it is being worked on. ``held``: suspended from outside. ``turn``: the most
+    elements at once, where rows may come that must not wait long.
     """
 
-    __slots__ = ("buffers", "cost", "held", "owner", "partition", "ready", "signalled", "vertex")
+    __slots__ = ("buffers", "cost", "held", "lanes", "owner", "partition", "ready", "signalled", "turn", "vertex")
 
     def __init__(self, vertex: Vertex, partition: Partition) -> None:
         self.vertex, self.partition = vertex, partition
         self.owner: Owner | None = None
         self.buffers: list[Buffer] = []
+        self.lanes = False  # whether rows may overtake in some buffer
+        self.turn: int | None = None
         self.signalled, self.ready, self.held = False, False, False
         self.cost: float | None = None  # seconds for one element, what is called directly included
 
@@ -66,6 +74,30 @@ class Station:
         """The signal *available*."""
         if self.owner is not None:
             self.owner.available(self, local)
+
+    def early(self) -> Buffer | None:
+        """The buffer in which the row of the highest priority waits that overtakes."""
+        if self.held or not self.lanes:
+            return None
+        found = [b for b in self.buffers if b.lane]
+        if len(found) <= 1:
+            return found[0] if found else None
+        return max(found, key=_rank)
+
+    def hand_over(self, port: int, rows: Data, number: int, entered: float) -> bool:
+        """Have the operator work on rows at once, in the thread that has them; False where somebody is at work."""
+        partition, vertex = self.partition, self.vertex
+        lock = partition.lock
+        if lock is None or self.held or not lock.acquire(blocking=False):
+            return False
+        before = partition.number, partition.entered
+        try:
+            partition.number, partition.entered = number, entered
+            vertex.take_early(port, rows)
+        finally:
+            partition.number, partition.entered = before
+            lock.release()
+        return True
 
     def passable(self) -> list[Buffer]:
         """The buffers whose first message may be taken now.
@@ -103,6 +135,8 @@ class Station:
 
     def available(self) -> bool:
         """Whether there is something to do."""
+        if self.lanes and self.early() is not None:
+            return True
         buffers = self.buffers
         if len(buffers) == 1:
             return not self.held and bool(buffers[0].queue)
@@ -121,15 +155,38 @@ class Station:
     @property
     def oldest(self) -> tuple[int, float]:
         """Number and time of entry of the first message in front of it that entered first."""
-        if len(self.buffers) == 1 and (queue := self.buffers[0].queue):
+        if len(self.buffers) == 1 and not self.lanes and (queue := self.buffers[0].queue):
             return queue[0][1:3]
-        return min((b.queue[0][1:3] for b in self.buffers if b.queue), default=(0, math.inf))
+        first = [b.queue[0][1:3] for b in self.buffers if b.queue]
+        first += [entry[1:3] for b in self.buffers if b.lane for entry in b.lane]
+        return min(first, default=(0, math.inf))
 
     def serve(self, limit: int | None = None, train: bool = False) -> int:
         """Take the next message, or some of it or several, and have the operator work on it. Gives the elements
         taken. Called only where ``available`` holds, by the thread that runs the partition."""
+        with self.partition.lock or _NOBODY:
+            ahead = self.early()
+            return self._serve(limit, train) if ahead is None else self._serve_early(ahead)
+
+    def _serve_early(self, buffer: Buffer) -> int:
+        partition, vertex = self.partition, self.vertex
+        partition.number = -1  # older than anything, until it is known
+        partition.turns += 1
+        rows, partition.number, partition.entered, _ = buffer.take_early()
+        try:
+            if vertex.state != "stopped":
+                vertex.state = "running"
+            vertex.take_early(buffer.edge.port, rows)
+        finally:
+            if vertex.state == "running":
+                vertex.state = "ready"
+            partition.turns += 1
+        return len(rows)
+
+    def _serve(self, limit: int | None, train: bool) -> int:
         buffer = self.next()
-        assert buffer is not None
+        if buffer is None:
+            return 0  # what there was has been handed over
         upto = None
         if train and len(self.buffers) > 1:
             upto = min((_reach(b) for b in self.buffers if b is not buffer and _known(b)), default=None)
@@ -146,6 +203,13 @@ class Station:
                 vertex.state = "ready"
             partition.turns += 1
         return len(message.data)
+
+
+_NOBODY = nullcontext()
+
+
+def _rank(buffer: Buffer) -> int:
+    return buffer.rank
 
 
 def _first(buffer: Buffer) -> Instant:

@@ -59,7 +59,7 @@ class Strategy(ABC):
         """How many elements at most."""
         quantum = self.quantum
         if quantum is None:
-            return None
+            return station.turn
         if quantum.elements is not None:
             return quantum.elements
         cost = station.cost if station.cost is not None else station.vertex.stats.cost

@@ -201,6 +201,9 @@ class LocalHost(InProcess):
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         changes = dict(settings)
+        if "operator" in changes:
+            self._configure_operator(changes.pop("operator"), changes)
+            return
         name = changes.pop("query", None)
         now = self.runtime.settings
         if name is not None:
@@ -214,6 +217,17 @@ class LocalHost(InProcess):
                 raise InputError("`queries` is not set like this", hint="say query='name' and what is different for it")
             new = now.changed(**changes)
         self._place(new)
+
+    def _configure_operator(self, id: object, changes: dict[str, Any]) -> None:
+        mode = changes.pop("mode", None)
+        if changes or mode is None or not isinstance(id, int):
+            raise InputError(
+                "for one operator only the `mode` of the buffers in front of it is set",
+                hint="as in db.configure(operator=7, mode='weak'); db.graph() has the numbers",
+            )
+        self.runtime.settings.changed(mode=mode)  # checks it
+        self._see()
+        self.runtime.overtake(self.operator(id), mode)
 
     def _place(self, settings: Settings | None = None) -> None:
         """Run the graph as it is now, in the way that is set."""
@@ -230,7 +244,8 @@ class LocalHost(InProcess):
         if threads and self._delivery is None:
             self._delivery = Delivery(self._database)
         with self.runtime.paused():
-            self.runtime.place(others, pushing, partitions, settings, own)
+            overtaken = self.graph.overtaken(self._prioritised())
+            self.runtime.place(others, pushing, partitions, settings, own, overtaken)
             buffered = threads or self.runtime.holds
             if self.graph.buffered or buffered:
                 self.graph.buffered = buffered
@@ -240,6 +255,9 @@ class LocalHost(InProcess):
             delivery, self._delivery = self._delivery, None
             delivery.catch_up()
             delivery.close(wait=False)  # it may be waiting for the lock that is held here
+
+    def _prioritised(self) -> list[str]:
+        return [name for name, stream in self._database.catalog.streams.items() if stream.priority is not None]
 
     def _place_again(self) -> None:
         """Where measured costs have become others, so may the placement."""

@@ -68,6 +68,8 @@ def take_apart(node: Node) -> Chain | None:
 
 
 def _may_move(node: Join) -> bool:
+    if node.priority != "max":
+        return False  # it is that of the joins as they were written
     exprs = [e for pair in node.keys for e in pair] + conjuncts(node.residual)
     # A key without columns of its side would not be found again as a key.
     return all(is_pure(e) for e in exprs) and all(columns(e) for pair in node.keys for e in pair)

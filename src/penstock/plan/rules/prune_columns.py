@@ -141,7 +141,7 @@ def _join(node: Join, needed: frozenset[int]) -> tuple[Node, Kept]:
     kept = kept_left + tuple(i + split for i in kept_right)
     keys = tuple((_moved(a, kept_left), _moved(b, kept_right)) for a, b in node.keys)
     moved = None if node.residual is None else _moved(node.residual, kept)
-    return Join(node.kind, left, right, keys, moved), kept
+    return Join(node.kind, left, right, keys, moved, node.priority), kept
 
 
 def _semi_join(node: SemiJoin, needed: frozenset[int]) -> tuple[Node, Kept]:

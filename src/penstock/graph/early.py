@@ -1,0 +1,105 @@
+"""Rows that are handed on before their place in the order, because they are prioritised (004).
+
+An *early* row is one that overtook others in a buffer. It comes without a mark: it says nothing about what else will
+come. Whoever needs the order keeps it aside until a mark passes its instant, and then has it at its place.
+
+An early row always comes before any mark that is beyond its instant: in a buffer it is ahead of the message it was
+part of, and whoever is called gets it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.graph.message import Data, Message, before, chosen, cut, joined_data
+from penstock.operators.base import NOTHING, StateSize
+
+Early = tuple[int, Data]
+"""A priority, and rows that have it (or, where priorities are not told apart, the highest of theirs)."""
+
+
+def is_prioritised(data: Data) -> bool:
+    """Whether some row has a priority."""
+    return data.priority is not None and bool(data.priority.any())
+
+
+def parted(message: Message, *, by_level: bool) -> tuple[list[Early], Message]:
+    """The prioritised rows of a message, highest first, and the message without them. ``by_level``: rows of
+    different priorities apart."""
+    data = message.data
+    priority = data.priority
+    assert priority is not None
+    ordinary = priority == 0
+    rest = Message(_without_priority(chosen(data, np.flatnonzero(ordinary))), message.mark)
+    ahead = chosen(data, np.flatnonzero(~ordinary)) if ordinary.any() else data
+    return parted_early(ahead) if by_level else [(int(priority.max()), ahead)], rest
+
+
+def parted_early(data: Data) -> list[Early]:
+    """Prioritised rows by priority, highest first."""
+    priority = data.priority
+    assert priority is not None
+    levels = np.unique(priority)[::-1].tolist()
+    if len(levels) == 1:
+        return [(levels[0], data)]
+    return [(level, chosen(data, np.flatnonzero(priority == level))) for level in levels]
+
+
+def _without_priority(data: Data) -> Data:
+    data.priority = None  # it was made here, and nobody else has it
+    return data
+
+
+def in_order(parts: Sequence[Data]) -> Data:
+    """Rows that enter, of one sender, by instant."""
+    together = joined_data(parts)
+    if len(parts) == 1 and _is_ordered(together):
+        return together
+    return chosen(together, np.lexsort((together.sub, together.ts)))
+
+
+def _is_ordered(data: Data) -> bool:
+    ts, sub = data.ts, data.sub
+    return bool(((ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (sub[1:] >= sub[:-1]))).all())
+
+
+class Aside:
+    """Early rows that wait for their place, by input.
+
+    Bounded by the prioritised rows that are ahead of what their sender has said; forgotten when a mark passes them.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[Data]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, port: int, data: Data) -> None:
+        """Rows came early at an input."""
+        self._waiting.setdefault(port, []).append(data)
+
+    def restored(self, port: int, message: Message) -> Message:
+        """A message of an input with the rows that have their place in it."""
+        waiting = self._waiting.get(port)
+        if not waiting:
+            return message
+        rows = in_order(waiting)
+        due = before(rows, message.mark.frontier)
+        if due == len(rows):
+            del self._waiting[port]
+        else:
+            self._waiting[port] = [cut(rows, due, len(rows))]
+        if not due:
+            return message
+        due_rows = cut(rows, 0, due)
+        return Message(in_order([message.data, due_rows]) if len(message.data) else due_rows, message.mark)
+
+    def size(self) -> StateSize:
+        total = NOTHING
+        for waiting in self._waiting.values():
+            for data in waiting:
+                total += StateSize(len(data), sum(c.nbytes for c in data.columns) + 33 * len(data))
+        return total

@@ -1,0 +1,28 @@
+"""From the values of ``PRIORITY BY`` to priorities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.delta import Ints
+
+HIGHEST = 2**53
+"""More makes no difference."""
+
+
+def priorities_of(values: pa.Array) -> Ints | None:
+    """Whole numbers, what is behind the point cut off; NULL, NaN and what is below 0 is 0. None: all are 0."""
+    if values.null_count == len(values):
+        return None
+    if pa.types.is_boolean(values.type) or pa.types.is_integer(values.type):
+        found = pc.fill_null(values, False if pa.types.is_boolean(values.type) else 0)
+        numbers = found.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    else:
+        known = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        numbers = np.nan_to_num(known, nan=0.0, posinf=HIGHEST, neginf=0.0)
+        numbers = np.clip(numbers, 0, HIGHEST).astype(np.int64)
+    if not (numbers > 0).any():
+        return None
+    return np.asarray(np.clip(numbers, 0, HIGHEST), np.int64)
