@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -235,7 +236,8 @@ class Emitting(OperatorVertex):
         return self.as_it_is and self.inputs[0].source.overtakable
 
     def work_early(self, port: int, data: Data) -> Data:
-        return data
+        assert isinstance(data, Delta)
+        return replace(data, schema=self.schema, end=None)
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         delta = inputs[0]
