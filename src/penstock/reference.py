@@ -20,6 +20,7 @@ from penstock.errors import InputError, PlanError
 from penstock.plan.nodes import (
     Filter,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -381,7 +382,7 @@ def _source(window: Window) -> StreamScan | QueryStream:
 
 def _is_ordered(node: Node) -> bool:
     """Whether the query says in which order rows are delivered."""
-    while isinstance(node, Filter | Project):
+    while isinstance(node, Filter | Project | Prioritise):
         node = node.input
     return isinstance(node, TopN)
 

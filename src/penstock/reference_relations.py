@@ -7,16 +7,19 @@ how its rows' identities come from those of its inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from functools import partial
 
 from penstock.aggregates import compute
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import (
+    HIGHEST_PRIORITY,
     Aggregate,
     Distinct,
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -60,6 +63,8 @@ class Snapshot:
                 return self._aggregate(node)
             case Distinct():
                 return self._distinct(self.rows(node.input))
+            case Prioritise():
+                return [r._replace(priority=_priority(self.value(node.by, r))) for r in self.rows(node.input)]
             case SetOp():
                 return self._set_operation(node)
             case TopN():
@@ -193,6 +198,12 @@ class Snapshot:
         copies = _copies(rows[node.offset : end])
         number = {r.id: k for same in copies.values() for k, r in enumerate(same)}
         return [r._replace(id=(value_key(r.values), number[r.id])) for r in rows[node.offset : end]]
+
+
+def _priority(value: object) -> int:
+    if not isinstance(value, int | float | Decimal) or value != value or value <= 0:
+        return 0
+    return int(min(value, HIGHEST_PRIORITY))
 
 
 def _pair(left: Row, right: Row, how: str) -> Row:

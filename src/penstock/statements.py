@@ -14,14 +14,14 @@ from penstock import functions, scalar
 from penstock.catalog import RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
-from penstock.cql.expressions import ExpressionBinder, bind_type, identifier
+from penstock.cql.expressions import ExpressionBinder, as_priority, bind_type, identifier
 from penstock.cql.queries import bind_query
 from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, position_of
 from penstock.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, suggest
 from penstock.ingest import counted
 from penstock.plan.expr import Cast, Expr
-from penstock.plan.nodes import Clock, Field, Schema
+from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
 from penstock.query import QueryOptions
 from penstock.relations import RelationStore
@@ -199,12 +199,7 @@ def _duration(node: exp.Expr) -> int | None:
 def _priority(db: Database, node: exp.Expr | None, scope: Scope) -> Expr | None:
     if node is None:
         return None
-    bound = ExpressionBinder(db.catalog, scope, aggregates_allowed="PRIORITY BY").bind(node)
-    if bound.type.kind is Kind.BOOLEAN:
-        return Cast(bound, BIGINT)
-    if not bound.type.is_numeric:
-        raise BindError(f"PRIORITY BY needs a number or a condition, this is {bound.type}").at(position_of(node), None)
-    return bound
+    return as_priority(ExpressionBinder(db.catalog, scope, aggregates_allowed="PRIORITY BY").bind(node), node)
 
 
 def _create_relation(db: Database, tree: exp.Expr) -> Result:
@@ -278,7 +273,9 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     plan, reads = bind_query(tree.expression, db.catalog)
     if target is not None:
         _check_is_stream(plan, target)
-    given = _options(tree, {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option})
+    known = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
+    given = _options(tree, {**known, "join_priority": _join_priority_option})
+    plan = with_join_priority(plan, given.pop("join_priority", "max"))
     text = format_statement(tree)
     if target is not None:
         db.add_stream(
@@ -343,6 +340,12 @@ def _priority_option(name: str, node: exp.Expr) -> int:
     if not (isinstance(node, exp.Literal) and node.name.isdigit() and 0 <= int(node.name) <= 9):
         raise BindError(f"`{name}` is a whole number from 0 to 9")
     return int(node.name)
+
+
+def _join_priority_option(name: str, node: exp.Expr) -> str:
+    if not isinstance(node, exp.Literal) or node.name not in JOIN_PRIORITIES:
+        raise BindError(f"`{name}` is one of {', '.join(repr(p) for p in JOIN_PRIORITIES)}")
+    return node.name
 
 
 def _duration_option(name: str, node: exp.Expr) -> int:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 Row = tuple[object, ...]
 
 DECLARE = """
-CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE, n INT) TIMESTAMP BY t{slack_s};
-CREATE STREAM r (t BIGINT, k BIGINT, w DOUBLE, h STRING) TIMESTAMP BY t{slack_r};
+CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE, n INT) TIMESTAMP BY t{slack_s}{priority_s};
+CREATE STREAM r (t BIGINT, k BIGINT, w DOUBLE, h STRING) TIMESTAMP BY t{slack_r}{priority_r};
 CREATE RELATION q (k BIGINT, name STRING);
 CREATE STREAM d AS SELECT ISTREAM k, v FROM s [ROWS 2] WHERE v > 0;
 CREATE VIEW big AS SELECT k, g, v FROM s [RANGE 6] WHERE k > 1;
@@ -262,7 +262,8 @@ class Writer:
         order = ""
         if tail and self.chance(20):
             order = f" ORDER BY {names[0]}{self.pick(['', ' DESC'])} LIMIT {self.draw(st.integers(1, 3))}"
-        return f"SELECT {emit}{distinct}{', '.join(items)} FROM {source}{where}{group}{having}{order}"
+        priority = f" PRIORITY BY {self.number(scope, 1)}" if self.chance(10) else ""
+        return f"SELECT {emit}{distinct}{', '.join(items)} FROM {source}{where}{group}{having}{order}{priority}"
 
 
 @st.composite
@@ -291,9 +292,11 @@ def queries(draw: st.DrawFn) -> str:
 def cases(draw: st.DrawFn) -> Case:
     """A query with its declarations and data."""
     slack_s, slack_r = draw(st.sampled_from([0, 0, 2])), draw(st.sampled_from([0, 0, 3]))
+    priorities = st.sampled_from(["", "", " PRIORITY BY k", " PRIORITY BY k > 1"])
     declare = DECLARE.format(
-        slack_s=f" SLACK {slack_s}" if slack_s else "", slack_r=f" SLACK {slack_r}" if slack_r else ""
-    )
+        slack_s=f" SLACK {slack_s}" if slack_s else "", slack_r=f" SLACK {slack_r}" if slack_r else "",
+        priority_s=draw(priorities), priority_r=draw(priorities),
+    )  # fmt: skip
     streams = {"s": draw(stream_rows("s", slack_s)), "r": draw(stream_rows("r", slack_r))}
     beginning: list[Row] = [(draw(numbers), draw(texts)) for _ in range(draw(st.integers(0, 3)))]
     present: list[Row] = list(beginning)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.hosts.local import host
+from penstock.runtime.lanes import MODES
 from penstock.runtime.settings import ARCHITECTURES, PLACEMENTS, THREADING
 from penstock.runtime.strategies import STRATEGIES
 from tests.generated.language import Case, Row, cases
@@ -63,6 +64,7 @@ def configurations(draw: st.DrawFn) -> Configure:
     chosen["workers"] = draw(st.integers(1, 3))
     chosen["architecture"] = draw(st.sampled_from(ARCHITECTURES))
     chosen["placement"] = draw(st.sampled_from(PLACEMENTS))
+    chosen["mode"] = draw(st.sampled_from(MODES))
     return Configure(chosen)
 
 

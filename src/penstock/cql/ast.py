@@ -1,7 +1,7 @@
 """The nodes CQL adds to sqlglot's syntax trees.
 
 Queries are sqlglot's own ``Select``, set operations and ``Subquery``; what is new hangs on them as
-``stream_window`` (of a ``Table`` or ``Subquery``) and ``master`` (of a query).
+``stream_window`` (of a ``Table`` or ``Subquery``), ``priority_by`` (of a ``Select``) and ``master`` (of a query).
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ class Master(exp.Expression):
     """``MASTER s1, s2``: the streams whose arrivals are the instants of evaluation."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
+
+
+class PriorityBy(exp.Expression):
+    """``PRIORITY BY e``: how important each row is."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
 class StreamWindow(exp.Expression):

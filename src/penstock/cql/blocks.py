@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.catalog import Catalog
-from penstock.cql.expressions import AGGREGATE, SUBQUERY, ExpressionBinder, identifier
+from penstock.cql.expressions import AGGREGATE, SUBQUERY, ExpressionBinder, as_priority, identifier
 from penstock.cql.scope import OUTER, Scope
 from penstock.cql.subqueries import SubQuery, as_marks, attach
 from penstock.cql.text import format_statement, position_of
@@ -24,6 +24,7 @@ from penstock.plan.nodes import (
     Join,
     JoinKind,
     Node,
+    Prioritise,
     Project,
     Query,
     SortKey,
@@ -76,11 +77,14 @@ class SelectBinder:
             plan, condition = self._condition(plan, where.this)
             self._refuse_outer([condition], where.this)
             plan = Filter(plan, condition)
+        priority = tree.args.get("priority_by")
+        if priority is not None:
+            plan = Prioritise(plan, self._priority(priority.this))
         return self._select_list(plan, tree)
 
     def correlated(self, tree: exp.Select) -> SubQuery | None:
         """The SELECT as a sub-query that may refer outwards, if it is simple enough for that; else None."""
-        clauses = ("group", "having", "distinct", "limit", "order", "offset")
+        clauses = ("group", "having", "distinct", "limit", "order", "offset", "priority_by")
         if any(tree.args.get(c) for c in clauses) or any(tree.args.get(c) for c in _NOT_CQL):
             return None
         if _has_aggregates(tree, self.catalog):
@@ -187,6 +191,13 @@ class SelectBinder:
         condition = as_marks(binder.condition(tree, "WHERE"), binder.subqueries, [])
         plan, finish = attach(plan, binder.subqueries, lambda e: e)
         return plan, finish(condition)
+
+    def _priority(self, tree: exp.Expr) -> Expr:
+        binder = self._binder("PRIORITY BY")
+        binder.bind_subquery = None
+        by = as_priority(binder.bind(tree), tree)
+        self._refuse_outer([by], tree)
+        return by
 
     def _refuse_outer(self, exprs: Sequence[Expr], tree: exp.Expr) -> None:
         if any(_reads_outer(e) for e in exprs):

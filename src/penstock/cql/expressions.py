@@ -89,6 +89,15 @@ def bind_type(node: exp.Expr) -> DataType:
     raise BindError(f"no type `{node.sql()}`", hint=f"there are {_TYPE_NAMES}")
 
 
+def as_priority(bound: Expr, tree: exp.Expr) -> Expr:
+    """What stands behind PRIORITY BY as a number."""
+    if bound.type.kind is Kind.BOOLEAN:
+        return Cast(bound, BIGINT)
+    if not bound.type.is_numeric:
+        raise BindError(f"PRIORITY BY needs a number or a condition, this is {bound.type}").at(position_of(tree), None)
+    return bound
+
+
 @dataclass
 class ExpressionBinder:
     """Binds the expressions of one query block against its scope."""

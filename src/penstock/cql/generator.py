@@ -32,8 +32,11 @@ class CqlGenerator(generator.Generator):
         return self.prepend_ctes(expression, sql)
 
     def after_limit_modifiers(self, expression: exp.Expr) -> list[str]:
-        master = self.sql(expression, "master")
-        return [f" {master}" if master else ""]
+        clauses = [self.sql(expression, key) for key in ("priority_by", "master")]
+        return ["".join(f" {clause}" for clause in clauses if clause)]
+
+    def priorityby_sql(self, expression: ast.PriorityBy) -> str:
+        return f"PRIORITY BY {self.sql(expression, 'this')}"
 
     def master_sql(self, expression: ast.Master) -> str:
         return f"MASTER {self.expressions(expression, flat=True)}"
@@ -252,6 +255,7 @@ class CqlGenerator(generator.Generator):
         ast.Explain: explain_sql,
         ast.InsertInto: insertinto_sql,
         ast.Master: master_sql,
+        ast.PriorityBy: priorityby_sql,
         ast.Option: option_sql,
         ast.ShowObjects: showobjects_sql,
         ast.StopQuery: stopquery_sql,

@@ -37,7 +37,7 @@ NOT_CQL = {
     "COMMIT", "ROLLBACK", "REPLACE", "TABLE", "INDEX", "OVER", "RLIKE", "REGEXP", "SIMILAR", "GLOB",
 }  # fmt: skip
 CLAUSES = (
-    "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "MASTER", "UNION", "EXCEPT",
+    "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "PRIORITY BY", "MASTER", "UNION", "EXCEPT",
     "INTERSECT", "JOIN", "SELECT", "DISTINCT", *EMITS,
 )  # fmt: skip
 
@@ -99,6 +99,12 @@ class BaseParser(parser.Parser):
 
     def _word_ahead(self, words: tuple[str, ...] | Set[str] | Mapping[str, object]) -> bool:
         return self._match_texts(words, advance=False)
+
+    def _clause_ahead(self) -> bool:
+        """Whether a clause is next that begins with a word which could be a name."""
+        if self._word_ahead(("PRIORITY",)):
+            return bool(self._next) and self._next.text.upper() == "BY"
+        return self._word_ahead(("MASTER",))
 
     def _take(self, token_type: TokenType, text: str) -> Token:
         if not self._match(token_type):

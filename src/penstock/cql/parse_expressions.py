@@ -146,7 +146,7 @@ class ExpressionParser(TypeParser):
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
         if self._match(TokenType.ALIAS):
             alias: exp.Expr | None = self._name("a name after AS")
-        elif explicit or self._word_ahead(("MASTER",)):
+        elif explicit or self._clause_ahead():
             alias = None
         else:
             alias = self._parse_id_var()

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.cql.ast import Emit, Master
+from penstock.cql.ast import Emit, Master, PriorityBy
 from penstock.cql.parse_base import EMITS, NOT_CQL
 from penstock.cql.parse_windows import WindowParser
 
-_SELECT_ONLY = ("where", "group", "having")
+_SELECT_ONLY = ("where", "group", "having", "priority_by")
 _CLAUSES = {
     "where": "WHERE",
     "group": "GROUP BY",
@@ -20,6 +20,7 @@ _CLAUSES = {
     "order": "ORDER BY",
     "limit": "LIMIT",
     "offset": "OFFSET",
+    "priority_by": "PRIORITY BY",
     "master": "MASTER",
 }
 
@@ -162,6 +163,8 @@ class QueryParser(WindowParser):
             clause = exp.Limit(expression=self._required(self._parse_term(), "a number"))
         elif key == "offset" and self._match(TokenType.OFFSET):
             clause = exp.Offset(expression=self._required(self._parse_term(), "a number"))
+        elif key == "priority_by" and self._word("PRIORITY", "BY"):
+            clause = PriorityBy(this=self._parse_scalar())
         elif key == "master" and self._word("MASTER"):
             clause = Master(expressions=self._parse_csv(lambda: self._name("a stream")))
         else:
@@ -215,7 +218,7 @@ class QueryParser(WindowParser):
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
         if self._match(TokenType.ALIAS):
             name: exp.Expr | None = self._name("a name after AS")
-        elif self._word_ahead(("MASTER",)):
+        elif self._clause_ahead():
             return None
         else:
             start = self._curr

@@ -27,7 +27,19 @@ from penstock.operators.stateless import FilterProject
 from penstock.operators.tables import delta_of, delta_table, from_number, number
 from penstock.plan import expr as ex
 from penstock.plan.expr import Column, Literal, WindowBound
-from penstock.plan.nodes import Aggregate, Filter, Join, Node, Project, Query, SemiJoin, TopN, walk, with_inputs
+from penstock.plan.nodes import (
+    Aggregate,
+    Filter,
+    Join,
+    Node,
+    Prioritise,
+    Project,
+    Query,
+    SemiJoin,
+    TopN,
+    walk,
+    with_inputs,
+)
 from penstock.plan.window import Generic, Session
 from penstock.scalar import Context
 from penstock.types import BIGINT
@@ -262,6 +274,8 @@ def _expressions(node: Node) -> list[ex.Expr]:
             return [node.predicate]
         case Project():
             return list(node.exprs)
+        case Prioritise():
+            return [node.by]
         case Join() | SemiJoin():
             parts = [e for pair in node.keys for e in pair]
             parts += [node.residual] if node.residual is not None else []
@@ -285,7 +299,7 @@ def _reads_bounds(node: Node) -> bool:
 
 def _without_bound_keys(node: Node) -> Node:
     """``GROUP BY window_start``: within a window that is a constant, so the bound moves above the groups."""
-    if isinstance(node, Filter | Project):
+    if isinstance(node, Filter | Project | Prioritise):
         return with_inputs(node, (_without_bound_keys(node.input),))
     if not isinstance(node, Aggregate) or not any(isinstance(k, WindowBound) for k in node.keys):
         return node

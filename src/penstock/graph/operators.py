@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty
+from penstock.graph.early import Aside
 from penstock.graph.message import BEGIN, Data, Mark
 from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
@@ -20,6 +21,7 @@ from penstock.operators.early_join import EarlyJoin
 from penstock.operators.emit import Emit
 from penstock.operators.fast_join import FastJoin
 from penstock.operators.gate import MasterGate
+from penstock.operators.priority import SetPriority
 from penstock.operators.state import LoadedState, State, with_meta
 from penstock.operators.stateless import FilterProject
 from penstock.operators.window import PassingWindow
@@ -159,6 +161,7 @@ class Staged(OperatorVertex):
         self.ports = list(inputs) if len(inputs) > 1 else None
         self.early: EarlyJoin | None = None
         """Of a join: rows that came before their place."""
+        self.sets_priority = isinstance(stage, SetPriority)
         self._joins = isinstance(stage, FastJoin) and stage.ends
         self._unites = isinstance(stage, GeneralSetOp) and stage.passes
 
@@ -176,10 +179,13 @@ class Staged(OperatorVertex):
 
     @property
     def overtakable(self) -> bool:
-        return self._joins or (self._unites and all(e.source.overtakable for e in self.inputs))
+        passes = self._unites or self.sets_priority
+        return self._joins or (passes and all(e.source.overtakable for e in self.inputs))
 
     def work_early(self, port: int, data: Data) -> Data:
         assert isinstance(data, Delta)
+        if self.sets_priority:
+            return self._prioritised(data)
         if not isinstance(self.stage, FastJoin):
             return data.with_columns(self.schema, data.columns)
         if self.early is None:
@@ -198,6 +204,18 @@ class Staged(OperatorVertex):
             if not self.early:
                 self.early = None
         return out
+
+    def _prioritised(self, data: Delta) -> Delta:
+        """Rows that have no priority any more have to wait for their place."""
+        assert isinstance(self.stage, SetPriority)
+        ranks = self.stage.ranks(data, Step(BEGINNING))
+        ranked = np.zeros(len(data), bool) if ranks is None else ranks > 0
+        if not ranked.all():
+            if self.aside is None:
+                self.aside = Aside()
+            self.aside.add(0, data.take(np.flatnonzero(~ranked)))
+            data = data.take(np.flatnonzero(ranked))
+        return self.stage.process([data], Step(BEGINNING))
 
     def measured(self) -> StateSize:
         early = self.early  # may be gone the next moment

@@ -7,9 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.delta import Ints
-
-HIGHEST = 2**53
-"""More makes no difference."""
+from penstock.plan.nodes import HIGHEST_PRIORITY as HIGHEST
 
 
 def priorities_of(values: pa.Array) -> Ints | None:

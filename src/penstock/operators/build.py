@@ -20,6 +20,7 @@ from penstock.delta import Arrivals, Delta, Step
 from penstock.errors import QueryFailed
 from penstock.operators import identity
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
+from penstock.operators.priority import SetPriority
 from penstock.operators.state import LoadedState, State, Stateful
 from penstock.operators.stateless import FilterProject
 from penstock.plan.nodes import (
@@ -28,6 +29,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     QueryStream,
     RelationScan,
@@ -157,7 +159,7 @@ def leaf_mode(node: Node, insertions_only: bool) -> Mode:
     nodes = list(walk(node, into_queries=False))
     if any(isinstance(n, RelationScan) for n in nodes):
         return "changes"
-    stateless = (Filter, Project, Window, StreamScan, QueryStream)
+    stateless = (Filter, Project, Prioritise, Window, StreamScan, QueryStream)
     unions = [n for n in nodes if isinstance(n, SetOp) and n.kind == "union" and n.all]
     others = [n for n in nodes if not isinstance(n, stateless) and n not in unions]
     if not others:
@@ -221,6 +223,10 @@ class _Builder:
                 right, _ = self.node(node.right, True, moments)
                 what = (identity.node(node, self.functions), moments)
                 return self.add(type(node).__name__, self.general(node, moments), node, what, left, right), False
+            case Prioritise():
+                number, fifo = self.node(node.input, leaving, moments)
+                by = identity.node(node, self.functions)
+                return self.add("Priority", SetPriority(node, self.functions, self.errors), node, by, number), fifo
             case Distinct() | TopN():
                 number, _ = self.node(node.input, True, moments)
                 what = (identity.node(node, self.functions), moments)

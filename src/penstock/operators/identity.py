@@ -11,7 +11,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from penstock.kernels.expressions import can_fail
 from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts, remap
-from penstock.plan.nodes import Aggregate, Distinct, Filter, Join, Node, Project, Schema, SemiJoin, SetOp, TopN
+from penstock.plan.nodes import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    Prioritise,
+    Project,
+    Schema,
+    SemiJoin,
+    SetOp,
+    TopN,
+)
 
 Functions = Mapping[str, Callable[..., object]]
 _MIRRORED = {">": "<", ">=": "<="}
@@ -119,6 +131,8 @@ def node(node: Node, functions: Functions) -> Hashable:
             return (tuple(expression(k, functions) for k in node.keys), calls)
         case Distinct():
             return ()
+        case Prioritise():
+            return expression(node.by, functions)
         case SetOp():
             return (node.kind, node.all)
         case TopN():

@@ -1,12 +1,19 @@
-"""The priority of a row that is made of two."""
+"""The priority of a row that is made of two, and priorities that a query gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from penstock.delta import Ints
+from penstock.delta import Delta, Ints, Step
+from penstock.kernels.expressions import can_fail
+from penstock.kernels.priority import priorities_of
+from penstock.operators.base import NOTHING, StateSize
+from penstock.operators.join_columns import ColumnsOf, Errors, Functions
+from penstock.plan.nodes import Prioritise
+from penstock.scalar import Context
 
 _COMBINED: Mapping[str, Callable[[Ints, Ints], Ints]] = {"max": np.maximum, "min": np.minimum, "sum": np.add}
 _COMBINED_ONE: Mapping[str, Callable[[int, int], int]] = {"max": max, "min": min, "sum": lambda a, b: a + b}
@@ -23,3 +30,34 @@ def combined(how: str, left: Ints | None, right: Ints | None, count: int) -> Int
 def combined_one(how: str, left: int, right: int) -> int:
     """The priority of one pair."""
     return _COMBINED_ONE[how](left, right)
+
+
+class SetPriority:
+    """``PRIORITY BY``: the same changes with the priorities that an expression gives.
+
+    Needs an expression that gives the same value on the same row each time, so that a row leaves with the priority with
+    which it entered. A failure counts when its row enters. Remembers nothing.
+    """
+
+    def __init__(self, node: Prioritise, functions: Functions, errors: Errors) -> None:
+        self._by = ColumnsOf([node.by], functions, errors)
+        self._quietly = ColumnsOf([node.by], functions, Context(functions=functions))
+        self._can_fail = can_fail(node.by)
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return delta
+        if not self._can_fail or delta.sign.min() > 0:
+            return replace(delta, priority=priorities_of(self._by(delta, step)[0]))
+        entering = np.flatnonzero(delta.sign > 0)
+        if len(entering):
+            self._by(delta.take(entering), step)  # counts
+        return replace(delta, priority=self.ranks(delta, step))
+
+    def ranks(self, delta: Delta, step: Step) -> Ints | None:
+        """The priorities; failures are not counted."""
+        return priorities_of(self._quietly(delta, step)[0])
+
+    def size(self) -> StateSize:
+        return NOTHING

@@ -16,6 +16,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -108,7 +109,7 @@ def estimate_node(node: Node, rates: Mapping[str, float] | None = None) -> Estim
             s = selectivity(predicate)
             parts = max(1, len(conjuncts(predicate)))
             return Estimate(e.rate * s, e.rows * s, e.state_rows, e.work + e.rate * (1 + 0.01 * parts))
-        case Project(below, _, _):
+        case Prioritise(below, _) | Project(below, _, _):
             e = estimate_node(below, rates)
             return Estimate(e.rate, e.rows, e.state_rows, e.work + 0.5 * e.rate)
         case Join() | SemiJoin():

@@ -12,6 +12,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -41,7 +42,7 @@ def is_monotonic(node: Node) -> bool:
             return False
         case Window(_, spec, _):
             return isinstance(spec, Unbounded)
-        case Filter() | Project() | Distinct() | Query():
+        case Filter() | Project() | Distinct() | Prioritise() | Query():
             return is_monotonic(node.input)
         case Join(kind, left, right, _, _):
             return kind == "inner" and is_monotonic(left) and is_monotonic(right)
@@ -66,7 +67,7 @@ def is_silent(node: Node) -> bool:
             return True
         case RelationScan():
             return False
-        case Filter() | Project() | Distinct() | TopN() | Query():
+        case Filter() | Project() | Distinct() | Prioritise() | TopN() | Query():
             return is_silent(node.input)
         case Join(kind, left, right, _, _):
             if kind == "inner":
@@ -108,7 +109,7 @@ def _mark(node: Node, needed: bool, *, stateful: bool) -> Node:
                 case Generic() | Session():
                     return node
             return node if node.retractions == retractions else replace(node, retractions=retractions)
-        case Filter() | Project():
+        case Filter() | Project() | Prioritise():
             pass
         case Join(kind="inner"):
             stateful = True
@@ -218,7 +219,7 @@ def _shards(node: Node, leaves: list[str]) -> _Shards:
             return _query(node, leaves)
         case Window():
             return _window(node, _shards(node.input, leaves))
-        case Filter():
+        case Filter() | Prioritise():
             return _shards(node.input, leaves)
         case Project(below, exprs, _):
             return _renamed(_shards(below, leaves), exprs)

@@ -14,6 +14,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -69,6 +70,8 @@ def show_node(node: Node) -> str:
             return _aggregate(node)
         case Distinct():
             return "Distinct"
+        case Prioritise():
+            return f"Prioritise by {show_with(node.by, _names(node))}"
         case SetOp(kind, all_, _, _):
             return f"{kind.capitalize()}{' all' if all_ else ''}"
         case TopN(below, keys, limit, offset):
@@ -173,13 +176,13 @@ def _origins(node: Node) -> list[tuple[str | None, str]]:
             known = _origins(below)
             found = [known[e.index] if isinstance(e, Column) else (None, "") for e in exprs]
             return [o if o[1] == n else (None, n) for o, n in zip(found, names, strict=True)]
-        case Window() | Filter() | Distinct() | TopN():
+        case Window() | Filter() | Distinct() | Prioritise() | TopN():
             return _origins(node.input)
     return [(None, f.name) for f in node.schema]
 
 
 def _source_name(node: Node) -> str | None:
-    while isinstance(node, Window | Filter | Project | Distinct):
+    while isinstance(node, Window | Filter | Project | Distinct | Prioritise):
         node = node.input
     match node:
         case StreamScan():

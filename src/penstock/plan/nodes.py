@@ -197,6 +197,22 @@ class Distinct:
         return self.input.schema
 
 
+HIGHEST_PRIORITY = 2**53
+"""More makes no difference."""
+
+
+@dataclass(frozen=True)
+class Prioritise:
+    """The same rows with other priorities: those that ``by`` gives, cut off behind the point; 0 for NULL and below."""
+
+    input: Node
+    by: Expr
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
 @dataclass(frozen=True)
 class SetOp:
     """UNION, EXCEPT, INTERSECT, with ``all`` on bags. Both sides have the same types."""
@@ -254,7 +270,7 @@ class Query:
 
 Node = (
     StreamScan | RelationScan | QueryStream | Window | Filter | Project | Join | SemiJoin
-    | Aggregate | Distinct | SetOp | TopN | Query
+    | Aggregate | Distinct | Prioritise | SetOp | TopN | Query
 )  # fmt: skip
 NODE_TYPES: tuple[type, ...] = Node.__args__
 
@@ -312,3 +328,15 @@ def calls_functions(query: Query) -> bool:
         return is_dataclass(part) and any(found(getattr(part, f.name)) for f in fields(part))
 
     return found(query)
+
+
+def with_join_priority(query: Query, how: str) -> Query:
+    """The same query, in which the priority of a pair is this function of those of its rows."""
+
+    def changed(node: Node) -> Node:
+        node = with_inputs(node, tuple(changed(below) for below in inputs(node)))
+        return replace(node, priority=how) if isinstance(node, Join) and node.priority != how else node
+
+    found = changed(query)
+    assert isinstance(found, Query)
+    return found

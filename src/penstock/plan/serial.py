@@ -21,6 +21,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -68,7 +69,7 @@ _WINDOWS: dict[str, type[WindowSpec]] = {
 }
 _NODES = (
     "StreamScan", "RelationScan", "QueryStream", "Window", "Filter", "Project", "Join", "SemiJoin",
-    "Aggregate", "Distinct", "SetOp", "TopN",
+    "Aggregate", "Distinct", "Prioritise", "SetOp", "TopN",
 )  # fmt: skip
 
 
@@ -128,9 +129,11 @@ def _node_to_json(node: Node) -> Json:
             out |= {"limit": node.limit, "offset": node.offset}
         case Query():
             out |= {"output": node.output, "masters": list(node.masters), "clock": node.clock}
+        case Prioritise():
+            out |= {"by": expr_to_json(node.by)}
         case Distinct():
             pass
-    if isinstance(node, Window | Filter | Project | Aggregate | Distinct | TopN | Query):
+    if isinstance(node, Window | Filter | Project | Aggregate | Distinct | Prioritise | TopN | Query):
         out["input"] = _node_to_json(node.input)
     return out
 
@@ -248,6 +251,12 @@ def _node(value: object, path: str) -> Node:
             node = _aggregate(obj)
         case "Distinct":
             node = Distinct(_relation(obj, "input"))
+        case "Prioritise":
+            below = _relation(obj, "input")
+            by = expr_from_json(obj.take("by"), obj.at("by"), below.schema)
+            if not by.type.is_numeric:
+                raise PlanError(f"{obj.at('by')}: a priority is a number, this is {by.type}")
+            node = Prioritise(below, by)
         case "SetOp":
             node = _set_operation(obj)
         case _:

@@ -16,8 +16,8 @@ from penstock.graph.early import is_prioritised, parted, parted_early
 from penstock.graph.message import BEGIN, Data, Message, join, split
 from penstock.graph.vertex import Edge
 from penstock.graph.view import BufferView
-from penstock.runtime.lanes import Entry as LaneEntry
 from penstock.runtime.lanes import LANES, Lane
+from penstock.runtime.lanes import Entry as LaneEntry
 
 if TYPE_CHECKING:
     from penstock.runtime.station import Partition, Station
@@ -122,7 +122,8 @@ class Buffer:
         lane, station = self.lane, self.station
         assert lane is not None
         self.overtook += len(rows)
-        if self.mode == "direct" and self.producer is not None and station.hand_over(self.edge.port, rows, number, entered):
+        direct = self.mode == "direct" and self.producer is not None  # whoever pushes is not kept
+        if direct and station.hand_over(self.edge.port, rows, number, entered):
             return
         self.came += len(rows)
         lane.put(entry)

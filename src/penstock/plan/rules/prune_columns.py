@@ -17,6 +17,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -59,6 +60,9 @@ def _prune(node: Node, needed: frozenset[int]) -> tuple[Node, Kept]:
         case Filter(below, predicate):
             below, kept = _prune(below, needed | columns(predicate))
             return Filter(below, _moved(predicate, kept)), kept
+        case Prioritise(below, by):
+            below, kept = _prune(below, needed | columns(by))
+            return Prioritise(below, _moved(by, kept)), kept
         case Project():
             return _project(node, needed)
         case Join():

@@ -19,6 +19,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     SemiJoin,
@@ -101,6 +102,8 @@ def _sink(node: Node, part: Expr, past_windows: bool) -> Node:
             read = columns(part)
             if read and all(i < len(keys) for i in read) and decides_by_value(part):
                 return replace(node, input=_sink(below, substitute(part, keys), past_windows))
+        case Prioritise(below, _):
+            return replace(node, input=_sink(below, part, past_windows))
         case Distinct(below):
             if decides_by_value(part):
                 return replace(node, input=_sink(below, part, past_windows))

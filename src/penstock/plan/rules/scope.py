@@ -11,6 +11,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -58,6 +59,8 @@ def map_exprs(node: Node, change: Callable[[Expr], Expr]) -> Node:
     match node:
         case Filter():
             return replace(node, predicate=change(node.predicate))
+        case Prioritise():
+            return replace(node, by=change(node.by))
         case Project():
             return replace(node, exprs=tuple(change(e) for e in node.exprs))
         case Join() | SemiJoin():

@@ -1,0 +1,259 @@
+"""Prioritised rows may overtake others, and no answer is another one for that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock.runtime.lanes import MODES
+
+DECLARE = """
+CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
+CREATE STREAM r (t BIGINT, k BIGINT, w BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
+CREATE STREAM d AS SELECT ISTREAM s.k, s.v FROM s [RANGE 5], r [RANGE 5] WHERE s.k = r.k;
+"""
+SHAPES = [
+    "SELECT v FROM s WHERE k > 0",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [RANGE {b}] WHERE s.k = r.k",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [RANGE {b}] WHERE s.k = r.k AND s.v < r.w",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [RANGE {b}] WHERE s.v < r.w",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [RANGE UNBOUNDED] WHERE s.k + 1 = r.k",
+    "SELECT s.v, r.w FROM s, r WHERE s.k = r.k",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [NOW]",
+    "SELECT ISTREAM x.v, y.v AS z, r.w FROM s [RANGE {a}] AS x, s [RANGE {b}] AS y, r [RANGE 4]"
+    " WHERE x.k = y.k AND y.k = r.k",
+    "SELECT v FROM s UNION ALL SELECT w FROM r",
+    "ISTREAM(SELECT v, k FROM s [RANGE {a}] UNION ALL SELECT w, k FROM r [RANGE {b}])",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [RANGE {b}] WHERE s.k = r.k PRIORITY BY s.v - 2",
+    "SELECT v FROM s WHERE k > 0 PRIORITY BY v % 3",
+    "SELECT s.v, r.w FROM s [RANGE {a}], r [RANGE {b}] WHERE s.k = r.k",
+    "SELECT ISTREAM s.v, r.w FROM s [ROWS 2], r [RANGE {b}] WHERE s.k = r.k",
+    "SELECT k, count(*) AS n, max(v) AS m FROM s [RANGE {a}] GROUP BY k",
+    "SELECT DISTINCT v FROM s [ROWS 3]",
+    "SELECT s.v, r.w FROM s [RANGE {a}] LEFT JOIN r [RANGE {b}] ON s.k = r.k",
+    "SELECT v FROM d",
+    "SELECT count(*) AS n FROM d [ROWS 3]",
+    "SELECT ISTREAM s.v, d.v AS x FROM s [RANGE {a}], d [RANGE {b}] WHERE s.k = d.k",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [RANGE {b}] WHERE s.k = r.k MASTER r",
+]
+
+
+@dataclass(frozen=True)
+class Push:
+    stream: str
+    rows: Sequence[tuple[int, int, int, int]]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """From here on rows wait in front of an operator, until the next time."""
+
+    operator: int
+
+
+Event = Push | Hold
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[list[str], list[Event]]:
+    shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
+    queries = [shape.format(a=draw(st.integers(1, 9)), b=draw(st.integers(1, 9))) for shape in shapes]
+    now = {"s": 0, "r": 0}
+    events: list[Event] = []
+    for _ in range(draw(st.integers(1, 14))):
+        if draw(st.integers(0, 3)) == 0:
+            events.append(Hold(draw(st.integers(0, 40))))
+            continue
+        stream = draw(st.sampled_from(["s", "r"]))
+        rows = []
+        for _ in range(draw(st.integers(0, 6))):
+            now[stream] += draw(st.sampled_from([0, 0, 1, 1, 2, 6]))
+            rows.append(
+                (now[stream], draw(st.integers(0, 2)), draw(st.integers(0, 5)), draw(st.sampled_from([0, 0, 0, 1, 7])))
+            )
+        events.append(Push(stream, rows))
+    return queries, events
+
+
+def lived(
+    engine: str, queries: Sequence[str], events: Sequence[Event], config: dict[str, object]
+) -> dict[str, Counter[object]]:
+    with penstock.connect(engine=engine) as db:
+        db.run_script(DECLARE)
+        for i, text in enumerate(queries):
+            db.query(text, name=f"q{i}")
+        if engine == "local":
+            db.configure(**config)
+        held: int | None = None
+        for event in events:
+            match event:
+                case Push(stream, rows):
+                    db.push(stream, rows)
+                case Hold(number) if engine == "local":
+                    if held is not None:
+                        db.resume(held)
+                    operators = [o.id for o in db.graph().operators if o.kind != "source"]
+                    held = operators[number % len(operators)]
+                    db.suspend(held)
+        if held is not None:
+            db.resume(held)
+        db.close_stream("s")
+        db.close_stream("r")
+        return {name: counted(query.fetch()) for name, query in db.queries.items()}
+
+
+def counted(table: pa.Table) -> Counter[object]:
+    return Counter(zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    life=lives(),
+    mode=st.sampled_from(MODES),
+    config=st.sampled_from(
+        [
+            {"threading": "direct"},
+            {"threading": "graph"},
+            {"threading": "graph", "strategy": "highest-priority", "quantum": 1},
+            {"threading": "operator"},
+            {"threading": "hybrid", "workers": 2},
+            {"threading": "operator", "architecture": "pool", "workers": 2},
+        ]
+    ),
+)
+def test_answers_are_the_same(life: tuple[list[str], list[Event]], mode: str, config: dict[str, object]) -> None:
+    queries, events = life
+    given = {**config, "mode": mode}
+    assert lived("local", queries, events, given) == lived("reference", queries, events, {}), f"{queries} {events}"
+
+
+JOIN = "SELECT ISTREAM s.v, r.w FROM s [RANGE 100], r [RANGE 100] WHERE s.k = r.k"
+
+
+@pytest.fixture
+def db() -> penstock.Database:
+    db = penstock.connect(engine="local")
+    db.run_script(DECLARE)
+    return db
+
+
+def intake(db: penstock.Database, stream: str) -> int:
+    return next(o.id for o in db.graph().operators if o.kind == "intake" and stream in o.label.split())
+
+
+def test_the_answers_are_weakly_ordered(db: penstock.Database) -> None:
+    """An answer without priority comes after all that are earlier in time; any other may come before them."""
+    query = db.query(JOIN)
+    tables: list[pa.Table] = []
+    query.subscribe(tables.append)
+    db.push("r", [(0, k, k, 0) for k in range(3)])
+    db.push("s", [(0, 9, 0, 0)])
+    db.suspend(intake(db, "s"))
+    for t in range(1, 60, 3):
+        db.push("s", [(t, t % 3, t, 0), (t + 1, t % 3, t + 1, t % 5), (t + 2, 1, t + 2, 0)])
+        db.push("r", [(t + 2, 1, t, 0)])
+    db.resume(intake(db, "s"))
+    db.close_stream("s")
+    db.close_stream("r")
+    query.fetch()
+    found = [(ts, v) for table in tables for ts, v in zip(*(table[c].to_pylist() for c in ("ts", "v")), strict=True)]
+    ordinary = {t for t in range(60) if not (t % 3 == 2 and (t - 1) % 5)}
+    overtook = 0
+    for i, (ts, v) in enumerate(found):
+        later = [t for t, _ in found[i + 1 :]]
+        if v in ordinary:
+            assert all(t >= ts for t in later), "something earlier came after an answer without priority"
+        else:
+            overtook += any(t < ts for t in later)
+    assert overtook > 5
+
+
+def test_a_join_gives_the_pairs_of_an_early_row_before_its_place(db: penstock.Database) -> None:
+    query = db.query(JOIN)
+    db.push("r", [(0, 1, 70, 0), (1, 2, 71, 0)])
+    db.push("s", [(5, 9, 0, 0)])
+    db.heartbeat("r", 10)
+    db.suspend(intake(db, "s"))
+    db.push("s", [(6, 2, 1, 0), (7, 1, 2, 3)])
+    db.push("r", [(50, 1, 72, 0)])
+    assert query.fetch().num_rows == 0
+    early = [e.buffer for e in db.graph().edges if e.buffer is not None and e.buffer.overtook]
+    assert sum(b.overtook for b in early) == 1
+    db.resume(intake(db, "s"))
+    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": 70}, {"v": 1, "w": 71}]
+    db.push("s", [(60, 9, 0, 0)])
+    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": 72}]
+
+
+def test_joins_forget_early_rows_when_time_has_passed_them(db: penstock.Database) -> None:
+    query = db.query(JOIN)
+    db.suspend(intake(db, "s"))
+    db.push("s", [(t, t % 3, t, 1) for t in range(300)])
+    db.resume(intake(db, "s"))
+    assert sum(size.rows for size in query.state.values()) >= 300
+    db.push("r", [(1_000, 1, 1, 0)])
+    db.push("s", [(1_000, 1, 1, 0)])
+    db.push("r", [(1_001, 1, 2, 0)])
+    rows = sum(size.rows for size in query.state.values())
+    assert rows < 10
+
+
+def test_pairs_may_have_another_priority(db: penstock.Database) -> None:
+    db.execute(f"CREATE QUERY lowest AS {JOIN} WITH (join_priority = 'min')")
+    db.execute(f"CREATE QUERY highest AS {JOIN}")
+    db.execute(f"CREATE QUERY both AS {JOIN} WITH (join_priority = 'sum')")
+    db.push("r", [(0, 0, 70, 5), (0, 1, 71, 0)])
+    db.push("s", [(1, 1, 1, 9), (2, 0, 2, 4), (3, 0, 3, 5)])
+    db.heartbeat("r", 10)
+    order = {name: query.fetch()["v"].to_pylist() for name, query in db.queries.items()}
+    assert order == {"lowest": [3, 2, 1], "highest": [1, 2, 3], "both": [3, 1, 2]}
+
+
+def test_a_pair_without_priority_waits_for_its_place(db: penstock.Database) -> None:
+    db.execute(f"CREATE QUERY lowest AS {JOIN} WITH (join_priority = 'min')")
+    query = db.queries["lowest"]
+    db.push("r", [(0, 1, 70, 0)])
+    db.push("s", [(1, 9, 0, 0)])
+    db.heartbeat("r", 10)
+    db.suspend(intake(db, "s"))
+    db.push("s", [(2, 1, 1, 0), (3, 1, 2, 9), (4, 1, 3, 0)])
+    db.resume(intake(db, "s"))
+    assert query.fetch()["v"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_mode_may_be_set_for_one_operator(db: penstock.Database, mode: str) -> None:
+    query = db.query("SELECT v FROM s WHERE k > 0")
+    db.configure(operator=intake(db, "s"), mode=mode)
+    db.suspend(intake(db, "s"))
+    db.push("s", [(1, 1, 1, 0), (2, 1, 2, 0)])
+    db.push("s", [(3, 1, 3, 5)])
+    db.push("s", [(4, 1, 4, 9)])
+    (buffer,) = [e.buffer for e in db.graph().edges if e.buffer is not None]
+    assert buffer.overtook == (0 if mode == "normal" else 2)
+    assert buffer.elements == 4
+    db.resume(intake(db, "s"))
+    assert query.fetch()["v"].to_pylist() == [4, 3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "strog"}, "mode is 'strog'; did you mean `strong`?"),
+        ({"operator": 0, "mode": "none"}, "mode is 'none'"),
+        ({"operator": 999, "mode": "weak"}, "there is no operator 999"),
+        ({"operator": 0, "threading": "graph"}, "only the `mode`"),
+        ({"operator": 0}, "only the `mode`"),
+    ],
+)
+def test_what_is_not_a_mode_is_refused(db: penstock.Database, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(penstock.PenstockError) as caught:
+        db.configure(**settings)
+    assert message in str(caught.value)
