@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -83,7 +84,7 @@ def lives(draw: st.DrawFn) -> tuple[list[str], list[Event]]:
 
 
 def lived(
-    engine: str, queries: Sequence[str], events: Sequence[Event], config: dict[str, object]
+    engine: str, queries: Sequence[str], events: Sequence[Event], config: dict[str, Any]
 ) -> dict[str, Counter[object]]:
     with penstock.connect(engine=engine) as db:
         db.run_script(DECLARE)
@@ -128,7 +129,7 @@ def counted(table: pa.Table) -> Counter[object]:
         ]
     ),
 )
-def test_answers_are_the_same(life: tuple[list[str], list[Event]], mode: str, config: dict[str, object]) -> None:
+def test_answers_are_the_same(life: tuple[list[str], list[Event]], mode: str, config: dict[str, Any]) -> None:
     queries, events = life
     given = {**config, "mode": mode}
     assert lived("local", queries, events, given) == lived("reference", queries, events, {}), f"{queries} {events}"
@@ -253,7 +254,7 @@ def test_the_mode_may_be_set_for_one_operator(db: penstock.Database, mode: str) 
         ({"operator": 0}, "only the `mode`"),
     ],
 )
-def test_what_is_not_a_mode_is_refused(db: penstock.Database, settings: dict[str, object], message: str) -> None:
+def test_what_is_not_a_mode_is_refused(db: penstock.Database, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(penstock.PenstockError) as caught:
         db.configure(**settings)
     assert message in str(caught.value)

@@ -67,11 +67,7 @@ class Buffer:
 
     def put(self, message: Message) -> None:
         """Add a message, and tell the station unless it knows that there is something."""
-        producer = self.producer
-        if producer is None:
-            number, entered = next(self.numbers), time.perf_counter()
-        else:
-            number, entered = producer.number, producer.entered
+        number, entered = self._entry()
         data = message.data
         if self.lane is not None:
             if self.mode != "normal" and is_prioritised(data):
@@ -107,15 +103,21 @@ class Buffer:
 
     def put_early(self, data: Data) -> None:
         """Rows that have overtaken others before go on doing so, unless nobody may here."""
-        producer = self.producer
-        assert producer is not None, "early rows come out of a buffer"
+        number, entered = self._entry()
         assert data.priority is not None, "that is why they are early"
         assert self.lane is not None, "where one buffer lets rows overtake, those behind it do"
         if not self.lane.by_level or len(data) == 1:
-            self._overtake((data, producer.number, producer.entered, int(data.priority.max())))
+            self._overtake((data, number, entered, int(data.priority.max())))
             return
         for rank, rows in parted_early(data):
-            self._overtake((rows, producer.number, producer.entered, rank))
+            self._overtake((rows, number, entered, rank))
+
+    def _entry(self) -> tuple[int, float]:
+        """Number and time of entry of what is put now."""
+        producer = self.producer
+        if producer is None:
+            return next(self.numbers), time.perf_counter()
+        return producer.number, producer.entered
 
     def _overtake(self, entry: LaneEntry) -> None:
         rows, number, entered, _ = entry
