@@ -22,6 +22,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     Query,
     QueryStream,
@@ -227,7 +228,7 @@ class _Plans:
             return self.window(depth)
         kind = self.pick(
             "window", "filter", "filter", "project", "project", "join", "join", "chain", "semi", "semi",
-            "aggregate", "distinct", "set", "top",
+            "aggregate", "distinct", "set", "top", "priority",
         )  # fmt: skip
         match kind:
             case "filter":
@@ -248,6 +249,9 @@ class _Plans:
                 return self.aggregate(self.relation(depth - 1))
             case "distinct":
                 return Distinct(self.relation(depth - 1))
+            case "priority":
+                below = self.relation(depth - 1)
+                return Prioritise(below, self.expr(below.schema, INT))
             case "set":
                 return self.set_operation(depth)
             case "top":

@@ -439,6 +439,8 @@ def test_positions() -> None:
         ("SELECT a FROM s LIMIT 1 UNION SELECT b FROM t", 1, 25, 5, "LIMIT before UNION"),
         ("SELECT a FROM s UNION", 1, 22, 1, "expected a query"),
         ("SELECT a FROM s MASTER", 1, 23, 1, "expected a stream"),
+        ("SELECT a FROM s PRIORITY BY", 1, 28, 1, "expected an expression"),
+        ("SELECT a FROM s PRIORITY BY a LIMIT 1", 1, 31, 5, "LIMIT is out of place"),
         ("SELECT ISTREAM DSTREAM a FROM s", 1, 16, 7, "only one of ISTREAM"),
         ("SELECT a FROM s WHERE istream(a)", 1, 23, 7, "write SELECT ISTREAM"),
         ("SELECT a FROM ISTREAM(s)", 1, 23, 1, "expected a query"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.generated.language import DECLARE, Case
 
-_PLAIN = DECLARE.format(slack_s="", slack_r="")
+_PLAIN = DECLARE.format(slack_s="", slack_r="", priority_s="", priority_r="")
 
 REGRESSIONS = [
     # A row that enters and leaves a relation at one instant leaves no trace, so this is no instant of evaluation.

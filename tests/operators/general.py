@@ -17,6 +17,7 @@ from penstock.operators.distinct import GeneralDistinct, GeneralSetOp
 from penstock.operators.evaluation import Evaluation, reader
 from penstock.operators.gate import MasterGate
 from penstock.operators.join import GeneralJoin
+from penstock.operators.priority import SetPriority
 from penstock.operators.rows import Output, Row, by_instant, rows_of
 from penstock.operators.semijoin import GeneralSemiJoin
 from penstock.operators.topn import GeneralTopN
@@ -26,6 +27,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     RelationScan,
     Schema,
@@ -79,6 +81,8 @@ def operator(node: Node, errors: Context, *, moments: bool = False) -> Operator:
             return GeneralSemiJoin(node, {}, errors)
         case Aggregate():
             return GeneralAggregate(node, {}, errors, moments=moments)
+        case Prioritise():
+            return SetPriority(node, {}, errors)
         case Distinct():
             return GeneralDistinct(node, {}, errors, moments=moments)
         case SetOp():
