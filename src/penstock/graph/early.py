@@ -32,7 +32,7 @@ def parted(message: Message, *, by_level: bool) -> tuple[list[Early], Message]:
     priority = data.priority
     assert priority is not None
     ordinary = priority == 0
-    rest = Message(_without_priority(chosen(data, np.flatnonzero(ordinary))), message.mark)
+    rest = Message(chosen(data, np.flatnonzero(ordinary)), message.mark)
     ahead = chosen(data, np.flatnonzero(~ordinary)) if ordinary.any() else data
     return parted_early(ahead) if by_level else [(int(priority.max()), ahead)], rest
 
@@ -45,11 +45,6 @@ def parted_early(data: Data) -> list[Early]:
     if len(levels) == 1:
         return [(levels[0], data)]
     return [(level, chosen(data, np.flatnonzero(priority == level))) for level in levels]
-
-
-def _without_priority(data: Data) -> Data:
-    data.priority = None  # it was made here, and nobody else has it
-    return data
 
 
 def in_order(parts: Sequence[Data]) -> Data:

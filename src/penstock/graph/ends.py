@@ -40,6 +40,10 @@ class Bounded(OperatorVertex):
         if self.state != "stopped" and not self._over and self.ended:
             self.send(self.nothing, self.mark)
 
+    def take_early(self, port: int, data: Data) -> None:
+        if not self._over:
+            super().take_early(port, data)
+
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         streams: dict[int, Arrivals] = {}
         relations: dict[int, Delta] = {}

@@ -208,8 +208,7 @@ class Staged(OperatorVertex):
     def _prioritised(self, data: Delta) -> Delta:
         """Rows that have no priority any more have to wait for their place."""
         assert isinstance(self.stage, SetPriority)
-        ranks = self.stage.ranks(data, Step(BEGINNING))
-        ranked = np.zeros(len(data), bool) if ranks is None else ranks > 0
+        ranked = self.stage.ranks(data, Step(BEGINNING)) > 0
         if not ranked.all():
             if self.aside is None:
                 self.aside = Aside()

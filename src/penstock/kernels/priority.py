@@ -10,10 +10,10 @@ from penstock.delta import Ints
 from penstock.plan.nodes import HIGHEST_PRIORITY as HIGHEST
 
 
-def priorities_of(values: pa.Array) -> Ints | None:
-    """Whole numbers, what is behind the point cut off; NULL, NaN and what is below 0 is 0. None: all are 0."""
+def priorities_of(values: pa.Array) -> Ints:
+    """Whole numbers, what is behind the point cut off; NULL, NaN and what is below 0 is 0."""
     if values.null_count == len(values):
-        return None
+        return np.zeros(len(values), np.int64)
     if pa.types.is_boolean(values.type) or pa.types.is_integer(values.type):
         found = pc.fill_null(values, False if pa.types.is_boolean(values.type) else 0)
         numbers = found.cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -21,6 +21,4 @@ def priorities_of(values: pa.Array) -> Ints | None:
         known = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
         numbers = np.nan_to_num(known, nan=0.0, posinf=HIGHEST, neginf=0.0)
         numbers = np.clip(numbers, 0, HIGHEST).astype(np.int64)
-    if not (numbers > 0).any():
-        return None
     return np.asarray(np.clip(numbers, 0, HIGHEST), np.int64)

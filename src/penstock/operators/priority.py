@@ -55,7 +55,7 @@ class SetPriority:
             self._by(delta.take(entering), step)  # counts
         return replace(delta, priority=self.ranks(delta, step))
 
-    def ranks(self, delta: Delta, step: Step) -> Ints | None:
+    def ranks(self, delta: Delta, step: Step) -> Ints:
         """The priorities; failures are not counted."""
         return priorities_of(self._quietly(delta, step)[0])
 
