@@ -49,6 +49,7 @@ class Fake:
 
     kind = "fake"
     overtakable = False
+    sets_priority = False
 
     def __init__(self, id: int, priority: int = 5) -> None:
         self.id, self.label, self.priority = id, f"{type(self).__name__} {id}", priority

@@ -26,9 +26,11 @@ class LockedBuffer(Buffer):
         with self._lock:
             super().put(message)
 
-    def take(self, limit: int | None = None, train: bool = False, upto: Instant | None = None) -> Message:
+    def take(
+        self, limit: int | None = None, train: bool = False, upto: Instant | None = None, known: int | None = None
+    ) -> Message:
         with self._lock:
-            return super().take(limit, train, upto)
+            return super().take(limit, train, upto, known)
 
 
 class MonitoredBuffer(Buffer):
@@ -48,11 +50,13 @@ class MonitoredBuffer(Buffer):
             with self._monitor:
                 super().put(message)
 
-    def take(self, limit: int | None = None, train: bool = False, upto: Instant | None = None) -> Message:
+    def take(
+        self, limit: int | None = None, train: bool = False, upto: Instant | None = None, known: int | None = None
+    ) -> Message:
         if min(len(buffer.queue) for buffer in self.station.buffers) > 1:
-            return super().take(limit, train, upto)
+            return super().take(limit, train, upto, known)
         with self._monitor:
-            return super().take(limit, train, upto)
+            return super().take(limit, train, upto, known)
 
 
 class Monitored:

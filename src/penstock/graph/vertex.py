@@ -74,6 +74,8 @@ class Vertex(Protocol):
     stats: Statistics
     inputs: list[Edge]
     outputs: list[Edge]
+    sets_priority: bool
+    """Whether its rows have priorities that those that came in did not have."""
 
     def take(self, port: int, message: Message) -> None:
         """Work on a message that came in at an input, and send on what follows from it. Never raises: an operator

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.delta import Instant
-from penstock.graph.early import is_prioritised, parted, parted_early
+from penstock.graph.early import in_order, is_prioritised, parted, parted_early
 from penstock.graph.message import BEGIN, Data, Message, join, split
 from penstock.graph.vertex import Edge
 from penstock.graph.view import BufferView
-from penstock.runtime.lanes import LANES, Lane
+from penstock.runtime.lanes import LANES, Lane, Ranks
 from penstock.runtime.lanes import Entry as LaneEntry
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Buffer:
         "peak",
         "producer",
         "queue",
-        "ranked_in",
-        "ranked_out",
+        "ranks",
         "register",
         "station",
         "went",
@@ -62,8 +61,9 @@ class Buffer:
         self.register: Instant | None = None
         self.lane: Lane | None = None
         self.mode = "normal"
-        self.came = self.peak = self.ranked_in = self.overtook = 0  # elements; written by who puts
-        self.went = self.passed = self.ranked_out = 0  # written by who takes
+        self.came = self.peak = self.overtook = 0  # elements; written by who puts
+        self.went = self.passed = 0  # written by who takes
+        self.ranks = Ranks()
 
     def put(self, message: Message) -> None:
         """Add a message, and tell the station unless it knows that there is something."""
@@ -81,7 +81,7 @@ class Buffer:
             self.peak = self.came - self.went
         rank = 0 if data.priority is None else _rank(message)
         if rank:
-            self.ranked_in += 1
+            self.ranks.put(rank)
         self.queue.append((message, number, entered, rank))
         station = self.station
         if not station.signalled:
@@ -133,18 +133,24 @@ class Buffer:
             station.signalled = True
             station.tell(self.local)
 
-    def take_early(self) -> LaneEntry:
-        """The next rows of those that overtake; there are some."""
-        assert self.lane is not None
-        entry = self.lane.take()
+    def take_early(self, limit: int | None = None, train: bool = False, apart: bool = False) -> LaneEntry:
+        """The next rows of those that overtake; there are some. As a train: all that wait, but none after ``limit``
+        elements; ``apart``: and where priorities are told apart, none of another one."""
+        lane = self.lane
+        assert lane is not None
+        entry = lane.take()
+        if train and lane:
+            entry = _early_train(entry, lane, limit, apart and lane.by_level)
         self.went += len(entry[0])
         return entry
 
-    def take(self, limit: int | None = None, train: bool = False, upto: Instant | None = None) -> Message:
+    def take(
+        self, limit: int | None = None, train: bool = False, upto: Instant | None = None, known: int | None = None
+    ) -> Message:
         """The first message, or as much of it as ``limit`` elements.
 
         As a train: all that wait now, as one, up to ``limit`` elements, and as far as the one before it in the train
-        does not go beyond ``upto``.
+        does not go beyond ``upto``. ``known``: of so many messages nothing overtakes any more; others are left.
         """
         queue = self.queue
         message, number, entered, rank = queue[0]
@@ -155,25 +161,25 @@ class Buffer:
             queue.popleft()
             self.passed += 1
             if rank:
-                self.ranked_out += 1
+                self.ranks.take(rank)
         else:
             left = _rank(rest) if rank else 0
             queue[0] = rest, number, entered, left
-            if rank and not left:
-                self.ranked_out += 1
+            if rank:
+                self.ranks.take(rank, left)
         passed = self.passed
         if train and rest is None and queue:
-            message = self._train(message, limit, upto)
+            message = self._train(message, limit, upto, len(queue) if known is None else known - 1)
         if self.lane is not None:
             self.lane.ordinary(passed - self.passed - (rest is None))
         self.went += len(message.data)
         self.register = message.mark.frontier
         return message
 
-    def _train(self, first: Message, limit: int | None, upto: Instant | None) -> Message:
+    def _train(self, first: Message, limit: int | None, upto: Instant | None, most: int) -> Message:
         queue = self.queue
         cars, rows = [first], len(first.data)
-        for _ in range(len(queue)):  # not what comes while this goes on
+        for _ in range(most):  # not what comes while this goes on
             message, _, _, rank = queue[0]
             rows += len(message.data)
             if (limit is not None and rows > limit) or (
@@ -183,7 +189,7 @@ class Buffer:
             queue.popleft()
             self.passed += 1
             if rank:
-                self.ranked_out += 1
+                self.ranks.take(rank)
             cars.append(message)
         return join(cars)
 
@@ -195,11 +201,8 @@ class Buffer:
     @property
     def rank(self) -> int:
         """The highest priority of the elements that wait."""
-        if self.lane is not None and self.lane:
-            return self.lane.rank
-        if self.ranked_in == self.ranked_out:
-            return 0
-        return max((entry[3] for entry in self.queue.copy()), default=0)
+        lane = self.lane
+        return (0 if lane is None else lane.rank) or self.ranks.highest
 
     def view(self) -> BufferView:
         """The numbers for people; the bytes are counted only now."""
@@ -214,3 +217,14 @@ class Buffer:
 def _rank(message: Message) -> int:
     priority = message.data.priority
     return int(priority.max()) if priority is not None and len(priority) else 0
+
+
+def _early_train(first: LaneEntry, lane: Lane, limit: int | None, apart: bool) -> LaneEntry:
+    rows, number, entered, rank = first
+    cars, count = [rows], len(rows)
+    while lane and (limit is None or count < limit) and (not apart or lane.rank == rank):
+        rows, its_number, its_entered, its_rank = lane.take()
+        number, entered, rank = min(number, its_number), min(entered, its_entered), max(rank, its_rank)
+        cars.append(rows)
+        count += len(rows)
+    return (in_order(cars) if len(cars) > 1 else first[0]), number, entered, rank

@@ -5,16 +5,19 @@ One thread puts, one thread takes, at the same time.
 
 from __future__ import annotations
 
+import heapq
+import math
 import threading
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from penstock.graph.message import Data
 
 Entry = tuple[Data, int, float, int]
 """Rows, their number in order of entry into the runtime, the time of entry, their highest priority."""
+NOBODY = (math.inf, math.inf)
 
 
 class Lane(Protocol):
@@ -39,8 +42,40 @@ class Lane(Protocol):
     def rank(self) -> int:
         """The highest priority, 0 if there are none."""
 
+    @property
+    def oldest(self) -> tuple[float, float]:
+        """Number and time of entry of those that came first; infinite where there are none."""
+
     def ordinary(self, messages: int) -> None:
         """So many messages without priority have been put behind (or, below 0, taken)."""
+
+
+class Ranks:
+    """How many wait of each priority. Whoever puts and whoever takes write counts of their own. Bounded by the number
+    of priorities."""
+
+    __slots__ = ("_came", "_went")
+
+    def __init__(self) -> None:
+        self._came: dict[int, int] = {}
+        self._went: dict[int, int] = {}
+
+    def put(self, rank: int) -> None:
+        self._came[rank] = self._came.get(rank, 0) + 1
+
+    def take(self, rank: int, left: int = 0) -> None:
+        """``left``: the priority of what is left of it."""
+        self._went[rank] = self._went.get(rank, 0) + 1
+        if left:
+            self._went[left] = self._went.get(left, 0) - 1
+
+    @property
+    def highest(self) -> int:
+        """0 if there are none."""
+        came, went = self._came, self._went
+        if not came:
+            return 0
+        return max([rank for rank in list(came) if came[rank] > went.get(rank, 0)], default=0)
 
 
 class _Lane:
@@ -50,8 +85,8 @@ class _Lane:
         raise NotImplementedError
 
     @property
-    def rank(self) -> int:
-        return max((entry[3] for entry in self), default=0)
+    def oldest(self) -> tuple[float, float]:
+        return min((entry[1:3] for entry in self), default=NOBODY)
 
     def ordinary(self, messages: int) -> None:
         """Most need not know."""
@@ -64,12 +99,27 @@ class Weak(_Lane):
 
     def __init__(self) -> None:
         self._stack: deque[Entry] = deque()
+        self._ranks = Ranks()
 
     def put(self, entry: Entry) -> None:
+        self._ranks.put(entry[3])
         self._stack.append(entry)
 
     def take(self) -> Entry:
-        return self._stack.pop()
+        entry = self._stack.pop()
+        self._ranks.take(entry[3])
+        return entry
+
+    @property
+    def rank(self) -> int:
+        return self._ranks.highest
+
+    @property
+    def oldest(self) -> tuple[float, float]:
+        try:
+            return self._stack[0][1:3]
+        except IndexError:  # taken meanwhile
+            return NOBODY
 
     def __bool__(self) -> bool:
         return bool(self._stack)
@@ -110,6 +160,12 @@ class OneList(_Lane):
         with self._lock:
             return iter([entry for entry in self._list if entry is not None])
 
+    @property
+    def rank(self) -> int:
+        with self._lock:
+            first = self._list[0] if self._list else None
+        return 0 if first is None else first[3]
+
     def ordinary(self, messages: int) -> None:
         with self._lock:
             if messages > 0:
@@ -140,44 +196,63 @@ class TwoLists(_Lane):
         with self._lock:
             return iter(self._list.copy())
 
+    @property
+    def rank(self) -> int:
+        with self._lock:
+            return self._list[-1][3] if self._list else 0
+
 
 def _rank_and_age(entry: Entry) -> tuple[int, int]:
     return entry[3], -entry[1]
 
 
 class Levels(_Lane):
-    """First in, first out, for each priority; the highest first. Bounded by the number of priorities besides."""
+    """First in, first out, for each priority; the highest first. A priority of which nothing waits is forgotten."""
 
     def __init__(self) -> None:
-        self._levels: Sequence[tuple[int, deque[Entry]]] = ()  # highest first; replaced, never changed
         self._of: dict[int, deque[Entry]] = {}
+        self._heap: list[int] = []  # their priorities; negative, so the highest is the first
+        self._lock = threading.Lock()
 
     def put(self, entry: Entry) -> None:
         rank = entry[3]
-        level = self._of.get(rank)
-        if level is None:
-            level = self._of[rank] = deque()
-            self._levels = sorted([*self._levels, (rank, level)], key=lambda known: -known[0])
-        level.append(entry)
+        with self._lock:
+            level = self._of.get(rank)
+            if level is None:
+                self._of[rank] = deque((entry,))
+                heapq.heappush(self._heap, -rank)
+            else:
+                level.append(entry)
 
     def take(self) -> Entry:
-        for _, level in self._levels:
-            if level:
-                return level.popleft()
-        raise IndexError("there is nothing")
+        with self._lock:
+            rank = -self._heap[0]
+            level = self._of[rank]
+            entry = level.popleft()
+            if not level:
+                heapq.heappop(self._heap)
+                del self._of[rank]
+        return entry
 
     def __bool__(self) -> bool:
-        return any(level for _, level in self._levels)
+        return bool(self._heap)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter([entry for _, level in self._levels for entry in level.copy()])
+        with self._lock:
+            return iter([entry for level in self._of.values() for entry in level])
 
     @property
     def rank(self) -> int:
-        for rank, level in self._levels:
-            if level:
-                return rank
-        return 0
+        heap = self._heap
+        try:
+            return -heap[0] if heap else 0
+        except IndexError:  # taken meanwhile
+            return 0
+
+    @property
+    def oldest(self) -> tuple[float, float]:
+        with self._lock:
+            return min([level[0][1:3] for level in self._of.values()], default=NOBODY)
 
 
 LANES: dict[str, Callable[[], Lane]] = {

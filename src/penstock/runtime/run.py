@@ -117,6 +117,7 @@ class Runtime:
                     if buffer.mode == "direct" and station.partition.lock is None:
                         station.partition.lock = threading.RLock()
             if station.buffers:
+                station.unknown = any(v.sets_priority for v in layout.cell_of[vertex.id].vertices)
                 stations.append(station)
             if vertex.state == "suspended" and not held:
                 vertex.state = "ready"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Protocol
 
@@ -59,7 +59,8 @@ class Station:
     elements at once, where rows may come that must not wait long.
     """
 
-    __slots__ = ("buffers", "cost", "held", "lanes", "owner", "partition", "ready", "signalled", "turn", "vertex")
+    __slots__ = ("buffers", "cost", "held", "lanes", "owner", "partition", "ready", "signalled", "turn", "unknown",
+                 "vertex")
 
     def __init__(self, vertex: Vertex, partition: Partition) -> None:
         self.vertex, self.partition = vertex, partition
@@ -67,6 +68,7 @@ class Station:
         self.buffers: list[Buffer] = []
         self.lanes = False  # whether rows may overtake in some buffer
         self.turn: int | None = None
+        self.unknown = False  # whether what waits here is given its priorities in this partition
         self.signalled, self.ready, self.held = False, False, False
         self.cost: float | None = None  # seconds for one element, what is called directly included
 
@@ -150,29 +152,43 @@ class Station:
     @property
     def rank(self) -> int:
         """The highest priority of the elements in front of it."""
-        return max(b.rank for b in self.buffers)
+        buffers = self.buffers
+        return buffers[0].rank if len(buffers) == 1 else max([b.rank for b in buffers])
 
     @property
-    def oldest(self) -> tuple[int, float]:
+    def oldest(self) -> tuple[float, float]:
         """Number and time of entry of the first message in front of it that entered first."""
         if len(self.buffers) == 1 and not self.lanes and (queue := self.buffers[0].queue):
             return queue[0][1:3]
-        first = [b.queue[0][1:3] for b in self.buffers if b.queue]
-        first += [entry[1:3] for b in self.buffers if b.lane for entry in b.lane]
+        first: list[tuple[float, float]] = [b.queue[0][1:3] for b in self.buffers if b.queue]
+        first += [b.lane.oldest for b in self.buffers if b.lane]
         return min(first, default=(0, math.inf))
 
-    def serve(self, limit: int | None = None, train: bool = False) -> int:
+    def serve(self, limit: int | None = None, train: bool = False, apart: bool = False) -> int:
         """Take the next message, or some of it or several, and have the operator work on it. Gives the elements
-        taken. Called only where ``available`` holds, by the thread that runs the partition."""
-        with self.partition.lock or _NOBODY:
-            ahead = self.early()
-            return self._serve(limit, train) if ahead is None else self._serve_early(ahead)
+        taken. Called only where ``available`` holds, by the thread that runs the partition.
 
-    def _serve_early(self, buffer: Buffer) -> int:
+        Rows that overtake come first. With them a turn is over, unless it is a train: then all that wait follow, if
+        they are not to be kept ``apart``.
+        """
+        with self.partition.lock or _NOBODY:
+            if not self.lanes:
+                return self._serve(limit, train)
+            known = {b: len(b.queue) for b in self.buffers}  # what overtakes them is there, or has been taken
+            ahead, rows = self.early(), 0
+            if ahead is not None and (apart or not train):
+                return self._serve_early(ahead, limit, train, apart)
+            if ahead is not None:
+                rows = sum([self._serve_early(b, limit, train, apart) for b in self.buffers if b.lane])
+                if self.early() is not None:
+                    return rows
+            return rows + self._serve(limit, train, known)
+
+    def _serve_early(self, buffer: Buffer, limit: int | None, train: bool, apart: bool) -> int:
         partition, vertex = self.partition, self.vertex
         partition.number = -1  # older than anything, until it is known
         partition.turns += 1
-        rows, partition.number, partition.entered, _ = buffer.take_early()
+        rows, partition.number, partition.entered, _ = buffer.take_early(limit, train, apart)
         try:
             if vertex.state != "stopped":
                 vertex.state = "running"
@@ -183,10 +199,10 @@ class Station:
             partition.turns += 1
         return len(rows)
 
-    def _serve(self, limit: int | None, train: bool) -> int:
+    def _serve(self, limit: int | None, train: bool, known: Mapping[Buffer, int] | None = None) -> int:
         buffer = self.next()
-        if buffer is None:
-            return 0  # what there was has been handed over
+        if buffer is None or (known is not None and not known[buffer]):
+            return 0  # what there was has been handed over, or what there is came just now
         upto = None
         if train and len(self.buffers) > 1:
             upto = min((_reach(b) for b in self.buffers if b is not buffer and _known(b)), default=None)
@@ -194,7 +210,7 @@ class Station:
         _, partition.number, partition.entered, _ = buffer.queue[0]
         partition.turns += 1
         try:
-            message = buffer.take(limit, train, upto)
+            message = buffer.take(limit, train, upto, None if known is None else known[buffer])
             if vertex.state != "stopped":
                 vertex.state = "running"
             vertex.take(buffer.edge.port, message)

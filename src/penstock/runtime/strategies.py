@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -198,10 +199,28 @@ class BiggestQueue(ByLook):
 
 
 class HighestPriority(ByLook):
-    """Where the element of the highest priority waits; of equals, the operator of the highest priority."""
+    """Where the element of the highest priority waits; of equals, the operator of the highest priority. Elements that
+    wait to be given a priority may have any, so they come before all."""
+
+    apart = True
 
     def key(self, station: Station) -> tuple[float, ...]:
-        return (station.rank, station.vertex.priority, -station.oldest[0])
+        return (station.vertex.priority, -station.oldest[0])
+
+    def choose(self, now: float) -> Station | None:
+        found = [station for station in self._here if station.unknown]
+        highest = -math.inf
+        for station in () if found else self._here:
+            rank = station.rank
+            if rank > highest:
+                found, highest = [station], rank
+            elif rank == highest:
+                found.append(station)
+        if not found:
+            return None
+        station = found[0] if len(found) == 1 else max(found, key=self.key)
+        del self._here[station]
+        return station
 
 
 def _begin(stations: Sequence[Station]) -> list[Vertex]:

@@ -32,6 +32,8 @@ class Strategy(ABC):
 
     suspends = False
     """Whether operators without work are *suspended* rather than *ready*."""
+    apart = False
+    """Whether a turn is over with the prioritised rows that overtake, even as a train."""
 
     def __init__(self, name: str, train: bool, quantum: Quantum | None, latency: float) -> None:
         self.name, self.train, self.quantum, self.latency = name, train, quantum, latency

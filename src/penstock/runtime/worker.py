@@ -58,7 +58,7 @@ def serve(station: Station, strategy: Strategy, limit: int | None, clock: Clock,
     timed = strategy.quantum is not None and strategy.quantum.seconds is not None
     start = clock() if timed else 0.0
     try:
-        rows = station.serve(limit, strategy.train)
+        rows = station.serve(limit, strategy.train, strategy.apart)
     except Exception as error:
         failed(station.vertex, error)
         return 0
