@@ -15,16 +15,20 @@ from typing import Protocol
 
 from penstock.graph.bounded import BoundedBody
 from penstock.graph.ends import Bounded
-from penstock.graph.operators import Emitting, Gated, Staged, Stateless, Windowed
+from penstock.graph.operators import Emitting, Gated, SmartWindowed, Staged, Stateless, Windowed
 from penstock.graph.ports import Port
 from penstock.graph.sources import Entry, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
 from penstock.operators.build import Leaf, Stage, build
 from penstock.operators.emit import Emit, delivery_keys
+from penstock.operators.net import Moments, Net
+from penstock.operators.smart import SmartWindow
 from penstock.operators.stateless import FilterProject
+from penstock.operators.window_store import WindowStore
 from penstock.plan.explain import show_node
 from penstock.plan.expr import Column
+from penstock.plan.identify import Identified, identified
 from penstock.plan.nodes import (
     Aggregate,
     Filter,
@@ -43,7 +47,9 @@ from penstock.scalar import Context
 Functions = Mapping[str, Callable[..., object]]
 _UNNAMED = 1 << 18
 """Streams that only a query has come after all that are declared; their positions begin here."""
-_KINDS = {"FastJoin": "join", "FastAggregate": "aggregate", "FilterProject": "project", "TopN": "top"}
+_KINDS = {
+    "FastJoin": "join", "FastAggregate": "aggregate", "FilterProject": "project", "TopN": "top", "Moments": "identity",
+}  # fmt: skip
 
 
 class Vertices(Protocol):
@@ -59,8 +65,11 @@ class Vertices(Protocol):
 class Compiler:
     """Compiles one query. ``used`` are the vertices that it needs, inputs before those they feed."""
 
-    def __init__(self, graph: Vertices, functions: Functions, strict: bool, *, mirrors: bool = True) -> None:
+    def __init__(
+        self, graph: Vertices, functions: Functions, strict: bool, *, mirrors: bool = True, naive: bool = False
+    ) -> None:
         self._graph, self._functions, self._strict, self._mirrors = graph, functions, strict, mirrors
+        self._naive = naive
         self.used: dict[int, OperatorVertex] = {}
 
     def answers(self, query: Query, *, as_stream: bool = False) -> OperatorVertex:
@@ -69,21 +78,26 @@ class Compiler:
         if bounded_window(query) is not None:
             return self._bounded(query, streams, as_stream)
         istream = query.output == "istream"
-        tree = build(query.input, self._functions, self._errors, insertions_only=istream, gated=bool(query.masters))
+        gated = bool(query.masters) and not self._naive
+        naive = identified(query.input) if query.masters and self._naive else None
+        tree = build(
+            query.input if naive is None else naive.node, self._functions, self._errors,
+            insertions_only=istream and naive is None, gated=gated, smart=gated,
+        )  # fmt: skip
         chosen = (streams[s.position] for s in sources(query) if _name(s) in query.masters)
         masters: list[OperatorVertex] = list(dict.fromkeys(chosen))
         relations = _relation_names(query)
         leaves: list[OperatorVertex] = []
         for leaf in tree.leaves:
-            vertex = self._leaf(leaf, streams, relations)
-            leaves.append(self._gate(vertex, masters) if masters else vertex)
+            vertex = self._leaf(leaf, streams, relations, masters)
+            leaves.append(self._gate(vertex, masters) if gated and not leaf.smart else vertex)
         mode = tree.leaves[0].mode
         stages: list[OperatorVertex] = []
         for stage in tree.stages:
             below = [leaves[~i] if i < 0 else stages[i] for i in stage.inputs]
             stages.append(self._stage(stage, below, ends=mode == "ends"))
         root = leaves[~tree.root] if tree.root < 0 else stages[tree.root]
-        return self._emit(query, root, leaves, masters, bool(streams), as_stream)
+        return self._emit(query, root, leaves, masters, bool(streams), as_stream, naive)
 
     # -- what is read -------------------------------------------------------------------------------
 
@@ -124,7 +138,13 @@ class Compiler:
 
     # -- operators ----------------------------------------------------------------------------------
 
-    def _leaf(self, leaf: Leaf, streams: Mapping[int, OperatorVertex], relations: frozenset[str]) -> OperatorVertex:
+    def _leaf(
+        self,
+        leaf: Leaf,
+        streams: Mapping[int, OperatorVertex],
+        relations: frozenset[str],
+        masters: Sequence[OperatorVertex],
+    ) -> OperatorVertex:
         if isinstance(leaf.node, RelationScan):
             return self._relation(leaf.node, streams, relations)
         below: OperatorVertex = streams[leaf.position]
@@ -134,11 +154,22 @@ class Compiler:
         assert operator is not None, "bounded windows are elsewhere"
         stream = streams[leaf.position]
         newest = stream.source.newest if isinstance(stream, Intake) else stream.sent.newest
-        return self._use(
-            ("window", window.spec, leaf.mode),
-            lambda: Windowed(show_node(window), operator, window.spec, leaf.schema, born=newest),
-            below,
-        )
+
+        def make() -> OperatorVertex:
+            label = show_node(window)
+            if isinstance(operator, SmartWindow):
+                schemas = [v.schema for v in (below, *masters)]
+                vertex: Windowed = SmartWindowed(f"{label}, smart", operator, window.spec, leaf.schema, schemas)
+            else:
+                vertex = Windowed(label, operator, window.spec, leaf.schema, born=newest)
+            if below.store is None:
+                below.store = WindowStore()
+            vertex.use(below.store)
+            return vertex
+
+        if leaf.smart:
+            return self._use(("smart window", window.spec), make, below, *masters)
+        return self._use(("window", window.spec, leaf.mode), make, below)
 
     def _chain(
         self,
@@ -176,7 +207,8 @@ class Compiler:
             kind = _KINDS.get(stage.name, stage.name.lower())
             ports = [Port(b.schema, elements=False, ends=ends) for b in below]
             inner = isinstance(node, Join) and node.kind == "inner"
-            vertex = Staged(kind, stage.name, show_node(node), stage.operator, ports, inner=inner)
+            label = "which row is which" if isinstance(stage.operator, Moments) else show_node(node)
+            vertex = Staged(kind, stage.name, label, stage.operator, ports, inner=inner)
             vertex.schema, vertex.errors = node.schema, stage.errors
             return vertex
 
@@ -211,6 +243,7 @@ class Compiler:
         masters: Sequence[OperatorVertex],
         streams: bool,
         as_stream: bool,
+        naive: Identified | None,
     ) -> OperatorVertex:
         keys = () if as_stream else delivery_keys(query)
         told: Sequence[OperatorVertex] = masters
@@ -220,10 +253,15 @@ class Compiler:
         def make() -> OperatorVertex:
             emit = Emit(query, ordered=as_stream, keys=keys, functions=self._functions)
             ports = [Port(v.schema, elements=v.elements) for v in told]
-            return Emitting(show_node(query), emit, ports, masters=bool(masters), streams=streams)
+            net = None if naive is None else Net(root.schema, naive.columns, naive.key)
+            changes = Port(root.schema, elements=False)
+            return Emitting(
+                show_node(query), emit, changes, ports, masters=bool(masters), streams=streams, net=net
+            )
 
         order = tuple((identity.expression(k.expr, self._functions), k.descending, k.nulls_first) for k in keys)
-        key = ("emit", query.output, as_stream, order, bool(masters), streams)
+        rows = None if naive is None else (naive.columns, naive.key)
+        key = ("emit", query.output, as_stream, order, bool(masters), streams, rows)
         return self._use(key, make, root, *told)
 
     def _bounded(self, query: Query, streams: Mapping[int, OperatorVertex], as_stream: bool) -> OperatorVertex:

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from penstock.delta import Instant
-from penstock.graph.operators import Staged, Stateless, Windowed
+from penstock.graph.operators import SmartWindowed, Staged, Stateless, Windowed
 from penstock.graph.vertex import Edge, Vertex
 from penstock.graph.vertices import OperatorVertex
 from penstock.plan.window import Now, Range, Rows
@@ -65,6 +65,8 @@ class Twins:
             return True
         if older.mark.frontier != younger.mark.frontier:
             return False
+        if isinstance(younger, SmartWindowed):
+            return isinstance(older, SmartWindowed) and older.is_like(younger)
         if isinstance(younger, Windowed):
             match younger.spec:
                 case Range(size, None):

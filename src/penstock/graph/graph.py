@@ -89,14 +89,16 @@ class Graph:
         strict: bool = False,
         priority: int = 5,
         past: Past | None = None,
+        naive: bool = False,
     ) -> Sink:
         """Merge a query in, and give its own vertices what was there before; ``wire`` is to be called afterwards.
 
-        Without a past the query is to be given it as if it were news, before the first ``flush``.
+        Without a past the query is to be given it as if it were news, before the first ``flush``. ``naive``: with
+        masters, all operators work on everything, and answers are compared at the end.
         """
         assert name not in self.members, "names are unique in a database"
         self._new = {}
-        compiler = Compiler(self, functions, strict, mirrors=self._mirrors)
+        compiler = Compiler(self, functions, strict, mirrors=self._mirrors, naive=naive)
         try:
             answers = compiler.answers(query)
             sink = Sink(name, query.schema, self._told)
@@ -264,6 +266,8 @@ class Graph:
         if self._index.get(vertex.key) is vertex:
             del self._index[vertex.key]
         match vertex:
+            case Windowed():
+                vertex.release()
             case Source():
                 _without(self._sources, vertex.stream, vertex)
             case Relation():

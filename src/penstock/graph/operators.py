@@ -15,16 +15,20 @@ from penstock.graph.message import BEGIN, Data, Mark
 from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators.arrivals import joined
-from penstock.operators.base import Operator, StateSize, WindowOperator
+from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.distinct import GeneralSetOp
 from penstock.operators.early_join import EarlyJoin
 from penstock.operators.emit import Emit
 from penstock.operators.fast_join import FastJoin
 from penstock.operators.gate import MasterGate
+from penstock.operators.net import Net
 from penstock.operators.priority import SetPriority
+from penstock.operators.smart import SmartWindow
 from penstock.operators.state import LoadedState, State, with_meta
 from penstock.operators.stateless import FilterProject
+from penstock.operators.stored import StoredWindow
 from penstock.operators.window import PassingWindow
+from penstock.operators.window_store import WindowStore
 from penstock.plan.nodes import Schema
 from penstock.plan.window import WindowSpec
 
@@ -120,10 +124,41 @@ class Windowed(OperatorVertex):
                 if isinstance(e.target, Staged) and isinstance(e.target.stage, HoldsRows)]  # fmt: skip
         return max(held, default=0) * 8 * (len(self.schema) + 2)
 
+    def use(self, store: WindowStore) -> None:
+        """Hold rows where other windows over the same input do; there are none yet."""
+        if isinstance(self.window, StoredWindow):
+            self.window.use(store)
+
+    def release(self) -> None:
+        """Nobody needs the rows any more."""
+        if isinstance(self.window, StoredWindow):
+            self.window.release()
+
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         (arrivals,) = inputs
         assert isinstance(arrivals, Arrivals)
         return self.window.process(arrivals, Step(mark.frontier))
+
+
+class SmartWindowed(Windowed):
+    """Stream to relation, as it is whenever a master element arrives. Inputs: the stream, then the master streams."""
+
+    def __init__(
+        self, label: str, window: SmartWindow, spec: WindowSpec, schema: Schema, streams: Sequence[Schema]
+    ) -> None:
+        super().__init__(label, window, spec, schema)
+        self.smart = window
+        self.ports = [Port(s, elements=True) for s in streams]
+
+    def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
+        arrivals, *masters = inputs
+        assert isinstance(arrivals, Arrivals)
+        return self.smart.process(arrivals, Step(mark.frontier, _arrived(masters)))
+
+    def is_like(self, other: SmartWindowed) -> bool:
+        """Whether both give the same from now on; they are equally far."""
+        pairs = zip(self.ports or (), other.ports or (), strict=True)
+        return self.smart.is_like(other.smart) and all(p.waits_like(q) for p, q in pairs)
 
 
 class Gated(OperatorVertex):
@@ -145,8 +180,7 @@ class Gated(OperatorVertex):
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         delta, *masters = inputs
         assert isinstance(delta, Delta)
-        arrived = [(m.ts, m.sub) for m in masters]
-        return self.gate.process([delta], Step(mark.frontier, sorted_instants(arrived, strictly_ordered=True)))
+        return self.gate.process([delta], Step(mark.frontier, _arrived(masters)))
 
 
 class Staged(OperatorVertex):
@@ -223,13 +257,18 @@ class Staged(OperatorVertex):
 
 class Emitting(OperatorVertex):
     """Relation to stream. Inputs: the changes; then what tells the instants of evaluation where they matter: the
-    master streams, or the leaves of the plan."""
+    master streams, or the leaves of the plan. ``net``: changes of every instant come, those between two master instants
+    are made one here.
+    """
 
-    def __init__(self, label: str, emit: Emit, instants: Sequence[Port], *, masters: bool, streams: bool) -> None:
+    def __init__(
+        self, label: str, emit: Emit, changes: Port, instants: Sequence[Port], *, masters: bool, streams: bool,
+        net: Net | None = None,
+    ) -> None:  # fmt: skip
         super().__init__("emit", label, emit.schema)
         self.name = "emit"
-        self.emit = emit
-        self.ports = [Port(emit.schema, elements=False), *instants] if instants else None
+        self.emit, self.net = emit, net
+        self.ports = [changes, *instants] if instants else None
         self._masters, self._streams = masters, streams
         self._begun = False
         self.as_it_is = self.ports is None and not masters and emit.passes
@@ -261,7 +300,9 @@ class Emitting(OperatorVertex):
         assert isinstance(delta, Delta)
         instants = _NONE
         if self._masters:
-            instants = sorted_instants([(d.ts, d.sub) for d in inputs[1:]], strictly_ordered=True)
+            instants = _arrived(inputs[1:])
+            if self.net is not None:
+                delta = self.net.process([delta], Step(mark.frontier, instants))
         elif self.emit.needs_instants:
             told = inputs[1:] if self.ports is not None else inputs
             instants = sorted_instants([(d.ts, d.sub) for d in told])
@@ -270,17 +311,31 @@ class Emitting(OperatorVertex):
         self._begun = True
         return self.emit.process([delta], Step(mark.frontier), instants)
 
+    def measured(self) -> StateSize:
+        return super().measured() + (NOTHING if self.net is None else self.net.size())
+
     def save(self) -> State:
         state = super().save()
+        if self.net is not None:
+            state["net"] = self.net.save()
         return {**state, "operator": with_meta(state["operator"], stepped=self._begun)}
 
     def load(self, state: LoadedState) -> None:
         super().load(state)
+        if self.net is not None:
+            self.net.load(state["net"])
         self._begun = state["operator"].meta["stepped"]
 
     def catch_up(self, state: LoadedState) -> None:
         super().catch_up(state)
+        if self.net is not None:
+            self.net.catch_up(state["net"])
         self._begun = state["operator"].meta["stepped"]
+
+
+def _arrived(masters: Sequence[Data]) -> Instants:
+    """The instants of master elements."""
+    return sorted_instants([(m.ts, m.sub) for m in masters], strictly_ordered=True)
 
 
 def sorted_instants(parts: Sequence[Instants], *, strictly_ordered: bool = False) -> Instants:

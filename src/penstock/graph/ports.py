@@ -68,6 +68,14 @@ class Port:
         self._released += sum(map(len, released))
         return joined_data(released) if released else self._none
 
+    def waits_like(self, other: Port) -> bool:
+        """Whether the rows of the same instants wait in both."""
+
+        def instants(port: Port) -> list[list[int]]:
+            return [[i for w in port.waiting for i in w.ts.tolist()], [i for w in port.waiting for i in w.sub.tolist()]]
+
+        return instants(self) == instants(other)
+
     def size(self) -> StateSize:
         if not self.waiting:
             return NOTHING

@@ -1,6 +1,6 @@
 """What every operator of the graph has in common: it takes messages, works when its inputs allow it, and sends on.
 
-    Source ─ Stateless ─ Windowed ─ Gated ─ Staged … ─ Emitting ─ Entry (a stream again) or Sink (a query)
+    Source ─ Stateless ─ Windowed ─ (Gated) ─ Staged … ─ Emitting ─ Entry (a stream again) or Sink (a query)
     Relation ┘                                Bounded ┘
 
 What a vertex remembers is what its operator remembers and, with several inputs, what waits in its ports.
@@ -21,6 +21,7 @@ from penstock.graph.vertex import Edge, State
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.state import LoadedState, Stateful
 from penstock.operators.state import State as SavedState
+from penstock.operators.window_store import WindowStore
 from penstock.plan.nodes import Schema
 from penstock.scalar import Context
 
@@ -98,6 +99,8 @@ class OperatorVertex:
         """Those that work together."""
         self.aside: Aside | None = None
         """Rows that came before their place and must wait for it."""
+        self.store: WindowStore | None = None
+        """Where windows over this hold their rows."""
 
     # -- work ---------------------------------------------------------------------------------------
 

@@ -50,3 +50,15 @@ def leaving_first(target: Ints, sign: Signs, kept: Ints) -> Ints:
                     n += 1
         start = stop
     return result
+
+
+@njit(nogil=True, cache=True)
+def counts_until(ts: Ints, sub: Ints, master_ts: Ints, master_sub: Ints) -> Ints:
+    """For each master instant, how many rows are not after it."""
+    result = np.empty(len(master_ts), np.int64)
+    n = 0
+    for m in range(len(master_ts)):
+        while n < len(ts) and (ts[n] < master_ts[m] or (ts[n] == master_ts[m] and sub[n] <= master_sub[m])):
+            n += 1
+        result[m] = n
+    return result

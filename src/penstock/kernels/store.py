@@ -17,9 +17,9 @@ import pyarrow as pa
 from penstock.delta import Ints
 from penstock.kernels.buffers import gather
 
-_FAN = 64
+FAN = 64
 """Pieces put together at a time."""
-_WHOLE = _FAN * _FAN
+WHOLE = FAN * FAN
 """Rows from which a piece is a chunk that is left as it is."""
 _TOO_LONG = 1 << 28
 """Bytes of a column beyond which pieces stay apart: offsets of strings have 31 bits."""
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
     @property
     def held(self) -> int:
         """Bytes that stay in memory because of these rows; a small piece soon becomes part of a larger one."""
-        if len(self.ts) < _FAN:
+        if len(self.ts) < FAN:
             return self.nbytes
         arrays = [self.ts, self.sub] + ([] if self.priority is None else [self.priority])
         around = sum(a.nbytes if a.base is None else getattr(a.base, "nbytes", a.nbytes) for a in arrays)
@@ -91,9 +91,10 @@ def join(pieces: Sequence[Piece]) -> Piece:
     )
 
 
-def _can_join(pieces: Sequence[Piece]) -> bool:
+def can_join(pieces: Sequence[Piece]) -> bool:
+    """Whether pieces are not too long to be one."""
     rows = sum(len(p.ts) for p in pieces)
-    return rows < _WHOLE or sum(p.nbytes for p in pieces) <= _TOO_LONG
+    return rows < WHOLE or sum(p.nbytes for p in pieces) <= _TOO_LONG
 
 
 class RowQueue:
@@ -123,12 +124,12 @@ class RowQueue:
         self._rows += n
         self._chunks.append(piece)
         small, middle = self._last
-        if n < _FAN:
+        if n < FAN:
             small += 1
-            if small == _FAN:
+            if small == FAN:
                 self._join_last(small)
                 small, middle = 0, middle + 1
-        elif n < _WHOLE:
+        elif n < WHOLE:
             if small:
                 self._join_last(small + 1)
             else:
@@ -141,7 +142,7 @@ class RowQueue:
                 self._join_last(small + middle)
                 self._chunks.append(last)
             small = middle = 0
-        if middle == _FAN:
+        if middle == FAN:
             self._join_last(middle)
             middle = 0
         self._last = [small, middle]
@@ -153,7 +154,7 @@ class RowQueue:
         if whole and self._taken:
             pieces[0] = pieces[0].slice(self._taken, len(pieces[0].ts))
             self._taken = 0
-        if _can_join(pieces):
+        if can_join(pieces):
             self._chunks.append(join(pieces))
         else:
             self._chunks.extend(pieces)
@@ -220,7 +221,7 @@ class RowQueue:
         self._rows -= stop - self._taken
         self.taken += stop - self._taken
         self._taken = stop
-        if stop > _WHOLE and 2 * stop > len(chunk.ts):
+        if stop > WHOLE and 2 * stop > len(chunk.ts):
             self._chunks[0] = chunk.slice(stop, len(chunk.ts)).own()
             self._taken = 0
 
@@ -248,23 +249,23 @@ class RowLog:
         self._starts.append(self.rows)
         self.rows += n
         small, middle = self._last
-        if n < _FAN:
+        if n < FAN:
             small += 1
-            if small == _FAN:
+            if small == FAN:
                 self._join_last(small)
                 small, middle = 0, middle + 1
         else:
             self._chunks[-1] = piece.own()
             self._join_last(small + 1)
-            small, middle = (0, middle + 1) if n < _WHOLE else (0, 0)
-        if middle == _FAN:
+            small, middle = (0, middle + 1) if n < WHOLE else (0, 0)
+        if middle == FAN:
             self._join_last(middle)
             middle = 0
         self._last = [small, middle]
 
     def _join_last(self, count: int) -> None:
         pieces = self._chunks[-count:]
-        if count > 1 and _can_join(pieces):
+        if count > 1 and can_join(pieces):
             self._chunks[-count:] = [join(pieces)]
             del self._starts[-count + 1 :]
 
@@ -309,6 +310,6 @@ class RowLog:
             numbers = keep[bounds[i] : bounds[i + 1]]
             if len(numbers):
                 waiting.append(chunk.take(numbers - starts[i]))
-            if waiting and (i == len(old) - 1 or sum(len(p.ts) for p in waiting) >= _FAN * _WHOLE):
+            if waiting and (i == len(old) - 1 or sum(len(p.ts) for p in waiting) >= FAN * WHOLE):
                 self.append(join(waiting))
                 waiting = []

@@ -12,7 +12,7 @@ are called. Three choices are made here, from the plan alone:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal as OneOf
 
@@ -24,6 +24,7 @@ from penstock.operators.priority import SetPriority
 from penstock.operators.state import LoadedState, State, Stateful
 from penstock.operators.stateless import FilterProject
 from penstock.plan.nodes import (
+    MOMENT,
     Aggregate,
     Distinct,
     Filter,
@@ -53,7 +54,8 @@ _ORDERED = {"first", "last", "collect"}
 class Leaf:
     """A window over a source, or a relation. ``operator`` is None for relations and for bounded windows.
 
-    ``chain``: what stands below the window, bottom to top, and ``chain_identity`` what tells it from others.
+    ``chain``: what stands below the window, bottom to top, and ``chain_identity`` what tells it from others. ``smart``:
+    the window needs to know of master instants.
     """
 
     node: Window | RelationScan
@@ -65,6 +67,7 @@ class Leaf:
     chain: tuple[Filter | Project, ...] = ()
     chain_identity: Hashable = ()
     errors: Context | None = None
+    smart: bool = False
 
     @property
     def bounded(self) -> bool:
@@ -180,8 +183,8 @@ def _goes_by_order(node: Aggregate) -> bool:
 
 
 class _Builder:
-    def __init__(self, mode: Mode, functions: Functions, errors: Callable[[], Context]) -> None:
-        self.mode, self.functions, self.new_errors = mode, functions, errors
+    def __init__(self, mode: Mode, functions: Functions, errors: Callable[[], Context], smart: bool) -> None:
+        self.mode, self.functions, self.new_errors, self.smart = mode, functions, errors, smart
         self.errors = errors()
         self.tree = Tree()
 
@@ -234,6 +237,14 @@ class _Builder:
         raise TypeError(f"{type(node).__name__} cannot stand here")
 
     def leaf(self, node: Window | RelationScan) -> tuple[int, bool]:
+        if node.moments:
+            from penstock.operators.net import Moments
+
+            plain = replace(node, moments=False)
+            if isinstance(plain, RelationScan):
+                plain = replace(plain, schema=node.schema[: -len(MOMENT)])
+            number, fifo = self.leaf(plain)
+            return self.add("Moments", Moments(node.schema), node, (), number), fifo
         if isinstance(node, RelationScan):
             self.tree.leaves.append(Leaf(node, node.position, node.schema))
             return ~(len(self.tree.leaves) - 1), False
@@ -250,9 +261,14 @@ class _Builder:
             leaf.chain_identity = identity.chain(leaf.chain, below.schema, self.functions)
             leaf.errors, self.errors = self.errors, self.new_errors()
         if not leaf.bounded:
+            from penstock.operators.smart import build_smart, is_smart
             from penstock.operators.window import build_window
 
-            leaf.operator = build_window(node.spec, node.schema, self.mode)
+            leaf.smart = self.smart and is_smart(node.spec)
+            if leaf.smart:
+                leaf.operator = build_smart(node.spec, node.schema)
+            else:
+                leaf.operator = build_window(node.spec, node.schema, self.mode)
         self.tree.leaves.append(leaf)
         return ~(len(self.tree.leaves) - 1), not isinstance(node.spec, PartitionRows)
 
@@ -304,16 +320,22 @@ class _Builder:
 
 
 def build(
-    node: Node, functions: Functions, errors: Callable[[], Context], *, insertions_only: bool, gated: bool = False
+    node: Node,
+    functions: Functions,
+    errors: Callable[[], Context],
+    *,
+    insertions_only: bool,
+    gated: bool = False,
+    smart: bool = False,
 ) -> Tree:
     """The operators for a plan below its ``Query``.
 
     ``errors`` gives, for each operator, where its failures are counted. ``insertions_only``: rows that leave the result
     do not count. ``gated``: changes wait behind the leaves for the instants of evaluation (MASTER), and must all be
-    known there.
+    known there. ``smart``: windows do that themselves if they can.
     """
     mode = leaf_mode(node, insertions_only and not gated)
-    builder = _Builder(mode, functions, errors)
+    builder = _Builder(mode, functions, errors, smart)
     # What is there before the first instant may leave at it, and then is no answer.
     begins_empty = not any(
         isinstance(n, RelationScan) or (isinstance(n, Aggregate) and not n.keys) for n in walk(node, into_queries=False)

@@ -21,11 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.delta import MAX_TS, Arrivals, Delta, Ints, Step, empty
-from penstock.kernels.store import Piece, RowLog, RowQueue, join
+from penstock.kernels.store import Piece, RowLog
 from penstock.operators.base import NOTHING, StateSize, WindowOperator
 from penstock.operators.pieces import RowPieces
+from penstock.operators.queue import SavedQueue
 from penstock.operators.state import Json, Loaded, Saved, together, with_meta
-from penstock.operators.tables import arrivals_of, arrivals_table
+from penstock.operators.stored import RowsWindow, TimeWindow
+from penstock.operators.tables import arrivals_of
+from penstock.operators.window_parts import by_time, changes, piece_of, piece_table
 from penstock.plan.nodes import Schema
 from penstock.plan.window import Now, PartitionRows, Range, Rows, Unbounded, WindowSpec
 
@@ -62,81 +65,6 @@ def build_window(spec: WindowSpec, schema: Schema, mode: Mode) -> WindowOperator
         case PartitionRows(keys, size):
             return PartitionWindow(schema, keys, size)
     raise ValueError(f"{spec} is answered at its end; it has no changes")
-
-
-def _piece(arrivals: Arrivals) -> Piece:
-    return Piece(arrivals.columns, arrivals.ts, arrivals.sub, arrivals.priority)
-
-
-def _by_time(step: Step) -> int:
-    """The last t for which (t, 0) is before the frontier."""
-    ts, sub = step.frontier
-    return ts if sub > 0 else ts - 1
-
-
-def _changes(
-    schema: Schema,
-    entering: Sequence[Piece],
-    leaving: Sequence[Piece],
-    enter: tuple[Ints, Ints, Ints] | None,
-    leave: tuple[Ints, Ints, Ints] | None,
-) -> Delta:
-    """Rows that enter and leave in one order.
-
-    ``enter`` and ``leave``: for each row when it does, as a number by which both ascend together, and the instant.
-    """
-    if enter is None or leave is None:
-        if enter is not None:
-            rows, (_, ts, sub), sign = join(entering), enter, np.ones(len(enter[0]), np.int8)
-        elif leave is not None:
-            rows, (_, ts, sub), sign = join(leaving), leave, np.full(len(leave[0]), -1, np.int8)
-        else:
-            return empty(schema)
-        return Delta(schema, rows.columns, ts, sub, sign, rows.ts, rows.sub, rows.priority)
-    rows = join([*leaving, *entering])
-    n = len(leave[0])
-    ts, sub = np.concatenate([leave[1], enter[1]]), np.concatenate([leave[2], enter[2]])
-    sign = np.ones(len(ts), np.int8)
-    sign[:n] = -1
-    if leave[0][n - 1] > enter[0][0]:
-        from penstock.kernels.windows import order
-
-        where = order(enter[0], leave[0])
-        rows, ts, sub, sign = rows.take(where), ts[where], sub[where], sign[where]
-    return Delta(schema, rows.columns, ts, sub, sign, rows.ts, rows.sub, rows.priority)
-
-
-class SavedQueue(RowQueue):
-    """A queue that can be saved."""
-
-    def __init__(self, schema: Schema) -> None:
-        super().__init__()
-        self._schema = schema
-        self._pieces = RowPieces()
-
-    def save(self) -> Saved:
-        return self._pieces.save(self.taken, self.taken + len(self), self._table)
-
-    def _table(self, start: int, stop: int) -> pa.Table:
-        return _table(self._schema, self.numbered(start, stop))
-
-    def load(self, state: Loaded) -> None:
-        self.taken, _, tables = self._pieces.load(state)
-        self._append(tables)
-
-    def catch_up(self, state: Loaded) -> None:
-        gone, tables = self._pieces.catch_up(state, self.taken, self.taken + len(self))
-        self.first(gone)
-        self.taken = state.meta["tail"]
-        self._append(tables)
-
-    def _append(self, tables: Sequence[pa.Table]) -> None:
-        for table in tables:
-            self.append(_piece(arrivals_of(self._schema, table)))
-
-
-def _table(schema: Schema, piece: Piece) -> pa.Table:
-    return arrivals_table(Arrivals(schema, piece.columns, piece.ts, piece.sub, piece.priority))
 
 
 def _save_both(waiting: SavedQueue, inside: SavedQueue | None) -> Saved:
@@ -182,39 +110,6 @@ class PassingWindow:
         return NOTHING
 
 
-class TimeWindow:
-    """``[RANGE size]`` and ``[NOW]``: a row leaves at ts + size. Keeps the rows inside; forgets one when it leaves."""
-
-    def __init__(self, schema: Schema, size: int) -> None:
-        self._schema = schema
-        self._size = size
-        self._inside = SavedQueue(schema)
-
-    def process(self, arrivals: Arrivals, step: Step) -> Delta:
-        ts = arrivals.ts
-        n = len(ts)
-        piece = _piece(arrivals)
-        self._inside.append(piece)
-        leaving = self._inside.until(_by_time(step) - self._size)
-        leave = None
-        if leaving:
-            at = (leaving[0].ts if len(leaving) == 1 else np.concatenate([p.ts for p in leaving])) + self._size
-            leave = (at, at, np.zeros(len(at), np.int64))
-        return _changes(self._schema, [piece], leaving, (ts, ts, arrivals.sub) if n else None, leave)
-
-    def size(self) -> StateSize:
-        return StateSize(len(self._inside), self._inside.nbytes)
-
-    def save(self) -> Saved:
-        return self._inside.save()
-
-    def load(self, state: Loaded) -> None:
-        self._inside.load(state)
-
-    def catch_up(self, state: Loaded) -> None:
-        self._inside.catch_up(state)
-
-
 class SlidingTimeWindow:
     """``[RANGE size SLIDE slide]``: rows enter and leave at multiples of the slide, by time alone.
 
@@ -230,19 +125,19 @@ class SlidingTimeWindow:
         self._inside = SavedQueue(schema) if leaving else None
 
     def process(self, arrivals: Arrivals, step: Step) -> Delta:
-        piece, slide = _piece(arrivals), self._slide
+        piece, slide = piece_of(arrivals), self._slide
         if self._size < slide and len(arrivals):
             (kept,) = np.nonzero(arrivals.ts // slide != (arrivals.ts + self._size) // slide)
             piece = piece.take(kept)
         self._waiting.append(piece)
-        last = _by_time(step) // slide * slide - 1
+        last = by_time(step) // slide * slide - 1
         entering = self._waiting.until(last)
         leaving: list[Piece] = []
         if self._inside is not None:
             for p in entering:
                 self._inside.append(p)
             leaving = self._inside.until(last - self._size)
-        return _changes(self._schema, entering, leaving, self._steps(entering, 0), self._steps(leaving, self._size))
+        return changes(self._schema, entering, leaving, self._steps(entering, 0), self._steps(leaving, self._size))
 
     def _steps(self, pieces: Sequence[Piece], after: int) -> tuple[Ints, Ints, Ints] | None:
         if not pieces:
@@ -262,41 +157,6 @@ class SlidingTimeWindow:
 
     def catch_up(self, state: Loaded) -> None:
         _catch_up_both(state, self._waiting, self._inside)
-
-
-class RowsWindow:
-    """``[ROWS size]``: each arrival beyond ``size`` pushes the oldest out. Keeps the last ``size`` rows."""
-
-    def __init__(self, schema: Schema, size: int) -> None:
-        self._schema = schema
-        self._size = size
-        self._inside = SavedQueue(schema)
-
-    def process(self, arrivals: Arrivals, step: Step) -> Delta:
-        n = len(arrivals)
-        if n == 0:
-            return empty(self._schema)
-        room = self._size - len(self._inside)
-        piece = _piece(arrivals)
-        self._inside.append(piece)
-        when = np.arange(n)
-        enter = (when, arrivals.ts, arrivals.sub)
-        leaving, leave = self._inside.first(max(0, n - room)), None
-        if leaving:
-            leave = (when[room:], arrivals.ts[room:], arrivals.sub[room:])
-        return _changes(self._schema, [piece], leaving, enter, leave)
-
-    def size(self) -> StateSize:
-        return StateSize(len(self._inside), self._inside.nbytes)
-
-    def save(self) -> Saved:
-        return self._inside.save()
-
-    def load(self, state: Loaded) -> None:
-        self._inside.load(state)
-
-    def catch_up(self, state: Loaded) -> None:
-        self._inside.catch_up(state)
 
 
 class SlidingRowsWindow:
@@ -319,7 +179,7 @@ class SlidingRowsWindow:
         n, slide = len(arrivals), self._slide
         if n == 0:
             return empty(self._schema)
-        piece, before = _piece(arrivals), self._arrived
+        piece, before = piece_of(arrivals), self._arrived
         self._arrived += n
         if self._skipped:
             (kept,) = np.nonzero(np.arange(before, self._arrived) % slide >= self._skipped)
@@ -338,7 +198,7 @@ class SlidingRowsWindow:
         leave = self._steps(arrivals, before, self._left, leaving, self._size)
         self._entered += sum(len(p.ts) for p in entering)
         self._left += sum(len(p.ts) for p in leaving)
-        return _changes(self._schema, entering, leaving, enter, leave)
+        return changes(self._schema, entering, leaving, enter, leave)
 
     def _steps(
         self, arrivals: Arrivals, before: int, first: int, pieces: Sequence[Piece], after: int
@@ -397,7 +257,7 @@ class PartitionWindow:
         if n == 0:
             return empty(self._schema)
         codes = self._interner.encode([arrivals.columns[k] for k in self._keys], n)
-        piece = _piece(arrivals)
+        piece = piece_of(arrivals)
         self._log.append(piece)
         pushed = self._chains.add(codes, self._interner.capacity)
         (pushing,) = np.nonzero(pushed >= 0)
@@ -408,7 +268,7 @@ class PartitionWindow:
         if self._chains.gone > 4096 + (self._log.rows - self._chains.gone) // 2:
             self._first += self._log.rows
             self._log.compact(self._chains.compact())
-        return _changes(self._schema, [piece], leaving, (np.arange(n), arrivals.ts, arrivals.sub), leave)
+        return changes(self._schema, [piece], leaving, (np.arange(n), arrivals.ts, arrivals.sub), leave)
 
     def size(self) -> StateSize:
         rows = self._log.rows - self._chains.gone
@@ -418,7 +278,7 @@ class PartitionWindow:
         first = self._first
 
         def rows(start: int, stop: int) -> pa.Table:
-            return _table(self._schema, self._log.between(start - first, stop - first))
+            return piece_table(self._schema, self._log.between(start - first, stop - first))
 
         return self._pieces.save(first, first + self._log.rows, rows)
 
@@ -437,7 +297,7 @@ class PartitionWindow:
 
     def _append(self, tables: Sequence[pa.Table]) -> None:
         for table in tables:
-            piece = _piece(arrivals_of(self._schema, table))
+            piece = piece_of(arrivals_of(self._schema, table))
             codes = self._interner.encode([piece.columns[k] for k in self._keys], len(piece.ts))
             self._log.append(piece)
             self._chains.add(codes, self._interner.capacity)

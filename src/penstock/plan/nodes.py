@@ -18,7 +18,7 @@ from typing import cast
 
 from penstock.plan.expr import Expr, UserCall
 from penstock.plan.window import WindowSpec, is_bounded
-from penstock.types import BOOLEAN, DataType
+from penstock.types import BIGINT, BOOLEAN, DataType
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Field:
 
 
 Schema = tuple[Field, ...]
+MOMENT: Schema = (Field("moment_ts", BIGINT), Field("moment_sub", BIGINT))
+"""The instant of the element that a row came with, as columns."""
 Clock = OneOf["timestamp", "ticks"]
 JoinKind = OneOf["inner", "left", "right", "full"]
 SemiKind = OneOf["semi", "anti", "mark"]
@@ -49,11 +51,12 @@ class StreamScan:
 
 @dataclass(frozen=True)
 class RelationScan:
-    """The rows of a stored relation, as they are at each instant."""
+    """The rows of a stored relation, as they are at each instant. ``moments``: the last two columns are ``MOMENT``."""
 
     relation: str
     schema: Schema
     position: int
+    moments: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,19 @@ class QueryStream:
 
 @dataclass(frozen=True)
 class Window:
-    """Stream to relation. ``retractions``: somebody above needs to know when rows leave."""
+    """Stream to relation. ``retractions``: somebody above needs to know when rows leave.
+
+    ``moments``: ``MOMENT`` follows the columns; not in plans that users see.
+    """
 
     input: Node
     spec: WindowSpec
     retractions: bool = True
+    moments: bool = False
 
     @property
     def schema(self) -> Schema:
-        return self.input.schema
+        return self.input.schema + MOMENT if self.moments else self.input.schema
 
 
 @dataclass(frozen=True)

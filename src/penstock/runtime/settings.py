@@ -19,6 +19,7 @@ ARCHITECTURES = ("worker", "pool")
 PLACEMENTS = ("stall-avoiding", "segment", "chain")
 AUTO = "auto"
 """The strategy ``highest-priority+`` where prioritised rows may come, ``fifo+`` elsewhere."""
+MASTERS = ("smart", "naive")
 PER_QUERY = ("threading", "strategy", "quantum", "latency", "mode")
 
 
@@ -32,6 +33,8 @@ class Settings:
     ``quantum``: how much an operator does in one turn: elements as int, seconds as float, or a text such as '5 ms'.
     ``latency``: the limit of chain-flush in seconds, or a text. ``mode``: how prioritised rows overtake in buffers, one
     of ``MODES``. ``queries``: what is different for some queries, by name: threading, strategy, quantum, latency, mode.
+    ``masters``: how queries with MASTER that are registered from now on work: smart (windows pass on what has changed
+    when a master element arrives) or naive (everything is worked on, and answers are compared when one does).
     """
 
     threading: str = "direct"
@@ -42,6 +45,7 @@ class Settings:
     placement: str = "stall-avoiding"
     latency: float | str = 0.1
     mode: str = "strong"
+    masters: str = "smart"
     queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,6 +55,7 @@ class Settings:
         _one_of("architecture", self.architecture, ARCHITECTURES)
         _one_of("placement", self.placement, PLACEMENTS)
         _one_of("mode", self.mode, MODES)
+        _one_of("masters", self.masters, MASTERS)
         if self.workers is not None and (
             not isinstance(self.workers, int) or isinstance(self.workers, bool) or self.workers < 1
         ):

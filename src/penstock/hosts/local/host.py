@@ -120,7 +120,7 @@ class LocalHost(InProcess):
         runner.raised = windows
         runner.sink = self.graph.add(
             query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
-            priority=query.options.priority, past=runner.past,
+            priority=query.options.priority, past=runner.past, naive=self.runtime.settings.masters == "naive",
         )  # fmt: skip
         self._runners[query.name] = runner
 

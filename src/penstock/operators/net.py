@@ -1,0 +1,160 @@
+"""MASTER, naively: the plan works on every change, and what it gives is compared at master instants (002 §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.delta import Delta, Ints, Step, concat, empty
+from penstock.kernels.gate import leaving_first, masters_before
+from penstock.operators.base import StateSize
+from penstock.operators.evaluation import row_key_of
+from penstock.operators.pieces import RowPieces
+from penstock.operators.state import Loaded, Saved, with_meta
+from penstock.operators.tables import delta_of, delta_table
+from penstock.plan.nodes import Field, Schema
+from penstock.types import BIGINT
+from penstock.values import to_python
+
+_SLOTH = 1024
+"""So many waiting changes are not worth looking through."""
+
+
+class Net:
+    """The net changes of a result between one master instant and the next, at that instant.
+
+    Needs clean deltas of rows of ``schema`` and ``step.masters``. ``key``: the columns that say which row is which
+    (``plan.identify``); ``columns``: those to give. Of a row that leaves and comes again nothing is given. What was
+    there from the beginning, and still is, comes at the first master instant.
+
+    Bounded by the net changes since the last master instant, up to a factor.
+    """
+
+    def __init__(self, schema: Schema, columns: Sequence[int], key: Sequence[int]) -> None:
+        self._input = schema
+        self.schema: Schema = tuple(schema[c] for c in columns)
+        self._columns, self._key = columns, key
+        self._waiting: list[Delta] = []
+        self._length = 0
+        self._limit = _SLOTH
+        self._first = 0  # the number of the first waiting change
+        self._pieces = RowPieces()
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        assert step.masters is not None
+        (delta,) = inputs
+        if len(delta):
+            self._wait([*self._waiting, delta])
+        master_ts, master_sub = step.masters
+        if not len(master_ts):
+            if self._length > self._limit:
+                self._first += self._length
+                whole = concat(self._waiting)
+                self._wait([whole.take(self._net(whole, np.zeros(len(whole), np.int64)))])
+                self._limit = max(_SLOTH, 2 * self._length)
+            return empty(self.schema)
+        if not self._waiting:
+            return empty(self.schema)
+        return self._pass_on(concat(self._waiting), master_ts, master_sub)
+
+    def _pass_on(self, waiting: Delta, master_ts: Ints, master_sub: Ints) -> Delta:
+        target, _, _ = masters_before(
+            waiting.ts, waiting.sub, waiting.sign, waiting.moment_ts, master_ts, master_sub
+        )
+        due = int(target.searchsorted(len(master_ts)))
+        self._first += due
+        self._wait([waiting.slice(due, len(waiting))] if due < len(waiting) else [])
+        self._limit = max(_SLOTH, 2 * self._length)
+        target = target[:due]
+        kept = leaving_first(target, waiting.sign, self._net(waiting.slice(0, due), target))
+        target = target[kept]
+        found = waiting.take(kept).at(master_ts[target], master_sub[target])
+        return found.with_columns(self.schema, [found.columns[c] for c in self._columns])
+
+    def _net(self, delta: Delta, target: Ints) -> Ints:
+        """The places of the changes that are left of those of one row on the way to the same master instant."""
+        n = len(delta)
+        if n < 2:
+            return np.arange(n)
+        keys = [target, *(_ints(delta.columns[k], self._input[k]) for k in self._key)]
+        order = np.lexsort(keys[::-1])
+        new = np.zeros(n, np.bool_)
+        new[0] = True
+        for key in keys:
+            of_row = key[order]
+            new[1:] |= of_row[1:] != of_row[:-1]
+        starts = np.flatnonzero(new)
+        if len(starts) == n:
+            return np.arange(n)
+        row = np.cumsum(new) - 1
+        sign = delta.sign[order].astype(np.int64)
+        net = np.add.reduceat(sign, starts)[row]
+        # If it is more than before, the last that came are left; if it is less, the first that left.
+        came = _running(sign > 0, starts, row)
+        most = np.maximum.reduceat(came, starts)[row]
+        left = _running(sign < 0, starts, row)
+        kept = np.where(sign > 0, most - came < net, left <= -net)
+        return np.sort(order[kept])
+
+    def size(self) -> StateSize:
+        return StateSize(self._length, sum(d.nbytes for d in self._waiting))
+
+    def save(self) -> Saved:
+        def rows(start: int, stop: int) -> pa.Table:
+            waiting = concat([empty(self._input), *self._waiting])
+            return delta_table(waiting.slice(start - self._first, stop - self._first))
+
+        return with_meta(self._pieces.save(self._first, self._first + self._length, rows), limit=self._limit)
+
+    def load(self, state: Loaded) -> None:
+        self._first, _, tables = self._pieces.load(state)
+        self._wait([delta_of(self._input, t) for t in tables])
+        self._limit = state.meta["limit"]
+
+    def catch_up(self, state: Loaded) -> None:
+        gone, tables = self._pieces.catch_up(state, self._first, self._first + self._length)
+        waiting = concat([empty(self._input), *self._waiting])
+        self._wait([waiting.slice(gone, len(waiting)), *(delta_of(self._input, t) for t in tables)])
+        self._first, self._limit = state.meta["tail"], state.meta["limit"]
+
+    def _wait(self, waiting: list[Delta]) -> None:
+        self._waiting = waiting
+        self._length = sum(map(len, waiting))
+
+
+def _running(which: npt.NDArray[np.bool_], starts: Ints, row: Ints) -> Ints:
+    """For each place, how many there have been of its row up to it."""
+    counted = np.cumsum(which)
+    before: Ints = counted[starts] - which[starts]
+    result: Ints = counted - before[row]
+    return result
+
+
+def _ints(column: pa.Array, field: Field) -> Ints:
+    """Numbers that are equal where the values are."""
+    if field.type == BIGINT and not column.null_count:
+        result: Ints = column.to_numpy()
+        return result
+    key = row_key_of((field,))
+    numbers: dict[object, int] = {}
+    values = [key((value,)) for value in to_python(column, field.type)]
+    return np.array([numbers.setdefault(v, len(numbers)) for v in values], np.int64)
+
+
+class Moments:
+    """Adds each row's moment as two columns. Remembers nothing."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        (delta,) = inputs
+        return delta.with_columns(
+            self._schema, [*delta.columns, pa.array(delta.moment_ts), pa.array(delta.moment_sub)]
+        )
+
+    def size(self) -> StateSize:
+        return StateSize(0, 0)

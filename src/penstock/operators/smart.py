@@ -1,0 +1,203 @@
+"""MASTER: windows that pass rows on when a master element arrives (002 §7).
+
+What a window of a query with masters lets into the plan is the difference between one master instant and the next. The
+rows are in the store that other windows share; which of them have been passed on is a place among them, so nothing is
+copied and a row that comes and goes between two master instants is never touched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.delta import MIN_TS, Arrivals, Delta, Ints, Step, empty
+from penstock.kernels.gate import counts_until
+from penstock.kernels.store import Piece
+from penstock.operators.base import StateSize
+from penstock.operators.queue import SavedQueue
+from penstock.operators.state import Loaded, Saved, together, with_meta
+from penstock.operators.stored import StoredWindow
+from penstock.operators.window_parts import by_time, changes, piece_of
+from penstock.plan.nodes import Schema
+from penstock.plan.window import Now, Range, Rows, Unbounded, WindowSpec
+
+
+def is_smart(spec: WindowSpec) -> bool:
+    """Whether there is a smart window of this kind; others need a gate behind them."""
+    match spec:
+        case Rows(slide=1) | Range(slide=None) | Now() | Unbounded():
+            return True
+    return False
+
+
+def build_smart(spec: WindowSpec, schema: Schema) -> SmartWindow:
+    """The window for a query with masters."""
+    match spec:
+        case Rows(size):
+            return SmartWindow(schema, rows=size)
+        case Range(size, None):
+            return SmartWindow(schema, stay=size)
+        case Now():
+            return SmartWindow(schema, stay=1)
+        case Unbounded():
+            return SmartWindow(schema)
+    raise ValueError(f"{spec} passes everything on; a gate holds it back")
+
+
+class SmartWindow(StoredWindow):
+    """``[ROWS n]``, ``[RANGE d]``, ``[NOW]`` or ``[RANGE UNBOUNDED]`` of a query with masters.
+
+    Needs ``step.masters``. Promises, at each master instant, the rows that have left among those passed on, and those
+    that have entered since the last one and are still inside. A change at a master's own instant is in time for it.
+
+    Keeps the rows inside, in the shared store (those that have not been passed on, if rows never leave), and by itself
+    those that were passed on and have left: the plan has them until the next master instant. Nothing else.
+    """
+
+    def __init__(self, schema: Schema, *, rows: int | None = None, stay: int | None = None) -> None:
+        super().__init__(schema)
+        self._rows, self._stay = rows, stay
+        self.passed = 0
+        """So many of the rows inside, the oldest, have been passed on."""
+        self._left = SavedQueue(schema)
+
+    @property
+    def waiting(self) -> int:
+        """How many rows inside have not been passed on."""
+        return len(self.inside) - self.passed
+
+    @property
+    def leaving(self) -> int:
+        """How many rows have left which the plan still has."""
+        return len(self._left)
+
+    def process(self, arrivals: Arrivals, step: Step) -> Delta:
+        assert step.masters is not None
+        master_ts, master_sub = step.masters
+        inside = self.inside
+        before = len(inside)
+        if len(arrivals):
+            inside.put(piece_of(arrivals))
+        count = len(master_ts)
+        if count == 0:
+            out = empty(self._schema)
+        else:
+            there = counts_until(arrivals.ts, arrivals.sub, master_ts, master_sub) + before
+            gone = self._gone(there, master_ts)
+            out = self._once(there, gone, step.masters) if count == 1 else self._often(there, gone, step.masters)
+        self._forget(step)
+        return out
+
+    def _gone(self, there: Ints, master_ts: Ints) -> Ints:
+        """How many rows have left at each master instant, when so many have come."""
+        if self._rows is not None:
+            return np.maximum(there - self._rows, 0)
+        if self._stay is None:
+            return np.zeros(len(there), np.int64)
+        last = np.maximum(master_ts, MIN_TS + self._stay) - self._stay
+        most = self.inside.until(int(last[-1]))
+        if most == 0 or len(there) == 1:
+            return np.full(len(there), most, np.int64)
+        pieces = self.inside.between(0, most)
+        ts = pieces[0].ts if len(pieces) == 1 else np.concatenate([p.ts for p in pieces])
+        return ts.searchsorted(last, "right")
+
+    def _once(self, there: Ints, gone: Ints, masters: tuple[Ints, Ints]) -> Delta:
+        """The changes at one master instant."""
+        come, left, passed = int(there[0]), int(gone[0]), self.passed
+        leaving = [*self._left.first(len(self._left)), *self.inside.first(min(left, passed))]
+        self._drop(left - passed)
+        entering = self.inside.between(max(passed - left, 0), come - left)
+        self.passed = come - left
+
+        def at(pieces: list[Piece]) -> tuple[Ints, Ints, Ints] | None:
+            n = sum(len(p.ts) for p in pieces)
+            return (np.zeros(n, np.int64), masters[0].repeat(n), masters[1].repeat(n)) if n else None
+
+        return changes(self._schema, entering, leaving, at(entering), at(leaving))
+
+    def _often(self, there: Ints, gone: Ints, masters: tuple[Ints, Ints]) -> Delta:
+        """The changes at several master instants."""
+        come, left, passed = int(there[-1]), int(gone[-1]), self.passed
+        # Rows enter at the first master instant at which they have come, unless they have left by then.
+        entering = self.inside.between(passed, come)
+        enter = there.searchsorted(np.arange(passed, come), "right")
+        if left > passed:
+            stay = gone[enter] <= np.arange(passed, come)
+            enter, entering = enter[stay], _some(entering, stay)
+        # They leave at the first at which they have left, if they were there at the one before.
+        leaving = self.inside.between(0, left)
+        leave = gone.searchsorted(np.arange(left), "right")
+        if left > passed:
+            seen = np.arange(left) < np.where(leave > 0, there[leave - 1], passed)
+            seen[:passed] = True
+            leave, leaving = leave[seen], _some(leaving, seen)
+        earlier = self._left.first(len(self._left))
+        if earlier:
+            leave = np.concatenate([np.zeros(sum(len(p.ts) for p in earlier), np.int64), leave])
+            leaving = [*earlier, *leaving]
+        self._drop(left)
+        self.passed = come - left
+        ts, sub = masters
+        return changes(
+            self._schema, entering, leaving,
+            (enter, ts[enter], sub[enter]) if len(enter) else None,
+            (leave, ts[leave], sub[leave]) if len(leave) else None,
+        )  # fmt: skip
+
+    def _forget(self, step: Step) -> None:
+        """Rows that no master instant to come finds inside."""
+        inside = self.inside
+        if self._rows is not None:
+            gone = max(len(inside) - self._rows, 0)
+        elif self._stay is None:
+            self._drop(self.passed)
+            self.passed = 0
+            return
+        else:
+            gone = inside.until(by_time(step) - self._stay)
+        if not gone:
+            return
+        known = min(gone, self.passed)
+        for piece in inside.first(known):
+            self._left.append(piece)
+        self._drop(gone - known)
+        self.passed -= known
+
+    def _drop(self, count: int) -> None:
+        if count > 0:
+            self.inside.drop(count)
+
+    def is_like(self, other: SmartWindow) -> bool:
+        """Whether both hold the same rows, of which they have passed on the same, and will for ever."""
+        mine, others = self.inside, other.inside
+        same = mine.store is others.store and (mine.tail, mine.head) == (others.tail, others.head)
+        return same and self.passed == other.passed and not self._left and not other._left
+
+    def size(self) -> StateSize:
+        return super().size() + StateSize(len(self._left), self._left.nbytes)
+
+    def save(self) -> Saved:
+        return with_meta(together(inside=super().save(), left=self._left.save()), passed=self.passed)
+
+    def load(self, state: Loaded) -> None:
+        super().load(state.part("inside"))
+        self._left.load(state.part("left"))
+        self.passed = state.meta["passed"]
+
+    def catch_up(self, state: Loaded) -> None:
+        super().catch_up(state.part("inside"))
+        self._left.catch_up(state.part("left"))
+        self.passed = state.meta["passed"]
+
+
+def _some(pieces: list[Piece], which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[Piece]:
+    """The rows for which it is true."""
+    found: list[Piece] = []
+    start = 0
+    for piece in pieces:
+        stop = start + len(piece.ts)
+        places = np.flatnonzero(which[start:stop])
+        if len(places):
+            found.append(piece if len(places) == stop - start else piece.take(places))
+        start = stop
+    return found

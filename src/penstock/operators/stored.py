@@ -1,0 +1,106 @@
+"""Windows that hold the rows inside them in a store which others share: ``[ROWS n]``, ``[RANGE d]``, ``[NOW]``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.delta import Arrivals, Delta, Step, empty
+from penstock.kernels.store import join
+from penstock.operators.base import StateSize
+from penstock.operators.pieces import RowPieces
+from penstock.operators.state import Loaded, Saved
+from penstock.operators.tables import arrivals_of
+from penstock.operators.window_parts import by_time, changes, piece_of, piece_table
+from penstock.operators.window_store import WindowStore
+from penstock.plan.nodes import Schema
+
+
+class StoredWindow:
+    """A window whose rows, all that came since the oldest one inside, are in a store that it may share with others."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self.inside = WindowStore().share()
+        self._pieces = RowPieces()
+
+    def use(self, store: WindowStore) -> None:
+        """Hold rows in this store; there are none yet."""
+        self.inside = store.share()
+
+    def release(self) -> None:
+        """The rows are of no use to this any more."""
+        self.inside.release()
+
+    def size(self) -> StateSize:
+        return self.inside.size()
+
+    def save(self) -> Saved:
+        inside = self.inside
+        taken = inside.taken
+
+        def rows(start: int, stop: int) -> pa.Table:
+            return piece_table(self._schema, join(inside.between(start - taken, stop - taken)))
+
+        return self._pieces.save(taken, taken + len(inside), rows)
+
+    def load(self, state: Loaded) -> None:
+        self.inside.taken, _, tables = self._pieces.load(state)
+        self._put(tables)
+
+    def catch_up(self, state: Loaded) -> None:
+        inside = self.inside
+        gone, tables = self._pieces.catch_up(state, inside.taken, inside.taken + len(inside))
+        inside.first(gone)
+        inside.taken = state.meta["tail"]
+        self._put(tables)
+
+    def _put(self, tables: Sequence[pa.Table]) -> None:
+        for table in tables:
+            self.inside.put(piece_of(arrivals_of(self._schema, table)))
+
+
+class TimeWindow(StoredWindow):
+    """``[RANGE size]`` and ``[NOW]``: a row leaves at ts + size. Keeps the rows inside; forgets one when it leaves."""
+
+    def __init__(self, schema: Schema, size: int) -> None:
+        super().__init__(schema)
+        self._size = size
+
+    def process(self, arrivals: Arrivals, step: Step) -> Delta:
+        ts = arrivals.ts
+        n = len(ts)
+        piece = piece_of(arrivals)
+        inside = self.inside
+        inside.put(piece)
+        leaving = inside.first(inside.until(by_time(step) - self._size))
+        leave = None
+        if leaving:
+            at = (leaving[0].ts if len(leaving) == 1 else np.concatenate([p.ts for p in leaving])) + self._size
+            leave = (at, at, np.zeros(len(at), np.int64))
+        return changes(self._schema, [piece], leaving, (ts, ts, arrivals.sub) if n else None, leave)
+
+
+class RowsWindow(StoredWindow):
+    """``[ROWS size]``: each arrival beyond ``size`` pushes the oldest out. Keeps the last ``size`` rows."""
+
+    def __init__(self, schema: Schema, size: int) -> None:
+        super().__init__(schema)
+        self._size = size
+
+    def process(self, arrivals: Arrivals, step: Step) -> Delta:
+        n = len(arrivals)
+        if n == 0:
+            return empty(self._schema)
+        inside = self.inside
+        room = self._size - len(inside)
+        piece = piece_of(arrivals)
+        inside.put(piece)
+        when = np.arange(n)
+        enter = (when, arrivals.ts, arrivals.sub)
+        leaving, leave = inside.first(max(0, n - room)), None
+        if leaving:
+            leave = (when[room:], arrivals.ts[room:], arrivals.sub[room:])
+        return changes(self._schema, [piece], leaving, enter, leave)
