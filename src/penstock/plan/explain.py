@@ -177,7 +177,8 @@ def _origins(node: Node) -> list[tuple[str | None, str]]:
             found = [known[e.index] if isinstance(e, Column) else (None, "") for e in exprs]
             return [o if o[1] == n else (None, n) for o, n in zip(found, names, strict=True)]
         case Window() | Filter() | Distinct() | Prioritise() | TopN():
-            return _origins(node.input)
+            below = _origins(node.input)
+            return below + [(None, f.name) for f in node.schema[len(below) :]]
     return [(None, f.name) for f in node.schema]
 
 

@@ -24,13 +24,17 @@ Functions = Mapping[str, Callable[..., object]]
 
 
 class Programs:
-    """Several queries by name, and the queries they read as streams."""
+    """Several queries by name, and the queries they read as streams. ``naive``: see ``Graph.add``."""
 
-    def __init__(self, queries: Mapping[str, Query], functions: Functions, *, strict: bool = False) -> None:
+    def __init__(
+        self, queries: Mapping[str, Query], functions: Functions, *, strict: bool = False, naive: bool = False
+    ) -> None:
         # With fewer queries there must be the same vertices for those that are left, whoever came first.
         self._graph = Graph(mirrors=False)
-        self._functions, self._strict = functions, strict
-        self._sinks = {name: self._graph.add(name, query, functions, strict=strict) for name, query in queries.items()}
+        self._functions, self._strict, self._naive = functions, strict, naive
+        self._sinks = {
+            name: self._graph.add(name, query, functions, strict=strict, naive=naive) for name, query in queries.items()
+        }
         self._counted = dict.fromkeys(queries, 0)
         self._failures: dict[str, tuple[int, str | None]] = dict.fromkeys(queries, (0, None))
         self._changed()
@@ -44,7 +48,9 @@ class Programs:
     def add(self, name: str, query: Query, progress: Mapping[str, float]) -> None:
         """Another query, while the others have been given nothing but how far streams are; so is this one."""
         past = Past(progress=dict(progress))
-        self._sinks[name] = self._graph.add(name, query, self._functions, strict=self._strict, past=past)
+        self._sinks[name] = self._graph.add(
+            name, query, self._functions, strict=self._strict, past=past, naive=self._naive
+        )
         self._counted[name], self._failures[name] = 0, (0, None)
         self._changed()
 
