@@ -37,7 +37,7 @@ from penstock.errors import (
     StateError,
     suggest,
 )
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
@@ -277,6 +277,12 @@ class Database:
         with self._lock:
             self._check_open()
             return self._host.view()
+
+    def memory(self) -> MemoryView:
+        """What the windows of all queries hold, by stream and by query."""
+        with self._lock:
+            self._check_open()
+            return self._host.memory()
 
     def suspend(self, operator: int) -> None:
         """Let an operator (its number in ``graph()``) rest; what comes waits in front of it until ``resume``."""

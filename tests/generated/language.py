@@ -284,7 +284,7 @@ def queries(draw: st.DrawFn) -> str:
     if not bounded and w.chance(25):
         masters = [name for name in ("s", "r") if f" {name} " in text.split(" FROM ", 1)[1].split("(")[0]]
         if masters:
-            text += f" MASTER {w.pick(masters)}"
+            text += f" MASTER {w.pick([*masters, ', '.join(masters)])}"
     return text
 
 

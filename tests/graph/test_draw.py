@@ -104,7 +104,7 @@ def test_nothing_moves_the_terminals_pen() -> None:
 def test_json_is_the_view() -> None:
     read = json.loads(shops().json())
     assert read == shops().to_json()
-    assert list(read) == ["engine", "threading", "workers", "operators", "edges", "partitions", "queries"]
+    assert list(read) == ["engine", "threading", "workers", "operators", "edges", "partitions", "queries", "memory"]
     assert read["edges"][2]["buffer"] == {"elements": 17, "bytes": 1234, "peak": 40, "passed": 120, "overtook": 0}
     assert read["operators"][0]["queries"] == ["large", "by_city"]
     assert list(read["operators"][0])[:4] == ["id", "kind", "label", "queries"]

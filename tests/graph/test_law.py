@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock.hosts.local import host
 from penstock.runtime.lanes import MODES
-from penstock.runtime.settings import ARCHITECTURES, PLACEMENTS, THREADING
+from penstock.runtime.settings import ARCHITECTURES, MASTERS, PLACEMENTS, THREADING
 from penstock.runtime.strategies import STRATEGIES
 from tests.generated.language import Case, Row, cases
 from tests.generated.running import comparable
@@ -66,6 +66,7 @@ def configurations(draw: st.DrawFn) -> Configure:
     chosen["architecture"] = draw(st.sampled_from(ARCHITECTURES))
     chosen["placement"] = draw(st.sampled_from(PLACEMENTS))
     chosen["mode"] = draw(st.sampled_from(MODES))
+    chosen["masters"] = draw(st.sampled_from(MASTERS))
     return Configure(chosen)
 
 

@@ -1,4 +1,5 @@
-"""The graph as it is at a moment, as plain data: what ``db.graph()`` gives, and what pictures are drawn from."""
+"""The graph as it is at a moment, as plain data: what ``db.graph()`` and ``db.memory()`` give, and what pictures are
+drawn from."""
 
 from __future__ import annotations
 
@@ -84,6 +85,77 @@ class QueryView:
 
 
 @dataclass(frozen=True)
+class WindowMemory:
+    """One window over a stream.
+
+    ``operator``: its number in the graph. ``kind``: rows, time, partition or unbounded; ``size`` in rows or
+    microseconds. ``passing``: ``all`` (every change goes on at once), and for queries with MASTER ``master`` (the
+    stream is one) or ``smart``. ``rows``: those it needs. Of these, ``passed`` have been passed on and ``waiting`` have
+    not; ``leaving`` have left, but the plan has them until a master element arrives. ``bytes``: its part of what the
+    stream's windows hold; a row that several need is split among them.
+    """
+
+    operator: int
+    queries: tuple[str, ...]
+    label: str
+    kind: str
+    size: int | None
+    passing: str
+    rows: int
+    passed: int
+    waiting: int
+    leaving: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StreamMemory:
+    """The windows over one stream. ``rows``: those that they hold together, and those that are leaving; ``bytes``: in
+    memory for them."""
+
+    stream: str
+    rows: int
+    bytes: int
+    windows: tuple[WindowMemory, ...]
+
+
+@dataclass(frozen=True)
+class QueryMemory:
+    """The part of the bytes that is for a query."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    """What windows hold: the bytes of queries add up to those of streams, and those of its windows to a stream's."""
+
+    streams: tuple[StreamMemory, ...]
+    queries: tuple[QueryMemory, ...]
+
+    @property
+    def bytes(self) -> int:
+        """In all."""
+        return sum(q.bytes for q in self.queries)
+
+    def text(self) -> str:
+        """For people."""
+        return draw.memory_text(self)
+
+    def json(self, indent: int | None = 2) -> str:
+        """For programs: the fields of this view, in their order."""
+        return json.dumps(self.to_json(), indent=indent, ensure_ascii=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """What :meth:`json` writes, as plain dictionaries and lists."""
+        return draw.to_json(self)
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+@dataclass(frozen=True)
 class GraphView:
     """All of it. ``threading``: direct, graph, operator, hybrid; or how the host calls what it does."""
 
@@ -94,6 +166,7 @@ class GraphView:
     edges: tuple[EdgeView, ...]
     partitions: tuple[PartitionView, ...]
     queries: tuple[QueryView, ...]
+    memory: MemoryView | None = None
 
     def text(self) -> str:
         """For people with a terminal of 100 columns."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import pyarrow as pa
 
 from penstock.errors import EngineError, InputError
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, MemoryView
 from penstock.ingest import Batch, Instant, StreamInput
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query as Plan
@@ -145,6 +145,9 @@ class Host(Protocol):
 
     def view(self) -> GraphView:
         """The graph of all queries, as it is now."""
+
+    def memory(self) -> MemoryView:
+        """What windows hold, as it is now."""
 
     def suspend(self, operator: int) -> None:
         """Let an operator of the graph work no more, until ``resume``."""

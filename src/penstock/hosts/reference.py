@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import EngineError
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.ingest import Batch, Instant
@@ -31,6 +31,9 @@ class ReferenceHost(InProcess):
 
     def view(self) -> GraphView:
         raise EngineError("engine `reference` has no graph", hint="use engine='local' or 'spark'")
+
+    def memory(self) -> MemoryView:
+        raise EngineError("engine `reference` does not measure memory", hint="use engine='local' or 'spark'")
 
     def suspend(self, operator: int) -> None:
         raise EngineError("engine `reference` has no operators to suspend", hint="use engine='local'")

@@ -206,6 +206,11 @@ class RowQueue:
                 break
         return join(found[::-1])
 
+    def instants(self) -> list[tuple[int, int]]:
+        """When the rows came."""
+        found = [i for c in self._chunks for i in zip(c.ts.tolist(), c.sub.tolist(), strict=True)]
+        return found[self._taken :]
+
     def _drop_first(self) -> None:
         chunk = self._chunks.popleft()
         self._rows -= len(chunk.ts) - self._taken

@@ -171,10 +171,14 @@ class SmartWindow(StoredWindow):
         """Whether both hold the same rows, of which they have passed on the same, and will for ever."""
         mine, others = self.inside, other.inside
         same = mine.store is others.store and (mine.tail, mine.head) == (others.tail, others.head)
-        return same and self.passed == other.passed and not self._left and not other._left
+        return same and self.passed == other.passed and self._left.instants() == other._left.instants()
 
     def size(self) -> StateSize:
-        return super().size() + StateSize(len(self._left), self._left.nbytes)
+        return super().size() + self.left()
+
+    def left(self) -> StateSize:
+        """The rows that have left which the plan still has."""
+        return StateSize(len(self._left), self._left.nbytes)
 
     def save(self) -> Saved:
         return with_meta(together(inside=super().save(), left=self._left.save()), passed=self.passed)

@@ -174,11 +174,11 @@ def _origins(node: Node) -> list[tuple[str | None, str]]:
             return _origins(node.left) + [(None, f.name) for f in node.schema[len(node.left.schema) :]]
         case Project(below, exprs, names):
             known = _origins(below)
-            found = [known[e.index] if isinstance(e, Column) else (None, "") for e in exprs]
-            return [o if o[1] == n else (None, n) for o, n in zip(found, names, strict=True)]
+            read = [known[e.index] if isinstance(e, Column) else (None, "") for e in exprs]
+            return [o if o[1] == n else (None, n) for o, n in zip(read, names, strict=True)]
         case Window() | Filter() | Distinct() | Prioritise() | TopN():
-            below = _origins(node.input)
-            return below + [(None, f.name) for f in node.schema[len(below) :]]
+            found = _origins(node.input)
+            return found + [(None, f.name) for f in node.schema[len(found) :]]
     return [(None, f.name) for f in node.schema]
 
 

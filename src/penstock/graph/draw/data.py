@@ -7,11 +7,11 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.graph.view import GraphView
+    from penstock.graph.view import GraphView, MemoryView
 
 
-def to_json(view: GraphView) -> dict[str, Any]:
-    """The graph as what ``json.dumps`` takes: the fields of the view under their names, in their order.
+def to_json(view: GraphView | MemoryView) -> dict[str, Any]:
+    """A view as what ``json.dumps`` takes: the fields of the view under their names, in their order.
 
     A number that JSON does not have, such as the infinite capacity of a virtual operator to which nothing comes, is
     null.

@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from penstock.errors import CatalogError, InputError, StateError, suggest
 from penstock.graph.graph import Graph, Past
+from penstock.graph.memory import memory_view
 from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Source, Ticks
 from penstock.graph.vertices import OperatorVertex
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery, advance
@@ -302,6 +303,9 @@ class LocalHost(InProcess):
     def view(self) -> GraphView:
         self._see()
         return graph_view(self.graph, self.runtime, self._database.queries)
+
+    def memory(self) -> MemoryView:
+        return memory_view(list(self.graph.vertices.values()))
 
     def close(self) -> None:
         self._closed = True

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.graph.graph import Graph
+from penstock.graph.memory import memory_view
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import EdgeView, GraphView, OperatorView, QueryView
 from penstock.runtime.run import PUSHED, Runtime
@@ -31,7 +32,7 @@ def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Query]) -> 
     return GraphView(
         "local", runtime.settings.threading, runtime.threads,
         tuple(_operator(v, partition_of.get(v.id, PUSHED)) for v in vertices),
-        tuple(edges), runtime.partitions(), tuple(found),
+        tuple(edges), runtime.partitions(), tuple(found), memory_view(vertices),
     )  # fmt: skip
 
 

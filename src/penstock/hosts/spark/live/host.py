@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
 from penstock.errors import CheckpointError, EngineError, InputError, PenstockError
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, MemoryView, QueryMemory
 from penstock.hosts import QuerySettings, SparkOptions
 from penstock.hosts.spark.live.cluster import Cluster
 from penstock.hosts.spark.live.divided import Parts
@@ -249,6 +249,12 @@ class SparkHost:
 
     def view(self) -> GraphView:
         return self.parts.view()
+
+    def memory(self) -> MemoryView:
+        """By query alone: the windows are in Spark's tasks, and those of a task say how much they hold in all."""
+        queries = [q for q in self.db.queries.values() if q.status == "running"]
+        held = sorted((q.name, sum(s.bytes for s in q.state.values())) for q in queries)
+        return MemoryView((), tuple(QueryMemory(*h) for h in held))
 
     def suspend(self, operator: int) -> None:
         raise EngineError("engine `spark` runs the operators of a query together", hint="STOP QUERY stops them")

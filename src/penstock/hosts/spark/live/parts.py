@@ -18,6 +18,10 @@ THREADING = {
     "operator": "every query in a part of its own, side by side",
     "hybrid": "a part for each priority, and one for a query that would make the others wait",
 }
+_INSTEAD = {
+    "strategy": "Spark's own scheduler chooses what runs next; ",
+    "masters": "windows of queries with MASTER are always smart; ",
+}
 _SETTINGS = ("threading", "workers")
 PRIORITIES = range(10)
 
@@ -43,7 +47,7 @@ class Settings:
                     raise InputError(f"workers is {value!r}", hint="give a number from 1 on, or None for no limit")
                 found = replace(found, workers=None if value is None else int(str(value)))
             else:
-                told = "Spark's own scheduler chooses what runs next; " if name == "strategy" else ""
+                told = _INSTEAD.get(name, "")
                 known = " and ".join(f"`{setting}`" for setting in _SETTINGS)
                 raise InputError(f"no setting `{name}` on Spark", hint=f"{told}there is {known}")
         return found
