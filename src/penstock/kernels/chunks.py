@@ -109,18 +109,18 @@ class Chunks:
         """The number of the first row from ``start`` to before ``stop`` that is after ``ts``, else ``stop``."""
         chunks, starts = self._chunks, self._starts
         i = 0 if len(starts) == 1 or start < starts[1] else bisect_right(starts, start) - 1
+        if chunks[i].ts[start - starts[i]] > ts:
+            return start
         while i < len(chunks) and starts[i] < stop:
             first, at = starts[i], chunks[i].ts
             if at[-1] > ts:
-                if at[max(start - first, 0)] > ts:
-                    return max(start, first)
                 return min(stop, first + int(np.searchsorted(at, ts, "right")))
             i += 1
         return stop
 
     def instant(self, number: int) -> tuple[int, int]:
         """When a row came."""
-        i = bisect_right(self._starts, number) - 1
+        i = -1 if number >= self._starts[-1] else bisect_right(self._starts, number) - 1
         place = number - self._starts[i]
         return int(self._chunks[i].ts[place]), int(self._chunks[i].sub[place])
 

@@ -62,3 +62,27 @@ def counts_until(ts: Ints, sub: Ints, master_ts: Ints, master_sub: Ints) -> Ints
             n += 1
         result[m] = n
     return result
+
+
+@njit(nogil=True, cache=True)
+def first_above(bounds: Ints, start: int, stop: int) -> Ints:
+    """For each number from ``start`` to before ``stop``, how many of the ascending bounds are not above it."""
+    result = np.empty(stop - start, np.int64)
+    n = 0
+    for i in range(start, stop):
+        while n < len(bounds) and bounds[n] <= i:
+            n += 1
+        result[i - start] = n
+    return result
+
+
+@njit(nogil=True, cache=True)
+def counts_not_after(ts: Ints, last: Ints) -> Ints:
+    """For each of some times, which ascend, how many rows are not after it."""
+    result = np.empty(len(last), np.int64)
+    n = 0
+    for i in range(len(last)):
+        while n < len(ts) and ts[n] <= last[i]:
+            n += 1
+        result[i] = n
+    return result

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.delta import MIN_TS, Arrivals, Delta, Ints, Step, empty
-from penstock.kernels.gate import counts_until
-from penstock.kernels.store import Piece
+from penstock.kernels.gate import counts_not_after, counts_until, first_above
+from penstock.kernels.store import Piece, join
 from penstock.operators.base import StateSize
 from penstock.operators.queue import SavedQueue
 from penstock.operators.state import Loaded, Saved, together, with_meta
@@ -82,60 +82,56 @@ class SmartWindow(StoredWindow):
             out = empty(self._schema)
         else:
             there = counts_until(arrivals.ts, arrivals.sub, master_ts, master_sub) + before
-            gone = self._gone(there, master_ts)
-            out = self._once(there, gone, step.masters) if count == 1 else self._often(there, gone, step.masters)
+            out = self._once(int(there[0]), step.masters) if count == 1 else self._often(there, step.masters)
         self._forget(step)
         return out
 
-    def _gone(self, there: Ints, master_ts: Ints) -> Ints:
-        """How many rows have left at each master instant, when so many have come."""
+    def _once(self, come: int, masters: tuple[Ints, Ints]) -> Delta:
+        """The changes at one master instant, when so many rows have come."""
+        inside, passed = self.inside, self.passed
+        left = 0
         if self._rows is not None:
-            return np.maximum(there - self._rows, 0)
-        if self._stay is None:
-            return np.zeros(len(there), np.int64)
-        last = np.maximum(master_ts, MIN_TS + self._stay) - self._stay
-        most = self.inside.until(int(last[-1]))
-        if most == 0 or len(there) == 1:
-            return np.full(len(there), most, np.int64)
-        pieces = self.inside.between(0, most)
-        ts = pieces[0].ts if len(pieces) == 1 else np.concatenate([p.ts for p in pieces])
-        return ts.searchsorted(last, "right")
-
-    def _once(self, there: Ints, gone: Ints, masters: tuple[Ints, Ints]) -> Delta:
-        """The changes at one master instant."""
-        come, left, passed = int(there[0]), int(gone[0]), self.passed
-        leaving = [*self._left.first(len(self._left)), *self.inside.first(min(left, passed))]
-        self._drop(left - passed)
-        entering = self.inside.between(max(passed - left, 0), come - left)
+            left = max(come - self._rows, 0)
+        elif self._stay is not None:
+            left = inside.until(int(masters[0][0]) - self._stay)
+        pieces = self._left.first(len(self._left)) if len(self._left) else []
+        pieces += inside.first(min(left, passed))
+        leaving = sum([len(p.ts) for p in pieces])
+        if left > passed:
+            inside.drop(left - passed)
+        pieces += inside.between(max(passed - left, 0), come - left)
         self.passed = come - left
+        if not pieces:
+            return empty(self._schema)
+        rows = join(pieces)
+        n = len(rows.ts)
+        sign = np.ones(n, np.int8)
+        sign[:leaving] = -1
+        ts, sub = masters[0].repeat(n), masters[1].repeat(n)
+        return Delta(self._schema, rows.columns, ts, sub, sign, rows.ts, rows.sub, rows.priority)
 
-        def at(pieces: list[Piece]) -> tuple[Ints, Ints, Ints] | None:
-            n = sum(len(p.ts) for p in pieces)
-            return (np.zeros(n, np.int64), masters[0].repeat(n), masters[1].repeat(n)) if n else None
-
-        return changes(self._schema, entering, leaving, at(entering), at(leaving))
-
-    def _often(self, there: Ints, gone: Ints, masters: tuple[Ints, Ints]) -> Delta:
-        """The changes at several master instants."""
+    def _often(self, there: Ints, masters: tuple[Ints, Ints]) -> Delta:
+        """The changes at several master instants, when so many rows have come at each."""
+        gone = self._gone(there, masters[0])
         come, left, passed = int(there[-1]), int(gone[-1]), self.passed
         # Rows enter at the first master instant at which they have come, unless they have left by then.
         entering = self.inside.between(passed, come)
-        enter = there.searchsorted(np.arange(passed, come), "right")
+        enter = first_above(there, passed, come)
         if left > passed:
             stay = gone[enter] <= np.arange(passed, come)
-            enter, entering = enter[stay], _some(entering, stay)
+            if not stay.all():
+                enter, entering = enter[stay], _some(entering, stay)
         # They leave at the first at which they have left, if they were there at the one before.
-        leaving = self.inside.between(0, left)
-        leave = gone.searchsorted(np.arange(left), "right")
+        leaving = self.inside.first(left)
+        leave = first_above(gone, 0, left)
         if left > passed:
             seen = np.arange(left) < np.where(leave > 0, there[leave - 1], passed)
-            seen[:passed] = True
-            leave, leaving = leave[seen], _some(leaving, seen)
-        earlier = self._left.first(len(self._left))
-        if earlier:
+            if not seen.all():
+                leave, leaving = leave[seen], _some(leaving, seen)
+        if len(self._left):
+            earlier = self._left.first(len(self._left))
             leave = np.concatenate([np.zeros(sum(len(p.ts) for p in earlier), np.int64), leave])
             leaving = [*earlier, *leaving]
-        self._drop(left)
         self.passed = come - left
         ts, sub = masters
         return changes(
@@ -144,28 +140,39 @@ class SmartWindow(StoredWindow):
             (leave, ts[leave], sub[leave]) if len(leave) else None,
         )  # fmt: skip
 
+    def _gone(self, there: Ints, master_ts: Ints) -> Ints:
+        """How many rows have left at each master instant, when so many have come."""
+        if self._rows is not None:
+            return np.maximum(there - self._rows, 0)
+        if self._stay is None:
+            return np.zeros(len(there), np.int64)
+        last = np.maximum(master_ts, MIN_TS + self._stay) - self._stay
+        pieces = self.inside.between(0, self.inside.until(int(last[-1])))
+        if not pieces:
+            return np.zeros(len(there), np.int64)
+        ts = pieces[0].ts if len(pieces) == 1 else np.concatenate([p.ts for p in pieces])
+        return counts_not_after(ts, last)
+
     def _forget(self, step: Step) -> None:
         """Rows that no master instant to come finds inside."""
-        inside = self.inside
+        inside, passed = self.inside, self.passed
         if self._rows is not None:
-            gone = max(len(inside) - self._rows, 0)
-        elif self._stay is None:
-            self._drop(self.passed)
-            self.passed = 0
-            return
-        else:
+            gone = len(inside) - self._rows
+        elif self._stay is not None:
             gone = inside.until(by_time(step) - self._stay)
-        if not gone:
+        else:
+            gone, self.passed = passed, 0
+            if gone:
+                inside.drop(gone)
             return
-        known = min(gone, self.passed)
-        for piece in inside.first(known):
-            self._left.append(piece)
-        self._drop(gone - known)
-        self.passed -= known
-
-    def _drop(self, count: int) -> None:
-        if count > 0:
-            self.inside.drop(count)
+        if gone <= 0:
+            return
+        if passed:
+            for piece in inside.first(min(gone, passed)):
+                self._left.append(piece)
+            self.passed = max(passed - gone, 0)
+        if gone > passed:
+            inside.drop(gone - passed)
 
     def is_like(self, other: SmartWindow) -> bool:
         """Whether both hold the same rows, of which they have passed on the same, and will for ever."""

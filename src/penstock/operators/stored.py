@@ -75,7 +75,7 @@ class TimeWindow(StoredWindow):
         piece = piece_of(arrivals)
         inside = self.inside
         inside.put(piece)
-        leaving = inside.first(inside.until(by_time(step) - self._size))
+        leaving = inside.first_until(by_time(step) - self._size)
         leave = None
         if leaving:
             at = (leaving[0].ts if len(leaving) == 1 else np.concatenate([p.ts for p in leaving])) + self._size

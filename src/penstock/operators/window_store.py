@@ -18,12 +18,10 @@ from bisect import bisect_right
 
 import numpy as np
 
-from penstock.delta import MIN_TS, Instant
+from penstock.delta import Instant
 from penstock.kernels.chunks import Chunks
 from penstock.kernels.store import Piece
 from penstock.operators.base import StateSize
-
-_BEFORE_ALL: Instant = (MIN_TS, 0)
 
 
 class WindowStore:
@@ -32,8 +30,6 @@ class WindowStore:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.chunks = Chunks()
-        self.newest: Instant = _BEFORE_ALL
-        """The instant of the last row."""
         self.shares: list[Share] = []
 
     def share(self) -> Share:
@@ -81,16 +77,15 @@ class WindowStore:
         """Rows that a window gets next, which may be there already; False if they do not go with those that are."""
         n = len(piece.ts)
         chunks = self.chunks
-        first = (int(piece.ts[0]), int(piece.sub[0]))
-        if share.head == chunks.end and first > self.newest:
-            self._append(piece)
+        empty = chunks.end == chunks.first
+        if share.head == chunks.end and (len(self.shares) == 1 or empty or self._is_new(piece)):
+            chunks.append(piece)
             share.head += n
             return True
-        known = _until(piece, self.newest)  # so many of them may be there
-        if share.head > share.tail:
+        first = (int(piece.ts[0]), int(piece.sub[0]))
+        known = 0 if empty else _until(piece, chunks.instant(chunks.end - 1))  # so many of them may be there
+        if share.head > share.tail or empty:
             at = share.head
-        elif chunks.end == chunks.first:
-            at, known = chunks.end, 0  # nobody has any
         else:
             at = chunks.find(first)
             if at == chunks.first and chunks.instant(at) != first:
@@ -98,7 +93,7 @@ class WindowStore:
         if at + known > chunks.end or (known < n and at + known != chunks.end) or not self._has(at, piece, known):
             return False
         if known < n:
-            self._append(piece.slice(known, n))
+            chunks.append(piece.slice(known, n))
         before = share.tail
         if share.head == share.tail:
             share.tail = at
@@ -106,9 +101,9 @@ class WindowStore:
         self.forget(before)
         return True
 
-    def _append(self, piece: Piece) -> None:
-        self.chunks.append(piece)
-        self.newest = (int(piece.ts[-1]), int(piece.sub[-1]))
+    def _is_new(self, piece: Piece) -> bool:
+        """Whether rows come after all that are there."""
+        return (piece.ts[0], piece.sub[0]) > self.chunks.instant(self.chunks.end - 1)
 
     def _put_in_front(self, share: Share, piece: Piece, known: int) -> bool:
         """Rows that begin before all that are there, and go on with these."""
@@ -120,7 +115,7 @@ class WindowStore:
         if len(behind.ts):
             if chunks.first + known - older != chunks.end:
                 return False
-            self._append(behind)
+            chunks.append(behind)
         share.tail = chunks.first - older
         share.head = share.tail + n
         chunks.put_in_front(piece.slice(0, older))
@@ -187,6 +182,23 @@ class Share:
             found = store.chunks.between(before, before + count)
             self.tail = before + count
             self.taken += count
+            store.forget(before)
+        return found
+
+    def first_until(self, ts: int) -> list[Piece]:
+        """Take the oldest rows, those that are not after ``ts``."""
+        before = self.tail
+        if before == self.head:
+            return []
+        store = self.store
+        with store.lock:
+            chunks = store.chunks
+            stop = chunks.until(ts, before, self.head)
+            if stop == before:
+                return []
+            found = chunks.between(before, stop)
+            self.tail = stop
+            self.taken += stop - before
             store.forget(before)
         return found
 
