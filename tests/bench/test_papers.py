@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.bench import architectures, common, hybrid, join, papers, scaling, threading_modes
+from penstock.bench import architectures, common, designated, hybrid, join, papers, scaling, threading_modes
 from penstock.bench.common import Claim
 from penstock.bench.papers import EXPERIMENTS, Outcome
 from penstock.cli.main import main
@@ -22,6 +22,7 @@ TINY = 0.01
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny scale is about time, not about the number of configurations."""
     monkeypatch.setattr(architectures, "RATES", (20_000, 30_000))
+    monkeypatch.setattr(designated, "RATES", (1_000, 5_000))
     monkeypatch.setattr(join, "RATES", (1_600, 8_000, float("inf")))
 
 

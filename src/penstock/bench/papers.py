@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.bench import architectures, hybrid, join, placement, priorities, scaling, threading_modes
+from penstock.bench import architectures, designated, hybrid, join, placement, priorities, scaling, threading_modes
 from penstock.bench.common import Claim, Others, Say, clock, disturbed, machine, quiet
 from penstock.errors import InputError, suggest
 
@@ -38,6 +38,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "placement": Experiment(placement.TITLE, placement.run, placement.check, placement.draw),
     "join": Experiment(join.TITLE, join.run, join.check, join.draw),
     "priorities": Experiment(priorities.TITLE, priorities.run, priorities.check, priorities.draw),
+    "designated": Experiment(designated.TITLE, designated.run, designated.check, designated.draw),
 }
 
 
