@@ -141,9 +141,9 @@ def test_a_query_that_is_given_the_past_shares_it(masters: str) -> None:
             for i, size in enumerate((3, 30, 10, 1)):
                 text = f"SELECT a.x, count(*) AS n FROM a [ROWS {size}], b [ROWS 2] GROUP BY a.x{masters}"
                 found.append(db.query(text))
-                for t in range(40 * i, 40 * i + 40):
-                    db.push("a", [(t, t % 4)])
-                    db.push("b", [(t, t)])
+                for t in range(40 * i, 40 * i + 40, 4):
+                    db.push("a", [(u, u % 4) for u in range(t, t + 3)])
+                    db.push("b", [(t + 2, t)])
             rows = held(db).rows - sum(w.leaving for w in held(db).windows) if engine == "local" else 0
             return [q.fetch().sort_by([("ts", "ascending"), ("x", "ascending")]).to_pylist() for q in found], rows
 
@@ -206,7 +206,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "CONVERGE_EVERY", 1)
 
 
-@settings(max_examples=60, suppress_health_check=RELAXED)
+@settings(max_examples=40, suppress_health_check=RELAXED)
 @given(life=lives())
 def test_queries_that_come_and_go_have_their_answers(eager: None, life: tuple[Case, list[Event]]) -> None:
     case, events = life

@@ -157,8 +157,9 @@ class SmartWindowed(Windowed):
 
     def is_like(self, other: SmartWindowed) -> bool:
         """Whether both give the same from now on; they are equally far."""
-        pairs = zip(self.ports or (), other.ports or (), strict=True)
-        return self.smart.is_like(other.smart) and all(p.waits_like(q) for p, q in pairs)
+        if self.aside is not None or other.aside is not None or not self.smart.is_like(other.smart):
+            return False
+        return all(p.waits_like(q) for p, q in zip(self.ports or (), other.ports or (), strict=True))
 
 
 class Gated(OperatorVertex):

@@ -96,7 +96,7 @@ def _joined(node: Join) -> Identified:
     columns = (*left.columns, *(width + c for c in right.columns))
     keys = tuple((left.moved(a), right.moved(b)) for a, b in node.keys)
     residual = None if node.residual is None else remap(node.residual, columns.__getitem__)
-    joined = Join(node.kind, left.node, right.node, keys, residual)
+    joined = replace(node, left=left.node, right=right.node, keys=keys, residual=residual)
     return Identified(joined, columns, (*left.key, *(width + k for k in right.key)))
 
 
@@ -119,7 +119,7 @@ def _semi_joined(node: SemiJoin) -> Identified:
     keys = tuple((left.moved(a), b) for a, b in node.keys)
     residual = None if node.residual is None else remap(node.residual, moved)
     compare = None if node.compare is None else remap(node.compare, moved)
-    joined = SemiJoin(node.kind, left.node, node.right, keys, residual, compare)
+    joined = replace(node, left=left.node, keys=keys, residual=residual, compare=compare)
     if node.kind == "mark":
         return Identified(joined, (*left.columns, width), (*left.key, width))
     return Identified(joined, left.columns, left.key)
