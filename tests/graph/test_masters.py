@@ -194,6 +194,23 @@ def test_streams_of_answers_and_relations(masters: str) -> None:
     assert run("local") == run("reference") != []
 
 
+def test_naive_execution_remembers_what_differs() -> None:
+    """However often a group changes and changes back while no master element comes."""
+    with penstock.connect(engine="local") as db:
+        db.run_script(STREAMS)
+        db.configure(masters="naive")
+        query = db.query("SELECT g, count(*) AS n FROM s [ROWS 2], m [ROWS 1] GROUP BY g MASTER m")
+        db.push("m", [(0, 0)])
+        db.heartbeat("m", 100_000)
+        for t in range(0, 50_000, 500):
+            db.push("s", [(i, "ab"[i % 2], i) for i in range(t, t + 500)])
+            (emit,) = (o for o in db.graph().operators if o.kind == "emit")
+            assert emit.rows < 5_000
+        db.push("m", [(100_000, 0)])
+        db.heartbeat("s", 100_001)
+        assert [(a["op"], a["g"], a["n"]) for a in query.fetch().to_pylist()] == [("+", "a", 1), ("+", "b", 1)]
+
+
 # -- the setting -------------------------------------------------------------------------------------------
 
 

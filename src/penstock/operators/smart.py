@@ -32,7 +32,7 @@ def is_smart(spec: WindowSpec) -> bool:
 def build_smart(spec: WindowSpec, schema: Schema) -> SmartWindow:
     """The window for a query with masters."""
     match spec:
-        case Rows(size):
+        case Rows(size, 1):
             return SmartWindow(schema, rows=size)
         case Range(size, None):
             return SmartWindow(schema, stay=size)
