@@ -17,7 +17,7 @@ from penstock.errors import InputError
 from penstock.hosts.local.program import Programs
 from penstock.ingest import Batch
 from penstock.operators.rows import rows_of
-from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan, bounded_window, sources
+from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan, bounded_window, sources, walk
 from penstock.plan.optimize import optimize
 from penstock.reference import INFINITY, Element, evaluate
 from penstock.reference_windows import value_key
@@ -66,13 +66,18 @@ def run(query: Query, given: Inputs, turns: Sequence[tuple[int, int]], *, naive:
     return found
 
 
+def _reads_streams(node: StreamScan | QueryStream) -> bool:
+    return any(isinstance(n, StreamScan) for n in walk(node))
+
+
 @settings(max_examples=250, suppress_health_check=RELAXED)
 @given(queries(), inputs(), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4)), max_size=8), st.data())
 def test_naive_and_smart_are_the_reference(
     query: Query, given: Inputs, turns: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     assume(bounded_window(query) is None)
-    streams = [n for n in sources(query) if not isinstance(n, RelationScan)]
+    # A stream of answers about relations alone is complete before its elements come: as a master it is of no use.
+    streams = [n for n in sources(query) if not isinstance(n, RelationScan) and _reads_streams(n)]
     names = sorted({n.name if isinstance(n, QueryStream) else n.stream for n in streams})
     assume(names)
     chosen = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
