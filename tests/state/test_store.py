@@ -172,7 +172,7 @@ def test_another_format_is_refused(opened, tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr("penstock.state.FORMAT", 9)
         opened().commit(1, first(1))
-    with pytest.raises(CheckpointError, match="written in format 9, this is format 3"):
+    with pytest.raises(CheckpointError, match="written in format 9, this is format 4"):
         opened().load(1)
 
 
@@ -188,7 +188,7 @@ def test_a_manifest_is_plain_json(opened, tmp_path: Path) -> None:  # type: igno
     opened().commit(1, first(1))
     content = json.loads((tmp_path / f"manifest-{1:012d}.json").read_text())["state"]
     piece = content["operators"]["a/b"]["pieces"]["0"]
-    assert (content["format"], content["version"], piece["rows"]) == (3, 1, 1)
+    assert (content["format"], content["version"], piece["rows"]) == (4, 1, 1)
     last = content["operators"]["a/b"]["pieces"]["1"]
     assert piece["start"] == 0
     assert last["start"] >= piece["bytes"]
