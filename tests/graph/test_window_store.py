@@ -14,11 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.delta import Arrivals, Step
 from penstock.graph.memory import split
 from penstock.graph.view import StreamMemory
 from penstock.hosts.local import host
 from penstock.kernels.store import Piece
+from penstock.operators.state import Loaded
+from penstock.operators.stored import RowsWindow
 from penstock.operators.window_store import Share, WindowStore
+from penstock.plan.nodes import Field
+from penstock.types import BIGINT
 from tests.generated.language import Case, stream_rows
 from tests.graph.test_law import Add, Event, Push, Stop, configurations, lived
 
@@ -293,6 +298,29 @@ def test_a_store_is_what_each_window_would_have(data: st.DataObject) -> None:
     for window in windows:
         window.share.release()
     assert store.rows == store.nbytes == 0
+
+
+@pytest.mark.parametrize("sizes", [(50, 100), (100, 50), (7, 3000)])
+def test_windows_that_are_loaded_share_again(sizes: tuple[int, int]) -> None:
+    schema = (Field("v", BIGINT),)
+    store = WindowStore()
+    tables: list[dict[str, pa.Table]] = [{}, {}]
+    windows = [RowsWindow(schema, size) for size in sizes]
+    for window in windows:
+        window.use(store)
+    for start in range(0, 4000, 40):
+        rows = piece(start, start + 40)
+        for window, own in zip(windows, tables, strict=True):
+            window.process(Arrivals(schema, rows.columns, rows.ts, rows.sub), Step((start, 0)))
+            states = window.save()
+            own |= {p.name: p.table for p in states.pieces if p.table is not None}
+    again = WindowStore()
+    for size, window, own in zip(sizes, windows, tables, strict=True):
+        saved, loaded = window.save(), RowsWindow(schema, size)
+        loaded.use(again)
+        loaded.load(Loaded(saved.meta, {p.name: own[p.name] for p in saved.pieces}))
+        assert numbers(loaded.inside) == list(range(4000 - size, 4000))
+    assert again.rows == store.rows == max(sizes)
 
 
 def test_rows_that_are_not_the_same_are_held_apart() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 
 from penstock.graph.operators import SmartWindowed, Windowed
 from penstock.graph.sources import Source
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import MemoryView, QueryMemory, StreamMemory, WindowMemory
-from penstock.operators.base import StateSize
+from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.smart import SmartWindow
 from penstock.operators.stored import StoredWindow
 from penstock.operators.window_store import WindowStore
 from penstock.plan.window import Now, PartitionRows, Range, Rows, WindowSpec
+
+_TRIES = 4
 
 
 def memory_view(vertices: Iterable[OperatorVertex]) -> MemoryView:
@@ -101,7 +104,12 @@ def _inside(vertex: Windowed) -> int:
 
 
 def _left(vertex: Windowed) -> StateSize:
-    return vertex.window.left() if isinstance(vertex.window, SmartWindow) else StateSize(0, 0)
+    window = vertex.window
+    if isinstance(window, SmartWindow):
+        for _ in range(_TRIES):
+            with suppress(RuntimeError):  # it changed while it was looked at
+                return window.left()
+    return NOTHING
 
 
 def _stream(vertex: OperatorVertex) -> str:

@@ -58,8 +58,11 @@ class StoredWindow:
         self._put(tables)
 
     def _put(self, tables: Sequence[pa.Table]) -> None:
-        for table in tables:
-            self.inside.put(piece_of(arrivals_of(self._schema, table)))
+        pieces = [piece_of(arrivals_of(self._schema, table)) for table in tables]
+        if len(pieces) > 1 and self.inside.store.rows:
+            pieces = [join(pieces)]  # others have loaded some of these rows: as a whole they go with them
+        for piece in pieces:
+            self.inside.put(piece)
 
 
 class TimeWindow(StoredWindow):

@@ -71,7 +71,7 @@ class WindowStore:
         with self.lock:
             if not self.rows:
                 return 0
-            return round(self.chunks.nbytes * self._parts()[share] / self.rows)
+            return round(self.chunks.nbytes * self._parts().get(share, 0.0) / self.rows)
 
     def put(self, share: Share, piece: Piece) -> bool:
         """Rows that a window gets next, which may be there already; False if they do not go with those that are."""

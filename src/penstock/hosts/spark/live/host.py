@@ -251,9 +251,9 @@ class SparkHost:
         return self.parts.view()
 
     def memory(self) -> MemoryView:
-        """By query alone: the windows are in Spark's tasks, and those of a task say how much they hold in all."""
+        """By query alone: the windows are in Spark's tasks, which say what each operator of a query remembers."""
         queries = [q for q in self.db.queries.values() if q.status == "running"]
-        held = sorted((q.name, sum(s.bytes for s in q.state.values())) for q in queries)
+        held = sorted((q.name, sum(s.bytes for n, s in q.state.items() if n.endswith(":Window"))) for q in queries)
         return MemoryView((), tuple(QueryMemory(*h) for h in held))
 
     def suspend(self, operator: int) -> None:
