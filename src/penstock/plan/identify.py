@@ -17,6 +17,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    Prioritise,
     Project,
     RelationScan,
     SemiJoin,
@@ -61,6 +62,9 @@ def identified(node: Node) -> Identified:
         case Filter():
             below = identified(node.input)
             return replace(below, node=Filter(below.node, below.moved(node.predicate)))
+        case Prioritise():
+            below = identified(node.input)
+            return replace(below, node=Prioritise(below.node, below.moved(node.by)))
         case Project():
             below = identified(node.input)
             return _projected(below, [below.moved(e) for e in node.exprs], node.names)
