@@ -3,6 +3,7 @@
 from penstock.database import Database, connect
 from penstock.errors import (
     BindError,
+    BufferFullError,
     CatalogError,
     CheckpointError,
     CqlSyntaxError,
@@ -11,6 +12,7 @@ from penstock.errors import (
     PenstockError,
     PlanError,
     QueryFailed,
+    SpillError,
     StateError,
 )
 from penstock.query import Query
@@ -18,6 +20,6 @@ from penstock.query import Query
 __version__ = "0.1.0"
 
 __all__ = [
-    "BindError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError", "InputError",
-    "PenstockError", "PlanError", "Query", "QueryFailed", "StateError", "connect",
+    "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError",
+    "InputError", "PenstockError", "PlanError", "Query", "QueryFailed", "SpillError", "StateError", "connect",
 ]  # fmt: skip

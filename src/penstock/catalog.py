@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
+from penstock.amounts import Bound
 from penstock.errors import CatalogError, suggest
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema, StreamScan
@@ -22,7 +23,11 @@ from penstock.types import DataType
 
 @dataclass(frozen=True)
 class StreamDef:
-    """A stream: declared with columns, or derived from a query."""
+    """A stream: declared with columns, or derived from a query.
+
+    ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
+    are dropped.
+    """
 
     name: str
     schema: Schema
@@ -32,6 +37,8 @@ class StreamDef:
     slack: int = 0
     priority: Expr | None = None
     retain: int = 0
+    buffer: Bound | None = None
+    drops: bool = False
     query: Query | None = None
     reads: frozenset[str] = frozenset()
     text: str = ""

@@ -38,7 +38,7 @@ from penstock.errors import (
     suggest,
 )
 from penstock.graph.view import GraphView, MemoryView
-from penstock.hosts import QuerySettings, SparkOptions, check_engine, default_engine, host
+from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.nodes import Query as Plan
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock")
 
 
+_LOOK = 0.01
+"""Seconds after which somebody who waits for room looks again: those who make it know nothing of the lock."""
+
+
 def _wall_clock() -> int:
     return time.time_ns() // 1_000
 
@@ -71,6 +75,7 @@ class Database:
         path: str | Path | None = None,
         clock: Callable[[], int] = _wall_clock,
         options: SparkOptions | None = None,
+        local: LocalOptions | None = None,
     ) -> None:
         self.engine = engine = engine or default_engine()
         check_engine(engine)
@@ -84,7 +89,11 @@ class Database:
         self._query_count = 0
         self._closed = False
         self._guarded = _Guarded(self)
-        self._host = host(engine, self, None if path is None else Path(path), options or SparkOptions())
+        self._room = threading.Condition(self._lock)
+        """For those who wait until rows can be taken."""
+        self._host = host(
+            engine, self, None if path is None else Path(path), options or SparkOptions(), local or LocalOptions()
+        )
         self._host.open()
 
     # -- statements and queries ---------------------------------------------------------------------
@@ -209,7 +218,11 @@ class Database:
     # -- data ---------------------------------------------------------------------------------------
 
     def push(self, name: str, rows: object, *, at: object = None) -> None:
-        """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none."""
+        """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none.
+
+        Where rows wait in buffers and there is no room for more, it waits for it; with ``when_full="raise"``, and where
+        nobody would make room, it raises ``BufferFullError``.
+        """
         with self._guarded:
             self._check_open()
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
@@ -221,6 +234,9 @@ class Database:
             if at is not None:
                 raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
             source = self._input(name)
+            while not self._host.admits(source, rows):
+                self._room.wait(_LOOK)  # others have the lock meanwhile
+                source = self._input(name)
             self._stamp_idle(source)
             self._deliver(source, partial(source.push, rows))
 
@@ -258,7 +274,8 @@ class Database:
             self._host.note(notes)
 
     def metrics(self) -> pa.Table:
-        """What the last micro-batches took, one row for each; empty where there are none."""
+        """On Spark: what the last micro-batches took, one row for each. On the local engine: what waits in buffers, one
+        row for each, and what streams have dropped."""
         return self._host.metrics()
 
     def configure(self, *, query: str | None = None, **settings: Any) -> None:
@@ -270,6 +287,7 @@ class Database:
         with self._guarded:
             self._check_open()
             self._host.configure(settings if query is None else {**settings, "query": query})
+            self._room.notify_all()
         self._host.configured()
 
     def graph(self) -> GraphView:
@@ -295,6 +313,7 @@ class Database:
         with self._guarded:
             self._check_open()
             self._host.resume(operator)
+            self._room.notify_all()
 
     def close_stream(self, name: str) -> None:
         """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""
@@ -368,6 +387,7 @@ class Database:
             if self._closed:
                 return
             self._closed = True
+            self._room.notify_all()
         # Without the lock: work may be under way that needs it.
         self._host.close()
         with self._lock:
@@ -618,6 +638,10 @@ def connect(
     batch_rows: int | None = None,
     sync: bool = False,
     spark: Mapping[str, str] | None = None,
+    memory: int | str | None = "512 MB",
+    disk: int | str | None = None,
+    when_full: str = "block",
+    spill: str | Path | None = None,
     clock: Callable[[], int] = _wall_clock,
 ) -> Database:
     """A database. With a directory it is kept there, and goes on from there when it is opened again.
@@ -626,8 +650,11 @@ def connect(
     default ``local[*]``; ``shards``: how many ways queries with a key are split; ``trigger``: seconds in which
     rows are collected before a micro-batch begins (by default it begins at once), or ``push``: calls return when their
     answers are there; ``batch_rows``: at most so many rows in a micro-batch; ``sync``: what is acknowledged survives a
-    power failure; ``spark``: more settings for Spark. ``clock`` gives the time in microseconds, for streams stamped on
+    power failure; ``spark``: more settings for Spark. Of ``local`` alone: ``memory``: how much of what waits in buffers
+    may be in memory, and ``disk``: how much of it on disk (None: no limit); ``when_full``: ``block`` or ``raise``;
+    ``spill``: where the files for that are made. ``clock`` gives the time in microseconds, for streams stamped on
     arrival.
     """
     options = SparkOptions(master, shards, trigger, batch_rows, sync, spark or {})
-    return Database(engine, path=path, clock=clock, options=options)
+    local = LocalOptions(memory, disk, when_full, spill)
+    return Database(engine, path=path, clock=clock, options=options, local=local)

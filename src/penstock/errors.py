@@ -109,6 +109,18 @@ class CheckpointError(PenstockError):
     code = "PS203"
 
 
+class BufferFullError(PenstockError):
+    """There is no room for rows, neither in memory nor on disk; nothing of what was pushed has been taken."""
+
+    code = "PS204"
+
+
+class SpillError(PenstockError):
+    """What waited on disk cannot be read back."""
+
+    code = "PS205"
+
+
 class QueryFailed(PenstockError):
     """A query stopped because evaluating it failed."""
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions, scalar
+from penstock.amounts import Bound, parse_bound
 from penstock.catalog import RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
@@ -136,11 +137,18 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     clock, column = _timestamp_by(tree.args.get("timestamp_by"), schema, name)
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
-    options = _options(tree, {"retain": _duration_option})
+    options = _options(
+        tree, {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
+    )
+    if priority is not None and options.get("overflow"):
+        raise BindError(
+            f"stream `{name}` has priorities, so its oldest rows cannot be dropped",
+            hint="leave out PRIORITY BY or `overflow`",
+        )
     db.add_stream(
         StreamDef(
-            name, schema, position, clock, column, slack, priority, options.get("retain", 0),
-            text=format_statement(tree),
+            name, schema, position, clock, column, slack, priority, options.get("retain", 0), options.get("buffer"),
+            options.get("overflow", False), text=format_statement(tree),
         )
     )  # fmt: skip
     return Result("done", f"stream {name} created")
@@ -353,6 +361,17 @@ def _duration_option(name: str, node: exp.Expr) -> int:
     if ticks is None or ticks <= 0:
         raise BindError(f"`{name}` is a length of time", hint="write for example '100 ms'")
     return ticks
+
+
+def _amount_option(name: str, node: exp.Expr) -> Bound:
+    return parse_bound(f"`{name}`", node.name if isinstance(node, exp.Literal) and node.is_string else node.sql())
+
+
+def _overflow_option(name: str, node: exp.Expr) -> bool:
+    if not (isinstance(node, exp.Literal) and " ".join(node.name.lower().split()) == "drop oldest"):
+        hint = "write overflow = 'drop oldest', or leave it out: then nothing is dropped"
+        raise BindError(f"`{name}` is {node.sql()}", hint=hint)
+    return True
 
 
 def _boolean_option(name: str, node: exp.Expr) -> bool:

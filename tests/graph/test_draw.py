@@ -98,6 +98,19 @@ def test_nothing_moves_the_terminals_pen() -> None:
     assert all(c.isprintable() or c == "\n" for c in view.text())
 
 
+def test_what_is_on_disk_is_said() -> None:
+    operators = [operator(1, "source", "s"), operator(2, "filter", "f", 1)]
+    buffer = BufferView(1_000, 2_000_000, 4_000, 5, 0, 600, 1_500_000, 70, 2.5)
+    view = graph(operators, [EdgeView(1, 2, 0, buffer)])
+    waits = "* 1,000 from 1 waiting (2.00 MB, 1.50 MB on disk) for 2.50 s, at most 4,000; 5 messages passed; 70 dropped"
+    assert waits[:90] in view.text()
+    assert "1.50 MB of it on disk" in view.svg()
+    assert "70 dropped" in view.svg()
+    waiting = graph(operators, [EdgeView(1, 2, 0, replace(buffer, spilled=0, spilled_bytes=0, dropped=0))])
+    assert "disk" not in waiting.text() + waiting.svg()
+    assert "dropped" not in waiting.text() + waiting.svg()
+
+
 # -- JSON ---------------------------------------------------------------------------------------------------
 
 
@@ -105,7 +118,10 @@ def test_json_is_the_view() -> None:
     read = json.loads(shops().json())
     assert read == shops().to_json()
     assert list(read) == ["engine", "threading", "workers", "operators", "edges", "partitions", "queries", "memory"]
-    assert read["edges"][2]["buffer"] == {"elements": 17, "bytes": 1234, "peak": 40, "passed": 120, "overtook": 0}
+    assert read["edges"][2]["buffer"] == {
+        "elements": 17, "bytes": 1234, "peak": 40, "passed": 120, "overtook": 0, "spilled": 0, "spilled_bytes": 0,
+        "dropped": 0, "lag": None,
+    }  # fmt: skip
     assert read["operators"][0]["queries"] == ["large", "by_city"]
     assert list(read["operators"][0])[:4] == ["id", "kind", "label", "queries"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -67,6 +68,8 @@ def configurations(draw: st.DrawFn) -> Configure:
     chosen["placement"] = draw(st.sampled_from(PLACEMENTS))
     chosen["mode"] = draw(st.sampled_from(MODES))
     chosen["masters"] = draw(st.sampled_from(MASTERS))
+    chosen["memory"] = draw(st.sampled_from([None, 0, 3_000, 8_000, "512 MB"]))
+    chosen["read_ahead"] = draw(st.sampled_from([0, 50, 100]))
     return Configure(chosen)
 
 
@@ -74,6 +77,10 @@ def configurations(draw: st.DrawFn) -> Configure:
 def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
     """A database to which queries come and go while rows arrive and its settings change."""
     case = draw(cases())
+    bound = draw(st.sampled_from([None, "0 rows", "1 row", "3 rows", "0 B", "2 KB", "5 KB"]))
+    if bound is not None:
+        declare = re.sub(r"(CREATE STREAM [sr] .*);", rf"\1 WITH (buffer = '{bound}');", case.declare)
+        case = replace(case, declare=declare)
     texts = [case.query, *(draw(cases()).query for _ in range(draw(st.integers(0, 2))))]
     texts += [draw(st.sampled_from(texts)) for _ in range(draw(st.integers(0, 2)))]
     pending = {name: list(rows) for name, rows in case.streams.items() if rows}

@@ -76,7 +76,7 @@ OBVIOUS: dict[str, Callable[[Station], tuple[float, ...]]] = {
     "fifo": lambda s: (number(s),),
     "biggest-queue": lambda s: (-sum(len(e[0]) for b in s.buffers for e in b.queue), number(s)),
     "highest-priority": lambda s: (
-        -max(int(e[0].data.priority.max()) for b in s.buffers for e in b.queue if e[0].data.priority is not None),
+        -max(int(p.max()) for b in s.buffers for e in b.queue if (p := e[0].read().data.priority) is not None),
         -s.vertex.priority,
         number(s),
     ),

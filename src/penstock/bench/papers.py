@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.bench import architectures, designated, hybrid, join, placement, priorities, scaling, threading_modes
+from penstock.bench import (
+    architectures,
+    buffering,
+    designated,
+    hybrid,
+    join,
+    placement,
+    priorities,
+    scaling,
+    threading_modes,
+)
 from penstock.bench.common import Claim, Others, Say, clock, disturbed, machine, quiet
 from penstock.errors import InputError, suggest
 
@@ -36,6 +46,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "scaling": Experiment(scaling.TITLE, scaling.run, scaling.check, scaling.draw),
     "hybrid": Experiment(hybrid.TITLE, hybrid.run, hybrid.check, hybrid.draw),
     "placement": Experiment(placement.TITLE, placement.run, placement.check, placement.draw),
+    "buffers": Experiment(buffering.TITLE, buffering.run, buffering.check, buffering.draw),
     "join": Experiment(join.TITLE, join.run, join.check, join.draw),
     "priorities": Experiment(priorities.TITLE, priorities.run, priorities.check, priorities.draw),
     "designated": Experiment(designated.TITLE, designated.run, designated.check, designated.draw),

@@ -153,6 +153,10 @@ class Graph:
         for source in self._sources.get(stream, ()):
             source.push(whole_columns(batch.table), batch.ts, batch.arrival, batch.priority)
 
+    def sources(self, stream: str) -> Sequence[Source]:
+        """Where elements of a declared stream come in."""
+        return self._sources.get(stream, ())
+
     def progress(self, stream: str, at: float) -> None:
         """No more elements of a declared stream before ``at``."""
         for source in self._sources.get(stream, ()):

@@ -41,15 +41,20 @@ class Edge:
         self.since: Instant | None = None
 
     def send(self, message: Message) -> None:
-        since = self.since
-        if since is not None:
-            message = dropped_before(message, since)
-            if message.mark.frontier >= since:
-                self.since = None
-        if self.buffer is None:
-            self.target.take(self.port, message)
-        else:
+        if self.buffer is not None:
             self.buffer.put(message)
+            return
+        self.target.take(self.port, message if self.since is None else self.due(message))
+
+    def due(self, message: Message) -> Message:
+        """What of a message is for the receiver. Called by whoever hands it over: the sender, or who takes from the
+        buffer, where all readers have the same message."""
+        since = self.since
+        if since is None:
+            return message
+        if message.mark.frontier >= since:
+            self.since = None
+        return dropped_before(message, since)
 
     def send_early(self, data: Data) -> None:
         since = self.since

@@ -40,14 +40,20 @@ class OperatorView:
 
 @dataclass(frozen=True)
 class BufferView:
-    """A queue on an edge: what waits in it, the most that ever waited, how many messages went through, and how many
-    elements overtook others."""
+    """A queue on an edge: what its reader has not taken yet, the most that ever waited, how many messages went through,
+    and how many elements overtook others. ``spilled``, ``spilled_bytes``: how much of what waits is on disk.
+    ``dropped``: rows that the reader will not get, since their stream says so. ``lag``: seconds since the first of what
+    waits came."""
 
     elements: int
     bytes: int
     peak: int
     passed: int
     overtook: int = 0
+    spilled: int = 0
+    spilled_bytes: int = 0
+    dropped: int = 0
+    lag: float | None = None
 
 
 @dataclass(frozen=True)

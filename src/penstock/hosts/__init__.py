@@ -98,6 +98,9 @@ class Host(Protocol):
     def begin(self, query: Query) -> None:
         """A query has been given all that it starts from. If it raises, there is no such query."""
 
+    def admits(self, source: StreamInput, rows: object) -> bool:
+        """Whether rows can be taken now; False: they can be soon, so ask again. Raises if nobody would make room."""
+
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         """Rows of a stream whose turn has come, and its progress. If it raises, nothing has been taken."""
 
@@ -194,6 +197,17 @@ class SparkOptions:
         )
 
 
+@dataclass(frozen=True)
+class LocalOptions:
+    """Settings of ``engine="local"``: what may wait in buffers, see ``Settings``; and where the files are for what
+    exceeds the memory, by default among the system's temporary files."""
+
+    memory: int | str | None = "512 MB"
+    disk: int | str | None = None
+    when_full: str = "block"
+    spill: str | Path | None = None
+
+
 ENGINES = ("reference", "local", "spark")
 
 
@@ -202,9 +216,14 @@ def default_engine() -> str:
     return os.environ.get("PENSTOCK_ENGINE") or "spark"
 
 
-def host(engine: str, database: Database, path: Path | None, options: SparkOptions) -> Host:
+def host(engine: str, database: Database, path: Path | None, options: SparkOptions, local: LocalOptions) -> Host:
     """A new host for a database, on the engine of that name."""
     check_engine(engine)
+    if engine != "local" and local != LocalOptions():
+        raise EngineError(
+            f"engine `{engine}` has no buffers in memory: memory, disk, when_full and spill belong to engine='local'",
+            hint="on Spark, rows wait in the streams' logs on disk",
+        )
     if engine == "spark":
         from penstock.hosts.spark.live.host import SparkHost
 
@@ -218,7 +237,7 @@ def host(engine: str, database: Database, path: Path | None, options: SparkOptio
     if engine == "local":
         from penstock.hosts.local.host import LocalHost
 
-        return LocalHost(database)
+        return LocalHost(database, local)
     from penstock.hosts.reference import ReferenceHost
 
     return ReferenceHost(database)

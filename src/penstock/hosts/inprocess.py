@@ -37,6 +37,9 @@ class InProcess:
     def begin(self, query: Query) -> None:
         pass
 
+    def admits(self, source: StreamInput, rows: object) -> bool:
+        return True
+
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         name = source.definition.name
         for query in readers:

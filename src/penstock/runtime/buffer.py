@@ -1,35 +1,39 @@
 """The queue on an edge between two partitions.
 
 One thread puts, one thread takes, at the same time and without a lock: appending to and taking from a deque are
-single steps of the interpreter, and every count is written by one side only.
+single steps of the interpreter, and every count is written by one side only. What waits, in memory or on disk, is the
+matter of ``penstock.runtime.storage``.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.delta import Instant
-from penstock.graph.early import in_order, is_prioritised, parted, parted_early
-from penstock.graph.message import BEGIN, Data, Message, join, split
+from penstock.errors import SpillError
+from penstock.graph.early import in_order, is_prioritised, parted_early
+from penstock.graph.message import Data, Message, dropped_rows, join, split
 from penstock.graph.vertex import Edge
 from penstock.graph.view import BufferView
 from penstock.runtime.lanes import LANES, Lane, Ranks
 from penstock.runtime.lanes import Entry as LaneEntry
+from penstock.runtime.storage.line import Line
+from penstock.runtime.storage.queue import Entry, Queue
+from penstock.runtime.storage.sizes import row_bytes
 
 if TYPE_CHECKING:
     from penstock.runtime.station import Partition, Station
 
-Entry = tuple[Message, int, float, int]
-"""A message, its number in order of entry into the runtime, the time of entry, the highest priority of its rows.
-What an operator sends because of a message has the number and the time of that message."""
+TRAIN = 2_000_000
+"""Bytes of a train, about: it is a copy of what waits."""
 
 
 class Buffer:
     """First in, first out, except that prioritised rows overtake where there is a ``lane`` for them. Bounded by what is
-    pushed and not yet worked on.
+    pushed and not yet worked on; how much of that is in memory is bounded by the line and the storage of the queue.
+    What overtakes counts there, but stays in memory.
 
     ``register``: the frontier of the last message that was taken, None before the first. ``mode``: how rows
     overtake; ``direct``: they are handed over at once where nobody else is at work.
@@ -57,7 +61,7 @@ class Buffer:
         self.edge, self.numbers, self.station = edge, numbers, station
         self.producer: Partition | None = None  # None: the thread that pushes
         self.local = False  # whether one worker has both ends
-        self.queue: deque[Entry] = deque()
+        self.queue = Queue.of(Line())
         self.register: Instant | None = None
         self.lane: Lane | None = None
         self.mode = "normal"
@@ -71,18 +75,22 @@ class Buffer:
         data = message.data
         if self.lane is not None:
             if self.mode != "normal" and is_prioritised(data):
-                early, message = parted(message, by_level=self.lane.by_level)
-                data = message.data
+                early, message = self.queue.line.parted(message, by_level=self.lane.by_level)
+                data, since = message.data, self.edge.since
                 for rank, rows in early:
-                    self._overtake((rows, number, entered, rank))
+                    if since is not None:
+                        rows = dropped_rows(rows, since)
+                    if len(rows):
+                        self._overtake((rows, number, entered, rank))
             self.lane.ordinary(1)
         self.came += len(data)
-        if self.came - self.went > self.peak:
-            self.peak = self.came - self.went
         rank = 0 if data.priority is None else _rank(message)
         if rank:
             self.ranks.put(rank)
-        self.queue.append((message, number, entered, rank))
+        self.queue.put(message, number, entered, rank)
+        waiting = self.came - self.went - self.queue.dropped
+        if waiting > self.peak:
+            self.peak = waiting
         station = self.station
         if not station.signalled:
             station.signalled = True
@@ -128,6 +136,7 @@ class Buffer:
         if direct and station.hand_over(self.edge.port, rows, number, entered):
             return
         self.came += len(rows)
+        self.queue.early_in += row_bytes(rows)
         lane.put(entry)
         if not station.signalled:
             station.signalled = True
@@ -142,6 +151,7 @@ class Buffer:
         if train and lane:
             entry = _early_train(entry, lane, limit, apart and lane.by_level)
         self.went += len(entry[0])
+        self.queue.early_out += row_bytes(entry[0])
         return entry
 
     def take(
@@ -153,50 +163,77 @@ class Buffer:
         does not go beyond ``upto``. ``known``: of so many messages nothing overtakes any more; others are left.
         """
         queue = self.queue
-        message, number, entered, rank = queue[0]
+        node, number, entered, rank = queue.taken() if queue.line.dropping else queue.popleft()
+        message = node.message
+        if message is None or self.edge.since is not None:
+            message = self._read((node, number, entered, rank))
         rest = None
         if limit is not None and len(message.data) > limit:
             message, rest = split(message, limit)
         if rest is None:
-            queue.popleft()
+            node.release()
+            self.went += node.rows
             self.passed += 1
             if rank:
                 self.ranks.take(rank)
         else:
             left = _rank(rest) if rank else 0
-            queue[0] = rest, number, entered, left
+            queue.appendleft((node.rest(rest), number, entered, left))
+            self.went += node.rows - len(rest.data)
             if rank:
                 self.ranks.take(rank, left)
         passed = self.passed
         if train and rest is None and queue:
-            message = self._train(message, limit, upto, len(queue) if known is None else known - 1)
+            most = len(queue) if known is None else known - 1  # not what comes while this goes on
+            message = self._train(message, node.size, limit, upto, most)
         if self.lane is not None:
             self.lane.ordinary(passed - self.passed - (rest is None))
-        self.went += len(message.data)
         self.register = message.mark.frontier
         return message
 
-    def _train(self, first: Message, limit: int | None, upto: Instant | None, most: int) -> Message:
+    def _train(self, first: Message, size: int, limit: int | None, upto: Instant | None, most: int) -> Message:
         queue = self.queue
         cars, rows = [first], len(first.data)
-        for _ in range(most):  # not what comes while this goes on
-            message, _, _, rank = queue[0]
-            rows += len(message.data)
-            if (limit is not None and rows > limit) or (
-                upto is not None and len(message.data) and cars[-1].mark.frontier > upto
+        while queue and most:
+            node = queue[0][0]
+            rows += node.rows
+            size += node.size
+            if (
+                (limit is not None and rows > limit)
+                or size > TRAIN
+                or (upto is not None and node.rows and cars[-1].mark.frontier > upto)
             ):
                 break
-            queue.popleft()
+            entry = queue.taken()
+            try:
+                cars.append(self._read(entry))
+            except SpillError:
+                break  # the next one to take meets it
+            node, _, _, rank = entry
+            node.release()
+            self.went += node.rows
             self.passed += 1
             if rank:
                 self.ranks.take(rank)
-            cars.append(message)
+            most -= 1
         return join(cars)
+
+    def _read(self, entry: Entry) -> Message:
+        message = self.queue.read(entry)
+        return message if self.edge.since is None else self.edge.due(message)
 
     @property
     def waiting(self) -> int:
         """Elements."""
-        return self.came - self.went
+        return self.came - self.went - self.queue.dropped
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of what waits, in memory and on disk."""
+        line = self.queue.line
+        if len(line.readers) == 1:  # nearly always: nothing needs to be added up
+            return line.bytes_in - line.bytes_out + self.queue.early
+        return sum(entry[0].nbytes for entry in self.queue.copy()) + self.queue.early
 
     @property
     def rank(self) -> int:
@@ -205,13 +242,17 @@ class Buffer:
         return (0 if lane is None else lane.rank) or self.ranks.highest
 
     def view(self) -> BufferView:
-        """The numbers for people; the bytes are counted only now."""
-        waiting = self.queue.copy()
-        early = [] if self.lane is None else [Message(entry[0], BEGIN) for entry in self.lane]
-        messages = [entry[0] for entry in waiting] + early
+        """The numbers for people."""
+        entries = self.queue.copy()
+        waiting = [entry[0] for entry in entries]
+        on_disk = [node for node in waiting if node.disk is not None]
+        early = [] if self.lane is None else [entry[0] for entry in self.lane]
         return BufferView(
-            sum(map(len, messages)), sum(m.nbytes for m in messages), self.peak, self.passed, self.overtook
-        )
+            sum(map(len, waiting)) + sum(map(len, early)),
+            sum(node.nbytes for node in waiting) + sum(map(row_bytes, early)), self.peak, self.passed, self.overtook,
+            sum(map(len, on_disk)), sum(node.nbytes for node in on_disk), self.queue.dropped,
+            time.perf_counter() - entries[0][2] if entries else None,
+        )  # fmt: skip
 
 
 def _rank(message: Message) -> int:

@@ -12,6 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from penstock.errors import StateError
 from penstock.graph.vertex import Edge, Vertex
@@ -19,10 +20,13 @@ from penstock.graph.view import BufferView, PartitionView
 from penstock.runtime.buffer import Buffer
 from penstock.runtime.control import Control, OnError
 from penstock.runtime.layout import Layout, lay_out
+from penstock.runtime.lines import BoundOf, Lines
 from penstock.runtime.owners import Owners
 from penstock.runtime.placement import Node, capacity
+from penstock.runtime.room import Room
 from penstock.runtime.settings import Settings
 from penstock.runtime.station import Partition, Station
+from penstock.runtime.storage.storage import Storage
 
 PUSHED = 0
 """The number of the partition that is run by the thread that pushes."""
@@ -34,10 +38,22 @@ NewBuffer = Callable[[Edge, Iterator[int], Station], Buffer]
 
 class Runtime:
     """Starts without threads and without a graph. ``on_error`` is told of exceptions that no operator expected; it is
-    called in the thread in which they happened. Whoever made the runtime closes it."""
+    called in the thread in which they happened. Whoever made the runtime closes it. ``spill``: where the directory for
+    what exceeds the memory is made. ``bound_of``: the stream whose rows an operator sends as they came, if it does, and
+    how what waits of them is bounded."""
 
-    def __init__(self, settings: Settings | None = None, on_error: OnError | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        on_error: OnError | None = None,
+        spill: Path | None = None,
+        bound_of: BoundOf | None = None,
+    ) -> None:
         self.settings = settings or Settings()
+        self.storage = Storage(spill)
+        self.storage.configure(*self.settings.budgets)
+        self._lines = Lines(self.storage, bound_of)
+        self.room = Room(self)
         self.new_buffer: NewBuffer = Buffer
         """What makes buffers; another kind is for comparisons, set before the first is made."""
         self._control = Control(on_error)
@@ -75,6 +91,7 @@ class Runtime:
         self._check_open()
         with self._control.paused():
             self.settings = settings or self.settings
+            self.storage.configure(*self.settings.budgets)
             self._graph = (list(vertices), list(sources), dict(partition_of), dict(settings_of or {}))
             self._overtaken = frozenset(overtaken)
             self._modes = {id: mode for id, mode in self._modes.items() if id in {v.id for v in vertices}}
@@ -98,6 +115,7 @@ class Runtime:
         pushing = partitions[id(layout.cells[0])]
         settings_of = self._graph[3]
         before, self._buffers, stations = self._buffers, {}, []
+        self._lines.begin()
         for vertex in layout.order:
             held = vertex.id in self._held
             station = Station(vertex, runs[vertex.id])
@@ -107,6 +125,7 @@ class Runtime:
                     buffer = before.get(edge) or self.new_buffer(edge, self._numbers, station)
                     producer = runs[edge.source.id]
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
+                    buffer.queue.move(self._lines.of(edge.source))
                     self._buffers[edge] = edge.buffer = buffer
                     station.buffers.append(buffer)
                     overtaken = edge.source.id in self._overtaken
@@ -129,6 +148,8 @@ class Runtime:
                     self._drain(before[edge], runs[vertex.id])
         for edge in before.keys() - self._buffers.keys():
             edge.buffer = None
+            before[edge].queue.leave()
+        self._lines.end()
         self._owners.assign(layout.cells, partitions, stations)
         for buffer in self._buffers.values():
             owner = None if buffer.producer is None else buffer.producer.owner
@@ -143,11 +164,13 @@ class Runtime:
             edge.target.take_early(edge.port, rows)
         while buffer.queue and not self._control.closed:
             _, partition.number, partition.entered, _ = buffer.queue[0]
-            message = buffer.take()
             try:
+                message = buffer.take()
                 edge.target.take(edge.port, message)
             except Exception as error:
                 self._control.failed(edge.target, error)
+                if buffer.queue.broken:
+                    buffer.queue.purge()
         edge.buffer = None
 
     def paused(self) -> AbstractContextManager[None]:
@@ -199,6 +222,11 @@ class Runtime:
         if not self._settled(number):
             control.until(lambda: self._settled(number))
 
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing is under way: what waits does so for another input, or in front of a suspended operator."""
+        return self._settled(next(self._numbers))
+
     def _settled(self, number: int) -> bool:
         """Whether nothing that entered before this number is under way.
 
@@ -228,9 +256,11 @@ class Runtime:
         """End all threads, after what each is working on; what waits is dropped. May be called again, and by anybody;
         those who wait for the runtime to settle go on."""
         self._control.close()
-        for buffer in self._buffers.values():
-            buffer.queue.clear()
-            buffer.lane = None
+        if not self._control.threads:  # those that end later find what they need
+            for buffer in self._buffers.values():
+                buffer.queue.purge()
+                buffer.lane = None
+        self.storage.close()
 
     def _check_open(self) -> None:
         if self._control.closed:
@@ -247,6 +277,14 @@ class Runtime:
     def idle(self) -> bool:
         """Whether nothing waits anywhere."""
         return not any(buffer.queue or buffer.lane for buffer in self._buffers.values())
+
+    def is_pushed(self, vertex: Vertex) -> bool:
+        """Whether an operator is run by the thread that pushes."""
+        return self._partition_of.get(vertex.id, PUSHED) == PUSHED
+
+    def is_held(self, vertex: Vertex) -> bool:
+        """Whether an operator is suspended from outside."""
+        return vertex.id in self._held
 
     @property
     def holds(self) -> bool:

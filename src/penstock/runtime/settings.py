@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from penstock.amounts import Bound, parse_bound, parse_bytes
 from penstock.cql.durations import parse_duration
 from penstock.errors import BindError, InputError, suggest
 from penstock.runtime.lanes import MODES
@@ -20,7 +21,9 @@ PLACEMENTS = ("stall-avoiding", "segment", "chain")
 AUTO = "auto"
 """The strategy ``highest-priority+`` where prioritised rows may come, ``fifo+`` elsewhere."""
 MASTERS = ("smart", "naive")
-PER_QUERY = ("threading", "strategy", "quantum", "latency", "mode")
+WHEN_FULL = ("block", "raise")
+ON_LAG = ("suspend", "stop")
+PER_QUERY = ("threading", "strategy", "quantum", "latency", "mode", "lag", "on_lag")
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,17 @@ class Settings:
     the partitions). ``workers``: threads of hybrid and of a pool; None: as many as there are processors.
     ``quantum``: how much an operator does in one turn: elements as int, seconds as float, or a text such as '5 ms'.
     ``latency``: the limit of chain-flush in seconds, or a text. ``mode``: how prioritised rows overtake in buffers, one
-    of ``MODES``. ``queries``: what is different for some queries, by name: threading, strategy, quantum, latency, mode.
-    ``masters``: how queries with MASTER that are registered from now on work: smart (windows pass on what has changed
-    when a master element arrives) or naive (everything is worked on, and answers are compared when one does).
+    of ``MODES``. ``masters``: how queries with MASTER that are registered from now on work: smart (windows pass on what
+    has changed when a master element arrives) or naive (everything is worked on, and answers are compared when one
+    does).
+
+    ``memory``: bytes of what waits in buffers that may be in memory, or a text such as '512 MB'; more goes to disk.
+    ``disk``: the same for that; None: as much as there is room for. ``when_full``: with both reached, a push blocks
+    until there is room, or raises. ``read_ahead``: what is on disk is read again when so many percent of the memory
+    are empty. ``lag``: how far a query may fall behind, rows or bytes as a text; ``on_lag``: what becomes of one that
+    does: suspend or stop.
+
+    ``queries``: what is different for some queries, by name: threading, strategy, quantum, latency, mode, lag, on_lag.
     """
 
     threading: str = "direct"
@@ -46,6 +57,12 @@ class Settings:
     latency: float | str = 0.1
     mode: str = "strong"
     masters: str = "smart"
+    memory: int | str | None = "512 MB"
+    disk: int | str | None = None
+    when_full: str = "block"
+    read_ahead: float = 50.0
+    lag: str | None = None
+    on_lag: str = "suspend"
     queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,6 +79,13 @@ class Settings:
             raise InputError(f"workers is {self.workers!r}", hint="it is a number of threads, 1 or more, or None")
         _quantum(self.quantum)
         _seconds("latency", self.latency)
+        _one_of("when_full", self.when_full, WHEN_FULL)
+        _one_of("on_lag", self.on_lag, ON_LAG)
+        if isinstance(self.read_ahead, bool) or not isinstance(self.read_ahead, int | float) or not (
+            0 <= self.read_ahead <= 100
+        ):
+            raise InputError(f"read_ahead is {self.read_ahead!r}", hint="it is a percentage, from 0 to 100")
+        _ = self.budgets, self.lag_bound
         for name in self.queries:
             self.of_query(name)
 
@@ -93,6 +117,17 @@ class Settings:
     def threads(self) -> int:
         """How many threads hybrid and a pool have."""
         return self.workers or os.cpu_count() or 1
+
+    @property
+    def budgets(self) -> tuple[int | None, int | None, float]:
+        """Bytes in memory and on disk, None: no limit; and when to read ahead."""
+        memory = None if self.memory is None else parse_bytes("memory", self.memory)
+        return memory, None if self.disk is None else parse_bytes("disk", self.disk), self.read_ahead
+
+    @cached_property
+    def lag_bound(self) -> Bound | None:
+        """How far a query may fall behind."""
+        return None if self.lag is None else parse_bound("lag", self.lag)
 
     @property
     def how(self) -> tuple[object, ...]:

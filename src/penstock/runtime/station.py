@@ -123,7 +123,7 @@ class Station:
                 floor = register
         if floor is None:
             return full
-        return [b for b in full if b.register is None or b.register <= floor or not len(b.queue[0][0].data)]
+        return [b for b in full if b.register is None or b.register <= floor or not b.queue[0][0].rows]
 
     def next(self) -> Buffer | None:
         """Of those that may be taken, the one with the lowest first instant."""
@@ -147,7 +147,7 @@ class Station:
     @property
     def waiting(self) -> int:
         """Elements in front of it."""
-        return sum(b.came - b.went for b in self.buffers)
+        return sum(b.waiting for b in self.buffers)
 
     @property
     def rank(self) -> int:
@@ -219,6 +219,12 @@ class Station:
                 vertex.state = "ready"
             partition.turns += 1
         return len(message.data)
+
+    def give_up(self) -> None:
+        """What waits and cannot be read is let go; called when that has been said."""
+        for buffer in self.buffers:
+            if buffer.queue.broken:
+                buffer.queue.purge()
 
 
 _NOBODY = nullcontext()

@@ -61,6 +61,7 @@ def serve(station: Station, strategy: Strategy, limit: int | None, clock: Clock,
         rows = station.serve(limit, strategy.train, strategy.apart)
     except Exception as error:
         failed(station.vertex, error)
+        station.give_up()
         return 0
     if timed and rows:
         cost = (clock() - start) / rows

@@ -275,8 +275,10 @@ def _curve(points: list[tuple[float, float]]) -> str:
 def _queue(x: float, y: float, buffer: BufferView) -> str:
     width, height = QUEUE
     tip = (
-        f"{buffer.elements:,} elements waiting, {size(buffer.bytes)}; "
+        f"{buffer.elements:,} elements waiting, {size(buffer.bytes)}"
+        f"{f', {size(buffer.spilled_bytes)} of it on disk' if buffer.spilled else ''}; "
         f"at most {buffer.peak:,}; {buffer.passed:,} messages passed"
+        f"{f'; {buffer.dropped:,} dropped' if buffer.dropped else ''}"
     )
     said = short(buffer.elements)
     indent = (width - len(said) * SMALL) / 2

@@ -22,7 +22,7 @@ from penstock.graph.draw.common import (
 )
 
 if TYPE_CHECKING:
-    from penstock.graph.view import EdgeView, GraphView, OperatorView
+    from penstock.graph.view import BufferView, EdgeView, GraphView, OperatorView
 
 WIDTH = 100
 _FROM = 13
@@ -94,9 +94,17 @@ def _notes(operator: OperatorView, inputs: list[EdgeView]) -> list[str]:
     notes = ["; ".join(said)] if said else []
     for edge in inputs:
         if edge.buffer is not None:
-            waits = f"* {count(edge.buffer.elements)} from {edge.source} waiting ({size(edge.buffer.bytes)})"
-            notes.append(f"{waits}, at most {count(edge.buffer.peak)}; {count(edge.buffer.passed)} messages passed")
+            notes.append(_waiting(edge.source, edge.buffer))
     return notes
+
+
+def _waiting(sender: int, buffer: BufferView) -> str:
+    disk = f", {size(buffer.spilled_bytes)} on disk" if buffer.spilled else ""
+    said = f"* {count(buffer.elements)} from {sender} waiting ({size(buffer.bytes)}{disk})"
+    if buffer.elements and buffer.lag is not None and buffer.lag >= 1:
+        said += f" for {duration(buffer.lag)}"
+    said += f", at most {count(buffer.peak)}; {count(buffer.passed)} messages passed"
+    return said + (f"; {count(buffer.dropped)} dropped" if buffer.dropped else "")
 
 
 def _line(cells: list[str], widths: list[int]) -> str:

@@ -16,25 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import CatalogError, InputError, StateError, suggest
+from penstock.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, suggest
 from penstock.graph.graph import Graph, Past
 from penstock.graph.memory import memory_view
 from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Source, Ticks
+from penstock.graph.vertex import Vertex
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import GraphView, MemoryView
-from penstock.hosts import QuerySettings
+from penstock.hosts import LocalOptions, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery, advance
+from penstock.hosts.local.lags import Lags
 from penstock.hosts.local.placing import Placing
+from penstock.hosts.local.room import Admission, runtime_of
 from penstock.hosts.local.runner import GraphRunner
-from penstock.hosts.local.view import graph_view
+from penstock.hosts.local.view import graph_view, metrics, stream_of
 from penstock.ingest import Batch, StreamInput
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
 from penstock.reference import Change
-from penstock.runtime.run import Runtime
+from penstock.runtime.lines import Bounded
 from penstock.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,10 +55,12 @@ _REPLACE = 1.0
 class LocalHost(InProcess):
     """Runs the graph of one database. Its threads, if it has any, are stopped by ``close``."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, options: LocalOptions | None = None) -> None:
         super().__init__(database)
         self.graph = Graph(self._told)
-        self.runtime = Runtime()
+        self.runtime = runtime_of(options or LocalOptions(), self._failed, self._bound_of)
+        self._admission = Admission(self.graph, self.runtime)
+        self._lags = Lags(self.graph, self.runtime, self._suspend, self._stop)
         self._placing = Placing()
         self._runners: dict[str, GraphRunner] = {}
         self._delivery: Delivery | None = None
@@ -141,6 +146,13 @@ class LocalHost(InProcess):
 
     # -- data ---------------------------------------------------------------------------------------
 
+    def admits(self, source: StreamInput, rows: object) -> bool:
+        if not self.graph.buffered:
+            return True
+        if self._changed:
+            self._tidy()
+        return self._admission.admits(source, rows)
+
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         name = source.definition.name
         if self._changed:
@@ -176,6 +188,8 @@ class LocalHost(InProcess):
                 self._database.notify(due)
         elif self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
             self._place_again()
+        if self._lags and self.graph.buffered:
+            self._lags.check()
 
     def settle(self, query: Query | None = None) -> None:
         self.runtime.settle()
@@ -187,6 +201,20 @@ class LocalHost(InProcess):
         delivery = self._delivery
         if delivery is not None:
             delivery.tell(sink.query)
+
+    def _bound_of(self, vertex: Vertex) -> Bounded | None:
+        """The stream whose rows an operator sends as they came, and what it says of its buffer."""
+        stream = stream_of(vertex)
+        definition = None if stream is None else self._database.catalog.streams.get(stream)
+        return None if definition is None else (definition.name, definition.buffer, definition.drops)
+
+    def _failed(self, vertex: Vertex | None, error: Exception) -> None:
+        """Called by a worker: what waited for an operator cannot be read."""
+        if isinstance(error, SpillError) and isinstance(vertex, OperatorVertex):
+            vertex.failed(error, ())
+
+    def _stop(self, name: str, reason: QueryFailed) -> None:
+        self._database.queries[name]._fail(reason)
 
     # -- how it is run ------------------------------------------------------------------------------
 
@@ -251,6 +279,7 @@ class LocalHost(InProcess):
             if self.graph.buffered or buffered:
                 self.graph.buffered = buffered
                 self.graph.wire()
+        self._lags.become(settings, self.graph.members)
         self._next_placing = time.monotonic() + _REPLACE
         if not threads and self._delivery is not None:
             delivery, self._delivery = self._delivery, None
@@ -282,7 +311,12 @@ class LocalHost(InProcess):
                 raise StateError(
                     f"operator {operator} ({found.label}) is where rows come in", hint="suspend one that it feeds"
                 )
-            self.runtime.suspend(found)
+            self._suspend([found])
+
+    def _suspend(self, vertices: Sequence[OperatorVertex]) -> None:
+        with self.runtime.paused():
+            for vertex in vertices:
+                self.runtime.suspend(vertex)
             self.graph.buffered = True
             self.graph.wire()
 
@@ -306,6 +340,9 @@ class LocalHost(InProcess):
 
     def memory(self) -> MemoryView:
         return memory_view(list(self.graph.vertices.values()))
+
+    def metrics(self) -> pa.Table:
+        return metrics(self.graph, self.runtime)
 
     def close(self) -> None:
         self._closed = True

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from penstock.graph.graph import Graph
 from penstock.graph.memory import memory_view
+from penstock.graph.sources import Intake, Source
+from penstock.graph.vertex import Vertex
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import EdgeView, GraphView, OperatorView, QueryView
+from penstock.hosts.local.lags import suspended
 from penstock.runtime.run import PUSHED, Runtime
 
 if TYPE_CHECKING:
     from penstock.query import Query
+
+
+_METRICS = pa.schema([
+    ("sender", pa.int64()), ("reader", pa.int64()), ("queries", pa.list_(pa.string())), ("stream", pa.string()),
+    ("rows", pa.int64()), ("bytes", pa.int64()), ("spilled_rows", pa.int64()), ("spilled_bytes", pa.int64()),
+    ("peak", pa.int64()), ("messages", pa.int64()), ("dropped", pa.int64()), ("lag", pa.float64()),
+])  # fmt: skip
 
 
 def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Query]) -> GraphView:
@@ -23,17 +35,43 @@ def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Query]) -> 
         EdgeView(e.source.id, e.target.id, e.port, buffers.get(e)) for v in vertices for e in v.outputs
     ]  # fmt: skip
     found = []
+    resting = suspended(graph, runtime)
     for name, query in queries.items():
         member = graph.members.get(name)
         if member is not None:
             found.append(QueryView(
-                name, query.text, member.sink.id, query.options.priority, query.status, query.answered,
+                name, query.text, member.sink.id, query.options.priority,
+                "suspended" if query.status == "running" and resting.get(name) else query.status, query.answered,
             ))  # fmt: skip
     return GraphView(
         "local", runtime.settings.threading, runtime.threads,
         tuple(_operator(v, partition_of.get(v.id, PUSHED)) for v in vertices),
         tuple(edges), runtime.partitions(), tuple(found), memory_view(vertices),
     )  # fmt: skip
+
+
+def metrics(graph: Graph, runtime: Runtime) -> pa.Table:
+    """A row for each buffer: from which operator to which, what waits, in memory and on disk, and what was dropped."""
+    found = [(edge, view) for edge, view in runtime.buffers.items() if edge.target.id in graph.vertices]
+    return pa.Table.from_pylist(
+        [
+            {
+                "sender": edge.source.id, "reader": edge.target.id,
+                "queries": sorted(graph.vertices[edge.target.id].users), "stream": stream_of(edge.source),
+                "rows": view.elements, "bytes": view.bytes, "spilled_rows": view.spilled,
+                "spilled_bytes": view.spilled_bytes, "peak": view.peak, "messages": view.passed,
+                "dropped": view.dropped, "lag": view.lag,
+            }
+            for edge, view in found
+        ],
+        _METRICS,
+    )
+
+
+def stream_of(vertex: Vertex) -> str | None:
+    """The stream whose rows an operator sends as they came."""
+    source = vertex.source if isinstance(vertex, Intake) else vertex
+    return source.stream if isinstance(source, Source) else None
 
 
 def _operator(vertex: OperatorVertex, partition: int) -> OperatorView:

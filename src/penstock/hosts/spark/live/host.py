@@ -157,6 +157,9 @@ class SparkHost:
         self.touch(self.parts.add(runner, part))
         runner.changes, runner.rows, runner.starting = {}, {}, {}
 
+    def admits(self, source: StreamInput, rows: object) -> bool:
+        return True  # they wait in the stream's log
+
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         self.check()
         frame = self.logs.rows(source, batch)
@@ -175,6 +178,11 @@ class SparkHost:
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         if self.restoring:
             return
+        if isinstance(definition, StreamDef) and definition.drops:
+            raise EngineError(
+                f"stream `{definition.name}`: engine `spark` drops no rows, they wait in the stream's log",
+                hint="leave `overflow` out, or use engine='local'",
+            )
         record: dict[str, Any] = {"kind": "declare", "name": definition.name}
         if isinstance(definition, FunctionDef):
             try:

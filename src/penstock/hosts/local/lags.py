@@ -1,0 +1,82 @@
+"""Queries that fall behind: how far they are, and what becomes of those that are too far."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from penstock.amounts import Bound, shown
+from penstock.errors import QueryFailed
+from penstock.graph.graph import Graph, Member
+from penstock.graph.sources import Source, Ticks
+from penstock.graph.vertices import OperatorVertex
+from penstock.runtime.run import Runtime
+from penstock.runtime.settings import Settings
+
+_log = logging.getLogger("penstock")
+
+Suspend = Callable[[list[OperatorVertex]], None]
+Stop = Callable[[str, QueryFailed], None]
+
+
+class Lags:
+    """What queries may lag, by name. What waits counts for a query where it waits for an operator that no other query
+    needs.
+
+    One that was suspended and goes on is let go on until it has caught up. Bounded by the queries.
+    """
+
+    def __init__(self, graph: Graph, runtime: Runtime, suspend: Suspend, stop: Stop) -> None:
+        self._graph, self._runtime = graph, runtime
+        self._suspend, self._stop = suspend, stop
+        self._bounds: dict[str, tuple[Bound, str]] = {}
+        self._known: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
+    def become(self, settings: Settings, queries: Collection[str]) -> None:
+        """These are the queries, and what is set for them."""
+        self._bounds = {}
+        if settings.lag is None and not any("lag" in own for own in settings.queries.values()):
+            return
+        for name in queries:
+            own = settings.of_query(name)
+            if own.lag_bound is not None:
+                self._bounds[name] = own.lag_bound, own.on_lag
+        self._known &= self._bounds.keys()
+
+    def check(self) -> None:
+        """Look at all that have a limit. Called under the database's lock."""
+        for name, (bound, way) in list(self._bounds.items()):
+            member = self._graph.members.get(name)
+            if member is None:
+                continue
+            own = alone(member, name)
+            rows, bytes = self._runtime.room.waiting([v.id for v in own])
+            if (rows <= bound.rows) if bound.rows is not None else (bytes <= (bound.bytes or 0)):
+                self._known.discard(name)
+                continue
+            said = f"{rows:,} rows ({shown(bytes)}) wait for it, more than lag = '{bound}' allows"
+            if way == "stop":
+                hint = "what waited is gone with it; give it more room, or less to do"
+                self._stop(name, QueryFailed(f"query `{name}` fell behind: {said}", hint=hint))
+            elif name not in self._known:
+                self._known.add(name)
+                if any(map(self._runtime.is_held, own)):
+                    continue  # somebody has done it
+                ids = {v.id for v in own}
+                front = [v for v in own if any(e.source.id not in ids for e in v.inputs)]
+                numbers = ", ".join(str(v.id) for v in front)
+                _log.warning("query %s is suspended (db.resume lets operator %s go on): %s", name, numbers, said)
+                self._suspend(front)
+
+
+def alone(member: Member, name: str) -> list[OperatorVertex]:
+    """The operators that only this query needs, except those where rows come in."""
+    return [v for v in member.vertices if v.users == {name} and not isinstance(v, Source | Ticks)]
+
+
+def suspended(graph: Graph, runtime: Runtime) -> Mapping[str, bool]:
+    """For each query, whether one of the operators that only it needs is suspended."""
+    return {name: any(map(runtime.is_held, alone(member, name))) for name, member in graph.members.items()}

@@ -1,0 +1,99 @@
+"""One message that waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.delta import Instant
+from penstock.graph.message import Mark, Message
+from penstock.runtime.storage.files import Place, Segment
+
+if TYPE_CHECKING:
+    from penstock.runtime.storage.line import Line
+
+
+class Node:
+    """A message that waits. ``left``: how many times it is still to be taken.
+
+    ``message`` is None while it is on disk only; ``disk``: where that is.
+    """
+
+    __slots__ = ("disk", "left", "line", "message", "rows", "size")
+
+    def __init__(self, line: Line, message: Message, rows: int, size: int, left: int) -> None:
+        self.line = line
+        self.message: Message | None = message
+        self.rows = rows
+        self.size = size
+        self.left = left
+        self.disk: Spilled | None = None
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def mark(self) -> Mark:
+        """How far the sender is."""
+        message = self.message
+        if message is not None:
+            return message.mark
+        assert self.disk is not None
+        return self.disk.mark
+
+    @property
+    def first(self) -> Instant:
+        """The instant of the first row; of a message without rows, its frontier."""
+        message = self.message
+        if message is not None:
+            return message.first
+        assert self.disk is not None
+        return self.disk.first
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what waits, about."""
+        return self.size
+
+    def read(self) -> Message:
+        """The message, from disk if it is there."""
+        message = self.message
+        return self.line.load(self) if message is None else message
+
+    def rest(self, message: Message) -> Node:
+        """What remains of this when some of it has been taken."""
+        return Rest(self, message)
+
+    def release(self) -> None:
+        """Somebody has taken it."""
+        line = self.line
+        if line.shared or line.disk_count:
+            line.release(self)
+        else:
+            line.rows_out += self.rows
+            line.bytes_out += self.size
+
+
+class Rest(Node):
+    """What remains of a message, for one reader. As long as it waits, so does the whole."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, node: Node, message: Message) -> None:
+        super().__init__(node.line, message, len(message.data), 0, 1)
+        self.whole: Node = node.whole if isinstance(node, Rest) else node
+
+    @property
+    def nbytes(self) -> int:
+        return self.whole.size * self.rows // max(self.whole.rows, 1)
+
+    def release(self) -> None:
+        self.whole.release()
+
+
+class Spilled(NamedTuple):
+    """Where the rows of a message are, and what one must know of them while they are there."""
+
+    segment: Segment
+    place: Place
+    mark: Mark
+    first: Instant
