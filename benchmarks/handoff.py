@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.report import Report, progress
 from penstock.delta import Arrivals
-from penstock.graph.message import Mark, Message
+from penstock.graph.message import Data, Mark, Message
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State
 from penstock.operators.base import NOTHING, StateSize
@@ -42,6 +42,7 @@ class Pass:
     """An operator that passes on, and notes how long the batch was on its way."""
 
     kind = "pass"
+    overtakable = sets_priority = False
 
     def __init__(self, id: int) -> None:
         self.id, self.label, self.priority = id, f"pass {id}", 5
@@ -58,6 +59,9 @@ class Pass:
         message = Message(message.data, Mark(message.mark.frontier, message.mark.progress, clock()))
         for edge in self.outputs:
             edge.send(message)
+
+    def take_early(self, port: int, data: Data) -> None:
+        raise AssertionError("nothing overtakes here")
 
     def size(self) -> StateSize:
         return NOTHING
