@@ -90,12 +90,14 @@ class Mortal(Direct):
 class Both:
     """A database on Spark and the reference, given the same."""
 
+    declare = DECLARE
+
     def __init__(self, folder: Path, trigger: object) -> None:
         self._folder, self._trigger = folder, trigger
         self._reference = penstock.connect(engine="reference")
-        self._reference.run_script(DECLARE)
+        self._reference.run_script(self.declare)
         self._spark = self._opened()
-        self._spark.run_script(DECLARE)
+        self._spark.run_script(self.declare)
         self._names: list[str] = []
         self._found: dict[str, Counter[object]] = {}
         self._pushed = Pushed()
@@ -165,10 +167,10 @@ class Both:
         assert self._found[name] == wanted, name
 
 
-def both(trigger: object, todo: Sequence[Op]) -> None:
+def both(trigger: object, todo: Sequence[Op], kind: type[Both] = Both) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
-        run = Both(folder / "db", trigger)
+        run = kind(folder / "db", trigger)
         for what, arg in todo:
             run.do(what, arg)
         run.end()

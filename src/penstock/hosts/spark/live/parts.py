@@ -54,7 +54,7 @@ class Settings:
                 found = replace(found, mode=str(value))
             else:
                 told = "Spark's own scheduler chooses what runs next; " if name == "strategy" else ""
-                known = ", ".join(f"`{setting}`" for setting in _SETTINGS)
+                known = f"{', '.join(f'`{setting}`' for setting in _SETTINGS[:-1])} and `{_SETTINGS[-1]}`"
                 raise InputError(f"no setting `{name}` on Spark", hint=f"{told}there is {known}")
         return found
 
