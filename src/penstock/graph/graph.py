@@ -160,7 +160,8 @@ class Graph:
         """The places of elements that were given early have been reached."""
         for source in self._sources.get(stream, ()):
             source.reach([batch])
-            source.advance(int(batch.ts[-1]))
+            if len(batch):
+                source.advance(int(batch.ts[-1]))
 
     def progress(self, stream: str, at: float) -> None:
         """No more elements of a declared stream before ``at``."""

@@ -129,6 +129,8 @@ class Source(Stream):
         priority: npt.NDArray[np.int64] | None,
     ) -> None:
         """Prioritised elements before their place, which go on at once; they say nothing of how far the stream is."""
+        if not len(ts):
+            return
         self.given += len(ts)
         self.stats.elements_in += len(ts)
         self.send_early(Arrivals(self.schema, tuple(columns), ts, arrival_sub(self.position, arrival), priority))
