@@ -1,4 +1,4 @@
-"""On Spark prioritised rows overtake in what the next micro-batch gets: that shows in when answers come, never in what."""
+"""On Spark prioritised rows overtake in what a micro-batch gets: it shows in when answers come, never in what."""
 
 from __future__ import annotations
 
@@ -152,10 +152,11 @@ def test_a_query_that_comes_later_has_its_own_rows_and_no_others(tmp_path: Path)
         db.query(ALARMS, name="p")
         push(db, *ORDINARY[:10], (20, 1, 900))
         step(db)
+        push(db, (20, 1, 899))
         db.query(ALARMS, name="q")
         push(db, (21, 1, 60), (22, 1, 901), (23, 1, 61))
         step(db)
-        assert 901 in taken(db, "p")
+        assert {899, 901} < set(taken(db, "p"))
         assert taken(db, "q") == [901]
         assert db.queries["q"].fetch().column("v").to_pylist() == [60, 61]
         assert Counter(db.queries["p"].fetch().column("v").to_pylist()) == Counter([59, 60, 60, 61])
@@ -311,12 +312,12 @@ _ops: st.SearchStrategy[list[Op]] = st.lists(
         st.just(("restart", None)),
     ),
     min_size=6,
-    max_size=30,
+    max_size=20,
 )
 _PUSHED: list[Op] = [("push", (name, [1, 2, 3, 4, 6, 2])) for name in ("s", "r", "s", "r", "s")]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(QUERIES), min_size=1, max_size=4), _ops)
 def test_overtaking_does_not_show_in_what_is_answered(texts: list[str], todo: list[Op]) -> None:
     first: list[Op] = [("query", (text, 5)) for text in texts]
@@ -327,12 +328,13 @@ def test_overtaking_does_not_show_in_what_is_answered(texts: list[str], todo: li
 @pytest.mark.parametrize("text", QUERIES, ids=range(len(QUERIES)))
 def test_each_query_with_restarts_between_all_micro_batches(text: str) -> None:
     once: list[Op] = [("step", 0), ("restart", None)]
-    todo: list[Op] = [("query", (text, 5)) for text in ([QUERIES[9]] if "FROM {into}" in text or "{into} [" in text else [])]
-    both(3600, [*todo, ("query", (text, 5)), *_PUSHED, *_PUSHED, *once, *once, *once, *_PUSHED, *once, *once], Backlogged)
+    todo: list[Op] = [("query", (text, 5))]
+    if "{into} [" in text:
+        todo.insert(0, ("query", (QUERIES[9], 5)))
+    both(3600, [*todo, *_PUSHED, *once, *once, *_PUSHED, *once, ("fetch", 0), *_PUSHED[:2]], Backlogged)
 
 
 def test_on_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
-    """The fixture that does without Spark is not in force for a database that names its own cluster."""
     from penstock.hosts.spark.live.cluster import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -341,9 +343,9 @@ def test_on_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
             db.execute(STREAM)
             db.query(ALARMS, name="q")
             db.query("SELECT k, sum(v) AS v FROM s [RANGE 50] GROUP BY k", name="sums")
-            push(db, *ORDINARY, (20, 1, 900))
+            push(db, *ORDINARY[:8], (20, 1, 900))
             step(db)
             assert taken(db, "q") == [900, 51, 52, 53, 54]
             found: pa.Table = db.queries["sums"].fetch()
-            assert found.column("v").to_pylist()[-1] == 900 + sum(v for _, k, v in ORDINARY if k == 1)
-            assert db.queries["q"].fetch().column("v").to_pylist() == [v for _, _, v in ORDINARY[4:]]
+            assert found.column("v").to_pylist()[-1] == 900 + sum(v for _, k, v in ORDINARY[:8] if k == 1)
+            assert db.queries["q"].fetch().column("v").to_pylist() == [v for _, _, v in ORDINARY[4:8]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,7 +100,8 @@ def fed_in_order(running: Program, at: int) -> Counter[object]:
     return found(running.answers())
 
 
-def waiting(state: LoadedState | dict[str, object]) -> list[str]:
+def waiting(state: Mapping[str, object]) -> list[str]:
+    """The paths of rows that came early."""
     return [path for path in state if any(word in path for word in _EARLY)]
 
 
@@ -135,7 +136,7 @@ def test_rows_that_wait_are_stored(text: str, ahead: int, turns: Sequence[int], 
         runs[who] = running, store
         answers += fed(running, at, 10, ahead)
         saved = running.save()
-        waited += len(waiting(dict(saved)))
+        waited += len(waiting(saved))
         store.commit(number, saved)
     answers += ended(running)
     assert answers == straight(text)
@@ -155,7 +156,7 @@ def test_a_state_without_such_rows_says_nothing_of_them() -> None:
             running.reach("s", had)
         running.answers()
         saved = running.save()
-        seen.append(waiting(dict(saved)))
+        seen.append(waiting(saved))
         ordered.push("s", rows(0, at, at + 10))
         ordered.answers()
         if at != 10:
@@ -202,7 +203,7 @@ def test_answers_that_are_elements_again_wait_too() -> None:
     second.take(0, Message(_changes(3, 4), Mark((9, 0), 9, 9)))
     assert [m.data.ts.tolist() for m in sent] == [[3, 4, 5, 6, 7, 8]]
     assert second.aside is None
-    assert waiting(dict(second.save())) == []
+    assert waiting(second.save()) == []
     assert second.mark != BEGIN
 
 

@@ -268,8 +268,13 @@ class Parts:
             f"priority {part.priority}: {self._host.cluster.scheduling(part.priority)}",
         ]
         if runner.reads:
-            lines.append(f"stream buffers: {', '.join(f'log of {name}' for name in sorted(runner.reads))}")
+            lines.append(f"stream buffers: {', '.join(f'log of {self._log(name)}' for name in sorted(runner.reads))}")
         return lines
+
+    def _log(self, name: str) -> str:
+        stream = self._host.db.catalog.streams.get(name)
+        overtakes = stream is not None and stream.priority is not None and self.settings.overtakes
+        return f"{name}, prioritised rows first" if overtakes else name
 
     def view(self) -> GraphView:
         """The graph of all queries, with the parts and what waits in front of them."""
