@@ -133,7 +133,7 @@ class Both:
                     db.execute(f"CREATE QUERY {name} AS {text} WITH (priority = {priority})")
             case "stop", int(n) if self._names:
                 name = self._names[n % len(self._names)]
-                self._compare(name)
+                self._compare(name, closed=False)
                 self._names.remove(name)
                 self._reference.stop_query(name)
                 self._spark.stop_query(name)
@@ -160,7 +160,8 @@ class Both:
         table = self._spark.queries[name].fetch()
         self._found[name].update(tuple(row.values()) for row in table.to_pylist())
 
-    def _compare(self, name: str) -> None:
+    def _compare(self, name: str, *, closed: bool = True) -> None:
+        """``closed``: there is nothing more to come."""
         Mortal.left = 0
         self._take(name)
         wanted = Counter(tuple(row.values()) for row in self._reference.queries[name].fetch().to_pylist())
