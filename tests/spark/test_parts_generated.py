@@ -90,12 +90,14 @@ class Mortal(Direct):
 class Both:
     """A database on Spark and the reference, given the same."""
 
+    declare = DECLARE
+
     def __init__(self, folder: Path, trigger: object) -> None:
         self._folder, self._trigger = folder, trigger
         self._reference = penstock.connect(engine="reference")
-        self._reference.run_script(DECLARE)
+        self._reference.run_script(self.declare)
         self._spark = self._opened()
-        self._spark.run_script(DECLARE)
+        self._spark.run_script(self.declare)
         self._names: list[str] = []
         self._found: dict[str, Counter[object]] = {}
         self._pushed = Pushed()
@@ -131,7 +133,7 @@ class Both:
                     db.execute(f"CREATE QUERY {name} AS {text} WITH (priority = {priority})")
             case "stop", int(n) if self._names:
                 name = self._names[n % len(self._names)]
-                self._compare(name)
+                self._compare(name, closed=False)
                 self._names.remove(name)
                 self._reference.stop_query(name)
                 self._spark.stop_query(name)
@@ -158,17 +160,18 @@ class Both:
         table = self._spark.queries[name].fetch()
         self._found[name].update(tuple(row.values()) for row in table.to_pylist())
 
-    def _compare(self, name: str) -> None:
+    def _compare(self, name: str, *, closed: bool = True) -> None:
+        """``closed``: there is nothing more to come."""
         Mortal.left = 0
         self._take(name)
         wanted = Counter(tuple(row.values()) for row in self._reference.queries[name].fetch().to_pylist())
         assert self._found[name] == wanted, name
 
 
-def both(trigger: object, todo: Sequence[Op]) -> None:
+def both(trigger: object, todo: Sequence[Op], kind: type[Both] = Both) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
-        run = Both(folder / "db", trigger)
+        run = kind(folder / "db", trigger)
         for what, arg in todo:
             run.do(what, arg)
         run.end()

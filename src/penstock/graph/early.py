@@ -9,13 +9,17 @@ part of, and whoever is called gets it first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from penstock.graph.message import Data, Message, before, chosen, cut, joined_data
 from penstock.operators.base import NOTHING, StateSize
+from penstock.operators.saved_rows import SavedRows
+from penstock.operators.state import LoadedState, State
+from penstock.plan.nodes import Schema
 
+_PATH = "aside "
 Early = tuple[int, Data]
 """A priority, and rows that have it (or, where priorities are not told apart, the highest of theirs)."""
 
@@ -67,34 +71,53 @@ class Aside:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[int, list[Data]] = {}
+        self._waiting: dict[int, SavedRows] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, port: int, data: Data) -> None:
         """Rows came early at an input."""
-        self._waiting.setdefault(port, []).append(data)
+        waiting = self._waiting.get(port)
+        if waiting is None:
+            waiting = self._waiting[port] = SavedRows()
+        waiting.add(data)
 
     def restored(self, port: int, message: Message) -> Message:
         """A message of an input with the rows that have their place in it."""
         waiting = self._waiting.get(port)
-        if not waiting:
+        if waiting is None:
             return message
-        rows = in_order(waiting)
+        rows = waiting.whole()
+        if not _is_ordered(rows):
+            rows = in_order([rows])
+            waiting.become(rows)
         due = before(rows, message.mark.frontier)
-        if due == len(rows):
-            del self._waiting[port]
-        else:
-            self._waiting[port] = [cut(rows, due, len(rows))]
         if not due:
             return message
         due_rows = cut(rows, 0, due)
+        waiting.drop(due)
+        if not len(waiting):
+            del self._waiting[port]
         return Message(in_order([message.data, due_rows]) if len(message.data) else due_rows, message.mark)
 
     def size(self) -> StateSize:
         total = NOTHING
         for waiting in self._waiting.values():
-            for data in waiting:
+            for data in waiting.parts:
                 total += StateSize(len(data), sum(c.nbytes for c in data.columns) + 33 * len(data))
         return total
+
+    def save(self) -> State:
+        """The rows, by input."""
+        return {f"{_PATH}{port}": waiting.save() for port, waiting in self._waiting.items()}
+
+    @classmethod
+    def loaded(cls, schemas: Mapping[int, Schema], state: LoadedState) -> Aside | None:
+        """What was saved; None if no rows waited."""
+        found = cls()
+        for port, schema in schemas.items():
+            saved = state.get(f"{_PATH}{port}")
+            if saved is not None:
+                found._waiting[port] = SavedRows.loaded(schema, saved)
+        return found if found else None

@@ -157,6 +157,18 @@ class Graph:
         """Where elements of a declared stream come in."""
         return self._sources.get(stream, ())
 
+    def push_early(self, stream: str, batch: Batch) -> None:
+        """Prioritised elements of a declared stream that are before their place; they go on at once."""
+        for source in self._sources.get(stream, ()):
+            source.push_early(whole_columns(batch.table), batch.ts, batch.arrival, batch.priority)
+
+    def reach(self, stream: str, batch: Batch) -> None:
+        """The places of elements that were given early have been reached."""
+        for source in self._sources.get(stream, ()):
+            source.reach([batch])
+            if len(batch):
+                source.advance(int(batch.ts[-1]))
+
     def progress(self, stream: str, at: float) -> None:
         """No more elements of a declared stream before ``at``."""
         for source in self._sources.get(stream, ()):

@@ -255,6 +255,20 @@ class Staged(OperatorVertex):
         early = self.early  # may be gone the next moment
         return super().measured() if early is None else super().measured() + early.size()
 
+    def saved_early(self) -> State:
+        state = super().saved_early()
+        return state if self.early is None else {**state, "early": self.early.save()}
+
+    def load_early(self, state: LoadedState) -> None:
+        super().load_early(state)
+        self.early = None
+        if "early" in state:
+            assert isinstance(self.stage, FastJoin)
+            assert self.ports is not None
+            left, right = self.ports
+            self.early = EarlyJoin(self.stage)
+            self.early.load(state["early"], (left.schema, right.schema))
+
 
 class Emitting(OperatorVertex):
     """Relation to stream. Inputs: the changes; then what tells the instants of evaluation where they matter: the

@@ -268,7 +268,7 @@ class OperatorVertex:
             state["operator"] = operator.save()
         for i, port in enumerate(self.ports or ()):
             state[f"port {i}"] = port.save()
-        return state
+        return state | self.saved_early()
 
     def load(self, state: LoadedState) -> None:
         operator = self.operator
@@ -276,6 +276,7 @@ class OperatorVertex:
             operator.load(state["operator"])
         for i, port in enumerate(self.ports or ()):
             port.load(state[f"port {i}"])
+        self.load_early(state)
         self._marked()
 
     def catch_up(self, state: LoadedState) -> None:
@@ -284,7 +285,18 @@ class OperatorVertex:
             operator.catch_up(state["operator"])
         for i, port in enumerate(self.ports or ()):
             port.catch_up(state[f"port {i}"])
+        self.load_early(state)
         self._marked()
+
+    def saved_early(self) -> SavedState:
+        """The rows that came before their place; nothing is said where there are none."""
+        return {} if self.aside is None else self.aside.save()
+
+    def load_early(self, state: LoadedState) -> None:
+        """Take over what ``saved_early`` gave. They are few, so all are read, also where the rest catches up."""
+        sources = {e.port: e.source for e in self.inputs}
+        schemas = {port: s.schema for port, s in sources.items() if isinstance(s, OperatorVertex)}
+        self.aside = Aside.loaded(schemas, state)
 
     def _marked(self) -> None:
         if self.ports is not None:

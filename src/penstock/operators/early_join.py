@@ -7,17 +7,20 @@ comes last, in whatever order they come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import BEGINNING, Delta, Instant, Ints, Step, concat, merge
+from penstock.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, merge
 from penstock.kernels.intern import Interner
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.fast_join import FastJoin
 from penstock.operators.join_columns import ColumnsOf, Condition
 from penstock.operators.priority import combined
+from penstock.operators.saved_rows import SavedRows
+from penstock.operators.state import Loaded, Saved, together
+from penstock.plan.nodes import Schema
 from penstock.scalar import Context
 
 _MOST_PAIRS = 1 << 17
@@ -26,54 +29,71 @@ _STEP = Step(BEGINNING)
 
 
 class _Side:
-    """The early rows of one input, found by the codes of their keys; 0 where there are no keys.
+    """The early rows of one input in the order in which they came, found by the codes of their keys; 0 where there are
+    no keys.
 
-    Bounded by the rows that have not ended. Sorted when somebody looks for partners and rows have come since.
+    Bounded by the rows that have not ended, and those that came after one of them and have; these are removed once
+    they are more. Sorted when somebody looks for partners and rows have come or gone since.
     """
 
     def __init__(self) -> None:
-        self._parts: list[Delta] = []
+        self.kept = SavedRows()
         self._codes: list[Ints] = []
-        self._sorted: tuple[Delta, Ints] | None = None
+        self._sorted: tuple[Delta, Ints, Ints] | None = None
+        self._now = MIN_TS
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return len(self.kept)
 
     def add(self, rows: Delta, codes: Ints) -> None:
         if len(rows):
-            self._parts.append(rows)
+            self.kept.add(rows)
             self._codes.append(codes)
             self._sorted = None
 
-    def by_code(self) -> tuple[Delta, Ints]:
-        """All rows, and their codes in ascending order."""
+    def by_code(self) -> tuple[Delta, Ints, Ints]:
+        """All rows, the order of their codes, and the codes in this order."""
         if self._sorted is None:
-            rows, codes = concat(self._parts), np.concatenate(self._codes)
+            rows, codes = self.kept.whole(), np.concatenate(self._codes)
+            assert isinstance(rows, Delta)
+            assert rows.end is not None
+            stay = np.flatnonzero(rows.end > self._now)
+            if 2 * len(stay) < len(rows):
+                rows, codes = rows.take(stay), codes[stay]
+                self.kept.become(rows)
             order = np.argsort(codes, kind="stable")
-            self._sorted = rows.take(order), codes[order]
-            self._parts, self._codes = [self._sorted[0]], [self._sorted[1]]
+            self._codes = [codes] if len(codes) else []
+            self._sorted = rows, order, codes[order]
         return self._sorted
 
     def forget(self, now: int) -> None:
         """Rows that have ended by then are not needed."""
-        for i in reversed(range(len(self._parts))):
-            rows, codes = self._parts[i], self._codes[i]
+        self._now = now
+        while self.kept.parts:
+            rows = self.kept.parts[0]
+            assert isinstance(rows, Delta)
             assert rows.end is not None
-            stay = np.flatnonzero(rows.end > now)
-            if len(stay) == len(rows):
-                continue
+            there = rows.end > now
+            gone = int(np.argmax(there)) if there.any() else len(rows)
+            if not gone:
+                return
+            self.kept.drop(gone)
             self._sorted = None
-            if len(stay):
-                self._parts[i], self._codes[i] = rows.take(stay), codes[stay]
-            else:
-                del self._parts[i], self._codes[i]
+            if gone < len(rows):
+                self._codes[0] = self._codes[0][gone:]
+                return
+            del self._codes[0]
 
-    @property
-    def rows(self) -> Sequence[Delta]:
-        return self._parts
+    def encode(self, codes_of: Callable[[Delta], Ints]) -> None:
+        """Let rows have other codes."""
+        self._codes = [codes_of(rows) for rows in self.kept.parts if isinstance(rows, Delta)]
+        self._sorted = None
 
     def size(self) -> StateSize:
-        return StateSize(len(self), sum(rows.nbytes for rows in self._parts) + sum(c.nbytes for c in self._codes))
+        nbytes = sum(rows.nbytes for rows in self.kept.parts if isinstance(rows, Delta))
+        found = self._sorted
+        nbytes += sum(c.nbytes for c in self._codes) + (0 if found is None else found[1].nbytes + found[2].nbytes)
+        return StateSize(len(self), nbytes)
 
 
 class EarlyJoin:
@@ -99,10 +119,10 @@ class EarlyJoin:
         self._of_ordinary = tuple(ColumnsOf(exprs, join.functions, Context(functions=join.functions)) for exprs in keys)
         self._residual = None if node.residual is None else Condition(node.residual, join.functions, join.errors)
         self._sides = _Side(), _Side()
-        self._held: list[Delta] = []
+        self._held = SavedRows()
 
     def __bool__(self) -> bool:
-        return bool(self._held) or any(map(len, self._sides))
+        return bool(len(self._held)) or any(map(len, self._sides))
 
     def arrive(self, side: int, rows: Delta) -> Delta:
         """Early rows of an input; gives the pairs that may go on at once."""
@@ -130,13 +150,14 @@ class EarlyJoin:
         due: list[Delta] = []
         later: list[Delta] = []
         ts, sub = frontier
-        for part in (*pairs, *self._held):
+        held = [part for part in self._held.parts if isinstance(part, Delta)]
+        self._held.drop(len(self._held))
+        for part in (*pairs, *held):
             is_due = (part.ts < ts) | ((part.ts == ts) & (part.sub < sub))
             if is_due.any():
                 due.append(part.take(np.flatnonzero(is_due)))
             if not is_due.all():
                 later.append(part.take(np.flatnonzero(~is_due)))
-        self._held = []
         ahead = self._ahead(later)
         for early in self._sides:
             early.forget(ts)
@@ -150,29 +171,41 @@ class EarlyJoin:
         total = NOTHING
         for side in self._sides:
             total += side.size()
-        return total + StateSize(0, self._interner.nbytes + sum(h.nbytes for h in self._held))
+        held = sum(h.nbytes for h in self._held.parts if isinstance(h, Delta))
+        return total + StateSize(0, self._interner.nbytes + held)
+
+    def save(self) -> Saved:
+        left, right = self._sides
+        return together(left=left.kept.save(), right=right.kept.save(), held=self._held.save())
+
+    def load(self, state: Loaded, schemas: Sequence[Schema]) -> None:
+        """Become, fresh, what was saved; ``schemas`` are those of the inputs."""
+        for side, name, schema in zip(self._sides, ("left", "right"), schemas, strict=True):
+            side.kept = SavedRows.loaded(schema, state.part(name))
+        self._held = SavedRows.loaded(self._node.schema, state.part("held"))
+        self._encode()
 
     def _ahead(self, pairs: Sequence[Delta]) -> Delta:
         """Of pairs that are ahead of the frontier those that may go on; the others are held."""
-        together = concat(pairs) if pairs else self._join.nothing
-        if not len(together):
+        found = concat(pairs) if pairs else self._join.nothing
+        if not len(found):
             return self._join.nothing
-        together = together.take(np.lexsort((together.sub, together.ts)))
-        ranked = np.zeros(len(together), bool) if together.priority is None else together.priority > 0
+        found = found.take(np.lexsort((found.sub, found.ts)))
+        ranked = np.zeros(len(found), bool) if found.priority is None else found.priority > 0
         if ranked.all():
-            return together
-        self._held.append(together.take(np.flatnonzero(~ranked)))
-        return together.take(np.flatnonzero(ranked))
+            return found
+        self._held.add(found.take(np.flatnonzero(~ranked)))
+        return found.take(np.flatnonzero(ranked))
 
     def _met(self, side: int, rows: Delta, codes: Ints) -> list[Delta]:
         """The pairs of rows of one input with early rows of the other."""
         other = self._sides[1 - side]
         if not len(other):
             return []
-        theirs, known = other.by_code()
+        theirs, order, known = other.by_code()
         first, last = np.searchsorted(known, codes, "left"), np.searchsorted(known, codes, "right")
         counts = np.where(codes >= 0, last - first, 0)
-        made = [self._pairs(side, rows.take(mine), theirs.take(at)) for mine, at in _expanded(first, counts)]
+        made = [self._pairs(side, rows.take(mine), theirs.take(order[at])) for mine, at in _expanded(first, counts)]
         return [pairs for pairs in made if len(pairs)]
 
     def _pairs(self, side: int, rows: Delta, theirs: Delta) -> Delta:
@@ -200,12 +233,18 @@ class EarlyJoin:
         if not self._hashed or self._interner.live <= _FEW + 2 * sum(map(len, self._sides)):
             return
         self._interner = Interner(self._types, nulls_match=False)
-        sides = self._sides
-        self._sides = _Side(), _Side()
-        for which, side in enumerate(sides):
-            for rows in side.rows:
-                codes = self._interner.encode(self._of_ordinary[which](rows, _STEP), len(rows))
-                self._sides[which].add(rows, codes)
+        self._encode()
+
+    def _encode(self) -> None:
+        """Find codes for all rows."""
+        for side, columns_of in zip(self._sides, self._of_ordinary, strict=True):
+
+            def codes_of(rows: Delta, columns_of: ColumnsOf = columns_of) -> Ints:
+                if not self._hashed:
+                    return np.zeros(len(rows), np.int64)
+                return self._interner.encode(columns_of(rows, _STEP), len(rows))
+
+            side.encode(codes_of)
 
 
 def _expanded(first: Ints, counts: Ints) -> Iterator[tuple[Ints, Ints]]:

@@ -60,6 +60,15 @@ class Programs:
         """Elements of a declared stream, in order."""
         self._graph.push(stream, batch)
 
+    def push_early(self, stream: str, batch: Batch) -> None:
+        """Prioritised elements of a declared stream, none of which is before what has been pushed; ``reach`` is to be
+        called with them when what is between has been pushed."""
+        self._graph.push_early(stream, batch)
+
+    def reach(self, stream: str, batch: Batch) -> None:
+        """Everything before these elements, which were pushed early, has been pushed."""
+        self._graph.reach(stream, batch)
+
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         """Changes of a relation, in order."""
         self._graph.change(relation, changes)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import EngineError, StateError
 from penstock.graph.view import GraphView
+from penstock.hosts.spark.live.backlog import Backlog
 from penstock.hosts.spark.live.frames import Frame
 from penstock.hosts.spark.live.gate import Gate
 from penstock.hosts.spark.live.journal import placing
@@ -86,7 +87,7 @@ class Parts:
         runners = (q._runner for q in readers)
         parts = {r.part for r in runners if isinstance(r, SparkRunner) and r.part is not None}
         for part in parts:
-            part.pending.append((name, frame))
+            part.pending.add(name, frame)
             part.load.arrived(frame.rows)
         return parts
 
@@ -232,7 +233,7 @@ class Parts:
             start = max(self._model.queries[id].first, upto + 1)
             for name in runner.reads:
                 first[name] = min(start, first.get(name, start))
-        part.pending = deque((n, f) for n, f in frames if n in first and f.number >= first[n])
+        part.pending = Backlog((n, f) for n, f in frames if n in first and f.number >= first[n])
 
     # -- state --------------------------------------------------------------------------------------
 
@@ -267,8 +268,13 @@ class Parts:
             f"priority {part.priority}: {self._host.cluster.scheduling(part.priority)}",
         ]
         if runner.reads:
-            lines.append(f"stream buffers: {', '.join(f'log of {name}' for name in sorted(runner.reads))}")
+            lines.append(f"stream buffers: {', '.join(f'log of {self._log(name)}' for name in sorted(runner.reads))}")
         return lines
+
+    def _log(self, name: str) -> str:
+        stream = self._host.db.catalog.streams.get(name)
+        overtakes = stream is not None and stream.priority is not None and self.settings.overtakes
+        return f"{name}, prioritised rows first" if overtakes else name
 
     def view(self) -> GraphView:
         """The graph of all queries, with the parts and what waits in front of them."""

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from penstock.errors import CheckpointError
 
-_HEADER = struct.Struct("<4sBBHIQQqqQQ4x")
+_HEADER = struct.Struct("<4sBBHIQQqqQQI")
 assert _HEADER.size == 64
 _MAGIC = b"PSF1"
 _EMPTY = memoryview(b"")
@@ -73,6 +73,8 @@ class Frame:
     number: int
     rows: int
     marks: Marks
+    prioritised: int = 0
+    """How many of the rows have a priority and may overtake."""
 
     @property
     def end(self) -> int:
@@ -90,15 +92,17 @@ class Log:
         self._path = Path()
         self._size = 0
 
-    def append(self, kind: Kind, number: int, payload: pa.Buffer | bytes, rows: int, marks: Marks) -> Frame:
+    def append(
+        self, kind: Kind, number: int, payload: pa.Buffer | bytes, rows: int, marks: Marks, prioritised: int = 0
+    ) -> Frame:
         """Add a frame; it is there when this returns. If it fails, nothing has been added."""
         if self._file < 0 or self._size >= SEGMENT:
             self._begin(number)
         header = _HEADER.pack(
             _MAGIC, kind, marks.closed, 0, zlib.crc32(payload), len(payload), number,
-            _ticks(marks.progress), _ticks(marks.newest), marks.arrivals, marks.late << 32 | rows,
+            _ticks(marks.progress), _ticks(marks.newest), marks.arrivals, marks.late << 32 | rows, prioritised,
         )  # fmt: skip
-        frame = Frame(str(self._path), self._size, len(payload), kind, number, rows, marks)
+        frame = Frame(str(self._path), self._size, len(payload), kind, number, rows, marks, prioritised)
         parts = [header, payload, bytes(frame.end - frame.start - _HEADER.size - len(payload))]
         try:
             wanted = frame.end - frame.start
@@ -187,11 +191,12 @@ def _frames(path: Path) -> Iterator[Frame]:
     data = mapped(path)
     start = 0
     while len(data) - start >= _HEADER.size:
-        magic, kind, closed, _, crc, size, number, progress, newest, arrivals, counts = _HEADER.unpack_from(data, start)
+        header = _HEADER.unpack_from(data, start)
+        magic, kind, closed, _, crc, size, number, progress, newest, arrivals, counts, prioritised = header
         marks = Marks(_instant(progress), _instant(newest), arrivals, counts >> 32, bool(closed))
         if magic != _MAGIC or start + _HEADER.size + size > len(data):
             return
-        frame = Frame(str(path), start, size, Kind(kind), number, counts & 0xFFFFFFFF, marks)
+        frame = Frame(str(path), start, size, Kind(kind), number, counts & 0xFFFFFFFF, marks, prioritised)
         if frame.end > len(data) or zlib.crc32(payload(data, frame)) != crc:
             return
         yield frame

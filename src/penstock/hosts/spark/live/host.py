@@ -39,6 +39,7 @@ from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
 from penstock.errors import CheckpointError, EngineError, InputError, PenstockError
 from penstock.graph.view import GraphView, MemoryView, QueryMemory
 from penstock.hosts import QuerySettings, SparkOptions
+from penstock.hosts.spark.live.backlog import Backlog
 from penstock.hosts.spark.live.cluster import Cluster
 from penstock.hosts.spark.live.divided import Parts
 from penstock.hosts.spark.live.journal import Journal, packed_bytes
@@ -204,7 +205,7 @@ class SparkHost:
         self.journal.add({"kind": "drop", "name": name})
         self.logs.drop(name)
         for part in self.parts:
-            part.pending = deque((n, f) for n, f in part.pending if n != name)
+            part.pending = Backlog((n, f) for n, f in part.pending if n != name)
 
     def late_taken(self, source: StreamInput) -> None:
         self.logs.late_taken(source.definition.name)
@@ -345,7 +346,7 @@ class SparkHost:
         self._since_forgetting += 1
         if self._since_forgetting >= _FORGET_EVERY:
             self._since_forgetting = 0
-            waiting = [part.pending[0][1].number for part in self.parts if part.pending]
+            waiting = [part.pending.first for part in self.parts if part.pending]
             self.logs.forget(self.db._inputs.values(), min(waiting, default=self.logs.next_frame))
 
     def give_up(self, error: PenstockError) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from penstock.hosts.spark.job import Split
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.live.frames import Frame, mapped, payload, unpacked
-from penstock.hosts.spark.live.plan import changes_schema, rows_logged, rows_schema
-from penstock.ingest import Batch
+from penstock.hosts.spark.live.plan import Assigned, changes_schema, rows_logged, rows_schema
+from penstock.ingest import Batch, concat
 from penstock.plan.nodes import Schema
 from penstock.reference import Change
 from penstock.values import to_arrow, to_rows
@@ -24,10 +24,12 @@ _BLOCK_BITS = 12
 class Inputs:
     """The frames of a micro-batch, each read once however many queries want it."""
 
-    def __init__(self, frames: Mapping[str, Sequence[Frame]]) -> None:
-        self._frames = frames
+    def __init__(self, frames: Mapping[str, Sequence[Frame]], early: Mapping[str, Sequence[Frame]]) -> None:
+        self._frames, self._early = frames, early
         self._files: dict[str, memoryview] = {}
         self._rows: dict[tuple[str, int], Batch | None] = {}
+        self._ahead: dict[tuple[str, int], Batch] = {}
+        self._divided: dict[tuple[str, int, int], tuple[Batch, Batch | None]] = {}
         self._changes: dict[tuple[str, int], list[Change]] = {}
         self._shares: dict[object, Batch] = {}
 
@@ -35,6 +37,30 @@ class Inputs:
         """How far a stream is after the last of its frames."""
         last = self._frames[name][-1]
         return last.marks.progress if last.number >= start else None
+
+    def early(self, name: str, schema: Schema, query: Assigned) -> Batch | None:
+        """The prioritised rows of later frames that a query has not had."""
+        frames = [f for f in self._early.get(name, ()) if f.number >= query.start and f.number > query.ahead]
+        if not frames:
+            return None
+        key = (name, frames[0].number)
+        if key not in self._ahead:
+            read = (rows_logged(schema, [batch]) for batch in self._read(frames, rows_schema(schema)))
+            self._ahead[key] = concat([prioritised(batch) for batch in read])
+        return self._ahead[key]
+
+    def in_turn(self, name: str, schema: Schema, query: Assigned) -> tuple[Batch | None, Batch | None]:
+        """The rows of a query's frames: those that it has not had, and those that it has had early."""
+        batch = self.rows(name, schema, query.start)
+        frames = [f for f in self._frames[name] if f.number >= query.start and f.rows]
+        had = [f.number <= query.ahead and f.prioritised > 0 for f in frames]
+        if batch is None or batch.priority is None or not any(had):
+            return batch, None
+        key = (name, frames[0].number, query.ahead)
+        if key not in self._divided:
+            is_had = np.repeat(had, [f.rows for f in frames]) & (batch.priority > 0)
+            self._divided[key] = batch.take(np.flatnonzero(~is_had)), batch.take(np.flatnonzero(is_had))
+        return self._divided[key]
 
     def rows(self, name: str, schema: Schema, start: int) -> Batch | None:
         """The rows of the frames from number ``start`` on."""
@@ -69,6 +95,13 @@ class Inputs:
             if frame.path not in self._files or len(self._files[frame.path]) < frame.end:
                 self._files[frame.path] = mapped(frame.path)
             yield unpacked(payload(self._files[frame.path], frame), schema)
+
+
+def prioritised(batch: Batch) -> Batch:
+    """The rows of a batch that have a priority."""
+    if batch.priority is None:
+        return batch.take(np.empty(0, np.int64))
+    return batch.take(np.flatnonzero(batch.priority))
 
 
 def share_of(batch: Batch, split: Split, name: str, index: int, slots: int) -> Batch:

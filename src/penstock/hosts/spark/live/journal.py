@@ -20,9 +20,9 @@ from typing import Any
 from penstock.errors import CheckpointError, EngineError
 from penstock.hosts.spark.live.frames import Kind, Log, Marks, mapped, payload
 
-FORMAT = 2
-_READ = (1, FORMAT)
-"""Formats that can be read; in the first one all queries are in one part."""
+FORMAT = 3
+_READ = (1, 2, FORMAT)
+"""Formats that can be read; in the first one all queries are in one part, and before this one no rows overtake."""
 _REWRITE = 20_000
 """Records after which the journal is written again."""
 
@@ -41,6 +41,8 @@ class QueryRecord:
     """The part and micro-batch with its state, until its own part has stored it."""
     apart: bool = False
     """It has been found to make others wait."""
+    ahead: int = 0
+    """It has had the prioritised rows of frames up to this number."""
     status: str = "running"
     error: Record | None = None
     answered: int = 0
@@ -148,6 +150,7 @@ class Model:
             return
         known.part, known.first, known.apart = what["part"], what["first"], what["apart"]
         known.origin = None if what["origin"] is None else (what["origin"][0], what["origin"][1])
+        known.ahead = what.get("ahead", 0)
         self._part(known.part)
 
     def _forget_parts(self) -> None:
@@ -164,6 +167,7 @@ class Model:
                 continue
             self.started.add(id)
             known.origin = None
+            known.ahead = max(known.ahead, record.get("ahead", 0))
             known.status, known.error = what.get("status", "running"), what.get("error")
             known.failures, known.last_failure = what.get("failures", 0), what.get("last_failure")
             if what.get("files"):
@@ -194,7 +198,8 @@ class Model:
 
 def placing(query: QueryRecord) -> Record:
     """What the journal says of the part of a query."""
-    return {"part": query.part, "first": query.first, "origin": query.origin, "apart": query.apart}
+    placed = {"part": query.part, "first": query.first, "origin": query.origin, "apart": query.apart}
+    return {**placed, "ahead": query.ahead} if query.ahead else placed
 
 
 class Journal:

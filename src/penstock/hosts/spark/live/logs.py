@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
@@ -54,7 +55,8 @@ class Logs:
         if waiting is not None:
             rows = logged_rows(waiting)
             self._append("streams", name, Kind.WAITING, packed(rows), len(rows), source)
-        frame = self._append("streams", name, Kind.ROWS, packed(logged_rows(batch)), len(batch), source)
+        ranked = 0 if batch.priority is None else int(np.count_nonzero(batch.priority))
+        frame = self._append("streams", name, Kind.ROWS, packed(logged_rows(batch)), len(batch), source, ranked)
         self._known[name] = (source.arrivals, source.late_count)
         return frame
 
@@ -93,12 +95,12 @@ class Logs:
         shutil.rmtree(self._root / kind / _quoted(name), ignore_errors=True)
 
     def _append(
-        self, kind: str, name: str, what: Kind, rows: pa.Buffer, count: int, source: StreamInput | None
+        self, kind: str, name: str, what: Kind, rows: pa.Buffer, count: int, source: StreamInput | None, ranked: int = 0
     ) -> Frame:
         marks = Marks()
         if source is not None:
             marks = Marks(source.progress, source.newest_row, source.arrivals, source.late_count, source.closed)
-        frame = self.log(kind, name).append(what, self.next_frame, rows, count, marks)
+        frame = self.log(kind, name).append(what, self.next_frame, rows, count, marks, ranked)
         self.next_frame += 1
         return frame
 

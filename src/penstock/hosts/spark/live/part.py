@@ -13,12 +13,12 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import CheckpointError, EngineError, PenstockError
+from penstock.hosts.spark.live.backlog import NOBODY, Admitted, Backlog
 from penstock.hosts.spark.live.frames import Frame
 from penstock.hosts.spark.live.load import Load
 from penstock.hosts.spark.live.plan import Assigned, Outcome, Plan, Report, raised
@@ -41,12 +41,14 @@ _AGAIN = 0.2
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a micro-batch took: seconds in all, in Spark, and in the slowest slot's state and operators."""
+    """What a micro-batch took: rows whose turn it was and, ``early``, that overtook; seconds in all, in Spark, and in
+    the slowest slot's state and operators."""
 
     number: int
     part: int
     frames: int
     rows: int
+    early: int
     answers: int
     seconds: float
     spark: float
@@ -68,8 +70,8 @@ class Part:
         self.id = id
         self.group = f"penstock {host.root} part {id} of {host.journal.model.epoch}"
         self.queries: dict[str, SparkRunner] = {}
-        self.pending: deque[tuple[str, Frame]] = deque()
-        """Frames of streams and relations that no micro-batch has taken, by name."""
+        self.pending = Backlog()
+        """Frames of streams and relations that no micro-batch has taken."""
         self.load = Load(time.monotonic())
         self.busy = False
         """A micro-batch is under way, or subscribers are told of it."""
@@ -79,6 +81,8 @@ class Part:
         self.problem: PenstockError | None = None
         self._running = False
         self._batches = 0
+        self._in_order = 0
+        """Up to this frame nothing overtakes: a query failed on rows that had."""
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self.thread: threading.Thread | None = None
@@ -118,7 +122,7 @@ class Part:
 
     def has_work(self, upto: float = math.inf) -> bool:
         """Are there frames up to a number, or queries that have not begun?"""
-        if self.pending and self.pending[0][1].number <= upto:
+        if self.pending and self.pending.first <= upto:
             return True
         started = self._host.journal.model.started
         return any(id not in started for id in self.queries)
@@ -188,19 +192,22 @@ class Part:
                 with host.changed:
                     if self._gives_up:
                         return []
-                    plan, last = self._planned(upto, limit)
+                    plan, last, admitted = self._planned(upto, limit)
                 began = time.perf_counter()
                 plan, reports = self._run(plan)
                 is_first = any(q.id not in host.journal.model.started for q in plan.queries)
                 failed = any(o.error for r in reports for o in r.outcomes.values())
+                if failed and plan.early:
+                    self._in_order = admitted.ahead
+                    continue
                 if not failed or not (plan.count > 1 or (plan.count == 1 and is_first)):
                     break
                 # What comes before the rows that make a query fail is answered first, as if it had come alone.
                 limit = plan.count // 2
             with host.changed:
-                return self._commit(plan, last, reports, time.perf_counter() - began)
+                return self._commit(plan, last, admitted, reports, time.perf_counter() - began)
 
-    def _planned(self, upto: float, limit: int | None) -> tuple[Plan, int]:
+    def _planned(self, upto: float, limit: int | None) -> tuple[Plan, int, Admitted]:
         host, model = self._host, self._host.journal.model
         rows, taken = 0, 0
         frames: dict[str, list[Frame]] = {}
@@ -213,12 +220,22 @@ class Part:
             frames.setdefault(name, []).append(frame)
             rows, taken, last = rows + frame.rows, taken + 1, frame.number
         of_model = {id: model.queries[id] for id in self.queries}
-        queries = tuple(Assigned(id, q.start["slot"], q.first, q.origin) for id, q in of_model.items())
+        queries = tuple(Assigned(id, q.start["slot"], q.first, q.origin, q.ahead) for id, q in of_model.items())
+        admitted = NOBODY
+        if limit is None and last >= self._in_order and host.parts.settings.overtakes:
+            had: dict[str, int] = {}
+            for id, query in of_model.items():
+                for name in self.queries[id].reads:
+                    had[name] = min(query.ahead, had.get(name, query.ahead))
+            admitted = self.pending.admitted(last, had, most)
         forget = None
         if known.batch is not None and self._batches % _FORGET_STATE == 0:
             forget = min([known.batch, *host.parts.needed_of(self.id)])
-        plan = Plan(str(host.root), host.next_batch(), known.batch, host.slots, queries, frames, self.id, forget)
-        return plan, last
+        plan = Plan(
+            str(host.root), host.next_batch(), known.batch, host.slots, queries, frames, self.id, forget,
+            admitted.frames,
+        )  # fmt: skip
+        return plan, last, admitted
 
     def _run(self, plan: Plan) -> tuple[Plan, list[Report]]:
         """Let Spark do it, with another number each time; gives the plan that was done."""
@@ -243,20 +260,23 @@ class Part:
                 self._running = False
         raise AssertionError("unreachable")
 
-    def _commit(self, plan: Plan, last: int, reports: Sequence[Report], seconds: float) -> list[Due]:
+    def _commit(
+        self, plan: Plan, last: int, admitted: Admitted, reports: Sequence[Report], seconds: float
+    ) -> list[Due]:
         """Make the micro-batch count, and hand its answers to the queries."""
         host = self._host
         if not self.queries:
             return []  # all have been stopped meanwhile
         ids = [q.id for q in plan.queries]
         outcomes = {id: [(r.slot, r.outcomes[id]) for r in reports if id in r.outcomes] for id in ids}
-        record = {
+        record: dict[str, Any] = {
             "kind": "batch", "part": self.id, "number": plan.number, "upto": last,
             "queries": {id: _recorded([o for _, o in some]) for id, some in outcomes.items() if id in self.queries},
         }  # fmt: skip
+        if plan.early:
+            record["ahead"] = admitted.ahead
         host.journal.add(record)
-        while self.pending and self.pending[0][1].number <= last:
-            self.pending.popleft()
+        self.pending.taken(last, admitted.ahead)
         due: list[Due] = []
         by_id = {q._runner.id: q for q in host.db._queries.values() if isinstance(q._runner, SparkRunner)}
         answers = 0
@@ -271,7 +291,7 @@ class Part:
         self._batches += 1
         self.load.worked(plan.rows, {id: max(o.seconds for _, o in some) for id, some in outcomes.items() if some})
         host.counts(Metrics(
-            plan.number & 0xFFFFFFFF, self.id, plan.count, slowest.rows, answers, seconds,
+            plan.number & 0xFFFFFFFF, self.id, plan.count, slowest.rows, admitted.rows, answers, seconds,
             seconds - spent, slowest.opening, slowest.working, slowest.storing, sum(r.written for r in reports),
         ))  # fmt: skip
         host.changed.notify_all()

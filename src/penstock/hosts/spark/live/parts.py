@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.errors import InputError
+from penstock.runtime.lanes import MODES
 
 THREADING = {
     "direct": "all queries in one part",
@@ -22,16 +23,21 @@ _INSTEAD = {
     "strategy": "Spark's own scheduler chooses what runs next; ",
     "masters": "windows of queries with MASTER are always smart; ",
 }
-_SETTINGS = ("threading", "workers")
+_SETTINGS = ("threading", "workers", "mode")
 PRIORITIES = range(10)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How queries are divided into parts, and how many parts work at once (None: all)."""
+    """How queries are divided into parts, and how many parts work at once (None: all).
+
+    ``mode``: how prioritised rows overtake. In the log of a stream they do or, with ``normal``, they do not; the other
+    modes, which are those of the local engine, are alike here.
+    """
 
     threading: str = "hybrid"
     workers: int | None = None
+    mode: str = "strong"
 
     def with_(self, given: Mapping[str, object]) -> Settings:
         """With what somebody says instead."""
@@ -46,11 +52,20 @@ class Settings:
                 if value is not None and (not is_number or int(str(value)) < 1):
                     raise InputError(f"workers is {value!r}", hint="give a number from 1 on, or None for no limit")
                 found = replace(found, workers=None if value is None else int(str(value)))
+            elif name == "mode":
+                if value not in MODES:
+                    raise InputError(f"mode is {value!r}", hint=f"there is {', '.join(MODES)}")
+                found = replace(found, mode=str(value))
             else:
                 told = _INSTEAD.get(name, "")
-                known = " and ".join(f"`{setting}`" for setting in _SETTINGS)
+                known = f"{', '.join(f'`{setting}`' for setting in _SETTINGS[:-1])} and `{_SETTINGS[-1]}`"
                 raise InputError(f"no setting `{name}` on Spark", hint=f"{told}there is {known}")
         return found
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether prioritised rows do not wait for their turn."""
+        return self.mode != "normal"
 
     @property
     def at_once(self) -> int | None:

@@ -55,12 +55,14 @@ class Assigned:
     """A query in a micro-batch. ``slot``: where it runs, None: in all. It reads frames from number ``start`` on.
 
     ``origin``: the part and the micro-batch whose state it goes on from, if that is not the one before this.
+    ``ahead``: it has had the prioritised rows of frames up to this number.
     """
 
     id: str
     slot: int | None
     start: int
     origin: tuple[int, int] | None = None
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Plan:
     """By name of the stream or relation, in order."""
     part: int = 0
     forget: int | None = None
+    early: Mapping[str, Sequence[Frame]] = field(default_factory=dict)
+    """Later frames of streams, of which only the prioritised rows are taken."""
 
     @property
     def rows(self) -> int:
@@ -173,4 +177,7 @@ def rows_logged(schema: Schema, batches: Sequence[pa.RecordBatch]) -> Batch:
     priority = table.column(count + 2)
     names = [f.name for f in schema]
     data = pa.Table.from_arrays(table.columns[:count], names=names).cast(arrow_schema(schema))
-    return Batch(schema, data, ts, arrival, None if priority.null_count else priority.to_numpy())
+    if priority.null_count == len(priority):
+        return Batch(schema, data, ts, arrival)
+    # Pushes without a prioritised row are logged without priorities.
+    return Batch(schema, data, ts, arrival, priority.fill_null(0).to_numpy())

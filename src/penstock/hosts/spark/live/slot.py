@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
@@ -37,6 +38,7 @@ from penstock.hosts.spark.live.plan import (
     state_folder,
 )
 from penstock.hosts.spark.worker import unsettle
+from penstock.ingest import Batch
 from penstock.operators.state import Loaded, LoadedState, Piece, Saved, State, under
 from penstock.plan.nodes import Schema, calls_functions
 from penstock.state import StateStore
@@ -122,7 +124,7 @@ class Slot:
                 name = f"{plan.number}.{id}"
                 self._families[name] = self._brought_from(*query.origin, id, name)
         self._begin(plan, mine)
-        inputs = Inputs(plan.frames)
+        inputs = Inputs(plan.frames, plan.early)
         outcomes: dict[str, Outcome] = {}
         for name, family in list(self._families.items()):
             try:
@@ -186,6 +188,12 @@ class Slot:
         query = mine[next(iter(family.members))]
         before = {id: programs.busy(id) for id in family.members}
         for name, schema in family.sources.items():
+            early = inputs.early(name, schema, query)
+            if early is not None:
+                family.fed = True
+                early = self._share(family, query, inputs, early, name)
+                if len(early):
+                    programs.push_early(name, early)
             if name not in plan.frames:
                 continue
             family.fed = True
@@ -196,15 +204,14 @@ class Slot:
                 if changes:
                     programs.change(name, changes)
                 continue
-            batch = inputs.rows(name, schema, query.start)
-            if batch is not None and len(batch):
-                furthest = int(batch.ts[-1])
-                if query.slot is None:
-                    batch = inputs.share(batch, name, family.split, self._index, self._slots)
-                if len(batch):
-                    programs.push(name, batch)
-                # Shards without the last row know as well how far the stream is.
-                programs.progress(name, furthest)
+            for batch, give in zip(inputs.in_turn(name, schema, query), (programs.push, programs.reach), strict=True):
+                if batch is not None and len(batch):
+                    furthest = int(batch.ts[-1])
+                    batch = self._share(family, query, inputs, batch, name)
+                    if len(batch):
+                        give(name, batch)
+                    # Shards without the last row know as well how far the stream is.
+                    programs.progress(name, furthest)
             progress = inputs.progress(name, query.start)
             if progress is not None:
                 programs.progress(name, progress)
@@ -214,13 +221,18 @@ class Slot:
                 outcomes[id] = Outcome(error=_failure(answers))
                 continue
             rows = sum(map(len, answers))
-            file = self._write(id, plan.number, concat(answers)) if rows else ""
+            file = self._write(id, plan.number, _in_order(answers)) if rows else ""
             failures, last = programs.failures(id)
             outcomes[id] = Outcome(
                 rows, file, programs.ended(id), failures, last, sizes=programs.size_of(id),
                 seconds=programs.busy(id) - before[id],
             )  # fmt: skip
         return outcomes
+
+    def _share(self, family: _Family, query: Assigned, inputs: Inputs, batch: Batch, name: str) -> Batch:
+        if query.slot is not None:
+            return batch
+        return inputs.share(batch, name, family.split, self._index, self._slots)
 
     def _brought_from(self, part: int, number: int, id: str, name: str) -> _Family:
         """A query by itself, with the state that it has in another part."""
@@ -310,6 +322,14 @@ def _company(definition: Definition, query: Assigned) -> object:
     split = live_split(definition.plan)
     keys = None if split.keys is None else tuple(sorted(split.keys.items()))
     return (query.start, query.slot, split.anywhere, keys, definition.strict)
+
+
+def _in_order(answers: Sequence[Delta]) -> Delta:
+    """Answers as one; those that are before their place go back to it, as among the answers of other slots."""
+    found = concat(answers)
+    ts, sub = found.ts, found.sub
+    ordered = (ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (sub[1:] >= sub[:-1]))
+    return found if ordered.all() else found.take(np.lexsort((sub, ts)))
 
 
 def _families(state: LoadedState) -> dict[str, LoadedState]:
