@@ -126,7 +126,7 @@ class Runtime:
                     producer = runs[edge.source.id]
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
                     buffer.queue.move(self._lines.of(edge.source))
-                    self._buffers[edge] = edge.buffer = buffer
+                    self._buffers[edge] = buffer
                     station.buffers.append(buffer)
                     overtaken = edge.source.id in self._overtaken
                     mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
@@ -149,6 +149,8 @@ class Runtime:
         for edge in before.keys() - self._buffers.keys():
             edge.buffer = None
             before[edge].queue.leave()
+        for edge, buffer in self._buffers.items():
+            edge.buffer = buffer  # not before: senders know this edge as one without, for rows of any kind
         self._lines.end()
         self._owners.assign(layout.cells, partitions, stations)
         for buffer in self._buffers.values():
