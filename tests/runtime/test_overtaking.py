@@ -199,3 +199,45 @@ def test_highest_priority_works_first_on_what_is_to_be_given_a_priority() -> Non
     while worker.step(0.0):
         turns.append((setting.stats.calls, other.stats.calls))
     assert turns == [(1, 0), (2, 0), (2, 1), (2, 2)]
+
+
+class Caller(Fake):
+    """Passes on, and calls those of its successors that had no buffer when it was last told to look."""
+
+    overtakable = True
+
+    def look(self) -> None:
+        self.called = [edge for edge in self.outputs if edge.buffer is None]
+
+    def work(self, port: int, message: Message) -> None:
+        for edge in self.outputs:
+            if edge in self.called:
+                edge.target.take(edge.port, message)
+            else:
+                edge.send(message)
+
+    def take_early(self, port: int, data: Data) -> None:
+        for edge in self.outputs:
+            edge.send_early(data)
+
+
+def test_nothing_passes_rows_that_overtook_it_while_buffers_are_moved() -> None:
+    """The buffer in front of the caller is drained, and one behind it is new."""
+    source, caller, last = Source(0), Caller(1), Overtaken(2)
+    chain(source, caller, last)
+    runtime = Runtime(Settings(threading="graph"))
+    try:
+        direct = {1: Settings(), 2: Settings()}
+        runtime.place([caller, last], [source], {}, Settings(), direct, overtaken=[0, 1])
+        caller.look()
+        runtime.suspend(caller)
+        source.send(ranked(0, 5, 0))
+        runtime._held.clear()  # what resuming does, but with other settings at the same time
+        caller.state = "ready"
+        runtime.place([caller, last], [source], {}, Settings(), {2: Settings(threading="graph")}, overtaken=[0, 1])
+        caller.look()
+        runtime.settle()
+        assert last.came == [("early", [1]), ("ordinary", [0, 2])]
+        assert not last.errors
+    finally:
+        runtime.close()
