@@ -91,6 +91,8 @@ class Database:
         self._guarded = _Guarded(self)
         self._room = threading.Condition(self._lock)
         """For those who wait until rows can be taken."""
+        self._calling = 0
+        """How many calls of subscribers are under way; they hold the lock."""
         self._host = host(
             engine, self, None if path is None else Path(path), options or SparkOptions(), local or LocalOptions()
         )
@@ -234,8 +236,11 @@ class Database:
             if at is not None:
                 raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
             source = self._input(name)
-            while not self._host.admits(source, rows):
-                self._room.wait(_LOOK)  # others have the lock meanwhile
+            while not self._host.admits(source, rows, alone=self._calling > 0):
+                if self._calling:
+                    time.sleep(_LOOK)  # a subscriber pushes: nobody else is to come in between
+                else:
+                    self._room.wait(_LOOK)  # others have the lock meanwhile
                 source = self._input(name)
             self._stamp_idle(source)
             self._deliver(source, partial(source.push, rows))
@@ -547,13 +552,17 @@ class Database:
         self._host.work(readers)
 
     def notify(self, due: Sequence[Due]) -> None:
-        """Make calls that are due."""
-        for call in due:
-            try:
-                call()
-            except Exception:
-                # The rows have been taken; whoever pushed them cannot do anything about a subscriber.
-                _log.exception("a subscriber raised; it stays subscribed")
+        """Make calls that are due, holding the lock."""
+        self._calling += 1
+        try:
+            for call in due:
+                try:
+                    call()
+                except Exception:
+                    # The rows have been taken; whoever pushed them cannot do anything about a subscriber.
+                    _log.exception("a subscriber raised; it stays subscribed")
+        finally:
+            self._calling -= 1
 
     def _remember(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name

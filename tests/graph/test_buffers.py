@@ -120,8 +120,8 @@ def watched(db: penstock.Database, waits: Callable[[], object]) -> None:
     """Hear when a push has to wait."""
     admits = db._host.admits
 
-    def asked(source: Any, rows: object) -> bool:
-        found = admits(source, rows)
+    def asked(source: Any, rows: object, *, alone: bool) -> bool:
+        found = admits(source, rows, alone=alone)
         if not found:
             waits()
         return found

@@ -21,7 +21,7 @@ from penstock.hosts.local import host
 from penstock.kernels.store import Piece
 from penstock.operators.state import Loaded
 from penstock.operators.stored import RowsWindow
-from penstock.operators.window_store import Share, WindowStore
+from penstock.operators.window_store import LAG, Share, WindowStore
 from penstock.plan.nodes import Field
 from penstock.types import BIGINT
 from tests.generated.language import Case, stream_rows
@@ -294,6 +294,7 @@ def test_a_store_is_what_each_window_would_have(data: st.DataObject) -> None:
     parts = store.parts()
     assert sum(parts.values()) == pytest.approx(store.rows)
     own = [w for w in windows if w.share.store is store]
+    own = [w for w in own if len(w.share) or store.chunks.end - w.share.head <= LAG]
     assert store.rows == (store.chunks.end - min(w.share.tail for w in own) if own else 0)
     for window in windows:
         window.share.release()
@@ -363,3 +364,18 @@ def test_shares_add_up() -> None:
     assert split(100, [1.0, 1.0, 1.0]) == [33, 34, 33]
     assert split(7, [0.0, 0.0]) == [7, 0]
     assert split(0, []) == []
+
+
+@pytest.mark.parametrize("held", [0, 5])
+def test_a_window_that_does_not_take_its_rows_does_not_make_others_hold_them(held: int) -> None:
+    store = WindowStore()
+    running, resting = Window(store, 0, 10), Window(store, 0, 5)
+    resting.take(held)
+    while running.next < 300_000:
+        running.take(1_000)
+    assert store.rows < LAG + 2_000
+    while resting.next < 300_000:
+        resting.take(1_000)
+        assert numbers(resting.share) == resting.wanted
+    assert numbers(running.share) == running.wanted
+    assert resting.share.store.rows + (0 if resting.share.store is store else store.rows) <= 15

@@ -10,6 +10,7 @@ part of, and whoever is called gets it first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from penstock.plan.nodes import Schema
 _PATH = "aside "
 Early = tuple[int, Data]
 """A priority, and rows that have it (or, where priorities are not told apart, the highest of theirs)."""
+LEVELS = 16
+"""Into no more than so many parts rows are taken apart."""
 
 
 def is_prioritised(data: Data) -> bool:
@@ -42,13 +45,21 @@ def parted(message: Message, *, by_level: bool) -> tuple[list[Early], Message]:
 
 
 def parted_early(data: Data) -> list[Early]:
-    """Prioritised rows by priority, highest first."""
+    """Prioritised rows by priority, highest first. Where there are many priorities those next to each other go
+    together: what is gained by telling them apart would be lost by working on each by itself."""
     priority = data.priority
     assert priority is not None
-    levels = np.unique(priority)[::-1].tolist()
-    if len(levels) == 1:
-        return [(levels[0], data)]
-    return [(level, chosen(data, np.flatnonzero(priority == level))) for level in levels]
+    if (priority == priority[0]).all():
+        return [(int(priority[0]), data)]
+    order = np.argsort(-priority, kind="stable")
+    ranked = chosen(data, order)
+    ranks = priority[order]
+    cuts = np.flatnonzero(ranks[1:] != ranks[:-1]) + 1
+    if len(cuts) >= LEVELS:
+        wanted = np.arange(1, LEVELS) * len(ranks) // LEVELS
+        cuts = np.unique(cuts[np.minimum(np.searchsorted(cuts, wanted), len(cuts) - 1)])
+    bounds = [0, *cuts.tolist(), len(ranks)]
+    return [(int(ranks[start]), cut(ranked, start, stop)) for start, stop in pairwise(bounds)]
 
 
 def in_order(parts: Sequence[Data]) -> Data:

@@ -98,7 +98,7 @@ class Host(Protocol):
     def begin(self, query: Query) -> None:
         """A query has been given all that it starts from. If it raises, there is no such query."""
 
-    def admits(self, source: StreamInput, rows: object) -> bool:
+    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
         """Whether rows can be taken now; False: they can be soon, so ask again. Raises if nobody would make room."""
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:

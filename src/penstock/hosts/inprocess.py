@@ -37,7 +37,7 @@ class InProcess:
     def begin(self, query: Query) -> None:
         pass
 
-    def admits(self, source: StreamInput, rows: object) -> bool:
+    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
         return True
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:

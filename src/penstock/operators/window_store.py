@@ -5,10 +5,11 @@ windows of different sizes and ages, of different queries, hold a row once. A ro
 
 The windows of one input are worked on by different threads, at different times and in batches that are cut differently.
 Whoever comes first puts rows in; who comes later finds them there by their instants. All get the same rows in the same
-order, except that a window does not get what came before it; should rows ever not be those that are there, the
-window goes on with a store of its own, and holds what it holds by itself.
+order, except that a window does not get what came before it; should rows ever not be those that are there, or the
+window be far behind the others, it goes on with a store of its own, and holds what it holds by itself.
 
-Bounded by the rows between the least tail and the last row that any window has taken.
+Bounded by the rows that the windows hold, and those that the first of them has taken and the last has not, as far as
+these are not too many.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from penstock.delta import Instant
 from penstock.kernels.chunks import Chunks
 from penstock.kernels.store import Piece
 from penstock.operators.base import StateSize
+
+LAG = 65_536
+"""A window that is so many rows behind the others goes on with a store of its own."""
 
 
 class WindowStore:
@@ -56,7 +60,7 @@ class WindowStore:
             return self._parts()
 
     def _parts(self) -> dict[Share, float]:
-        ordered = sorted(self.shares, key=lambda s: s.tail)
+        ordered = sorted([s for s in self.shares if s.head > s.tail or not self._lags(s)], key=lambda s: s.tail)
         parts: dict[Share, float] = {}
         total = 0.0
         for i, share in enumerate(ordered):
@@ -78,6 +82,8 @@ class WindowStore:
         n = len(piece.ts)
         chunks = self.chunks
         empty = chunks.end == chunks.first
+        if empty:  # so are all shares
+            share.tail = share.head = chunks.end
         if share.head == chunks.end and (len(self.shares) == 1 or empty or self._is_new(piece)):
             chunks.append(piece)
             share.head += n
@@ -132,12 +138,37 @@ class WindowStore:
 
     def forget(self, tail: int) -> None:
         """A share whose tail was this needs less now."""
-        chunks = self.chunks
-        if tail == chunks.first:
-            shares = self.shares
+        chunks, shares = self.chunks, self.shares
+        many = len(shares) > 1 and chunks.end - chunks.first > LAG
+        if tail > chunks.first and not many:
+            return
+        if many:
+            for share in [s for s in shares if s.head > s.tail == chunks.first and self._lags(s)]:
+                share.part()
+            least = min([s.tail for s in shares if not self._lags(s)], default=chunks.end)
+        else:
             least = shares[0].tail if len(shares) == 1 else min([s.tail for s in shares], default=chunks.end)
-            if least > tail:
-                chunks.drop_before(least)
+        if least > chunks.first:
+            chunks.drop_before(least)
+
+    def _lags(self, share: Share) -> bool:
+        """Whether many more rows are held for a share than it needs, because it does not take them."""
+        return self.chunks.end - share.head > max(LAG, 2 * len(share))
+
+
+class Locked:
+    """A store whose lock is held until the end of a block."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: WindowStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> WindowStore:
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        self._store.lock.release()
 
 
 class Share:
@@ -160,24 +191,39 @@ class Share:
         """The next rows."""
         if not len(piece.ts):
             return
-        store = self.store
-        with store.lock:
+        with self._locked() as store:
             if store.put(self, piece):
                 return
-            rows = store.chunks.between(self.tail, self.head)
-            self._leave()
-        self.store = WindowStore()
-        self.store.shares.append(self)
+            self.part()
+            store.forget(store.chunks.first)
+        self.store.put(self, piece)
+
+    def part(self) -> None:
+        """Go on with a store of its own. Whoever calls has the lock of the one that there is."""
+        store = self.store
+        rows = store.chunks.between(self.tail, self.head) if len(self) else []
+        store.shares.remove(self)
+        own = WindowStore()
+        own.shares.append(self)
         self.tail = self.head = 0
-        for part in (*rows, piece):
-            self.store.put(self, part)
+        for piece in rows:
+            own.put(self, piece)
+        self.store = own
+
+    def _locked(self) -> Locked:
+        """Its store, locked; another share may make it another one until then."""
+        while True:
+            store = self.store
+            store.lock.acquire()
+            if store is self.store:
+                return Locked(store)
+            store.lock.release()
 
     def first(self, count: int) -> list[Piece]:
         """Take so many of the oldest rows."""
         if not count:
             return []
-        store = self.store
-        with store.lock:
+        with self._locked() as store:
             before = self.tail
             found = store.chunks.between(before, before + count)
             self.tail = before + count
@@ -187,12 +233,10 @@ class Share:
 
     def first_until(self, ts: int) -> list[Piece]:
         """Take the oldest rows, those that are not after ``ts``."""
-        before = self.tail
-        if before == self.head:
+        if self.tail == self.head:
             return []
-        store = self.store
-        with store.lock:
-            chunks = store.chunks
+        with self._locked() as store:
+            before, chunks = self.tail, store.chunks
             stop = chunks.until(ts, before, self.head)
             if stop == before:
                 return []
@@ -204,8 +248,7 @@ class Share:
 
     def drop(self, count: int) -> None:
         """So many of the oldest rows are not needed any more."""
-        store = self.store
-        with store.lock:
+        with self._locked() as store:
             before = self.tail
             self.tail = before + count
             self.taken += count
@@ -215,26 +258,22 @@ class Share:
         """Rows, which stay."""
         if start >= stop:
             return []
-        with self.store.lock:
-            return self.store.chunks.between(self.tail + start, self.tail + stop)
+        with self._locked() as store:
+            return store.chunks.between(self.tail + start, self.tail + stop)
 
     def until(self, ts: int) -> int:
         """How many of the rows are not after ``ts``."""
         if self.head == self.tail:
             return 0
-        with self.store.lock:
-            return self.store.chunks.until(ts, self.tail, self.head) - self.tail
+        with self._locked() as store:
+            return store.chunks.until(ts, self.tail, self.head) - self.tail
 
     def release(self) -> None:
         """The window is gone."""
-        with self.store.lock:
-            self._leave()
-
-    def _leave(self) -> None:
-        store = self.store
-        if self in store.shares:
-            store.shares.remove(self)
-            store.forget(self.tail)
+        with self._locked() as store:
+            if self in store.shares:
+                store.shares.remove(self)
+                store.forget(store.chunks.first)
 
     def size(self) -> StateSize:
         """Its rows, and its part of the bytes."""

@@ -51,31 +51,35 @@ class Lane(Protocol):
 
 
 class Ranks:
-    """How many wait of each priority. Whoever puts and whoever takes write counts of their own. Bounded by the number
-    of priorities."""
+    """How many wait of each priority. Bounded by the priorities of what waits."""
 
-    __slots__ = ("_came", "_went")
+    __slots__ = ("_lock", "_waiting")
 
     def __init__(self) -> None:
-        self._came: dict[int, int] = {}
-        self._went: dict[int, int] = {}
+        self._waiting: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     def put(self, rank: int) -> None:
-        self._came[rank] = self._came.get(rank, 0) + 1
+        with self._lock:
+            self._waiting[rank] = self._waiting.get(rank, 0) + 1
 
     def take(self, rank: int, left: int = 0) -> None:
         """``left``: the priority of what is left of it."""
-        self._went[rank] = self._went.get(rank, 0) + 1
-        if left:
-            self._went[left] = self._went.get(left, 0) - 1
+        with self._lock:
+            if left:
+                self._waiting[left] = self._waiting.get(left, 0) + 1
+            if self._waiting[rank] == 1:
+                del self._waiting[rank]
+            else:
+                self._waiting[rank] -= 1
 
     @property
     def highest(self) -> int:
         """0 if there are none."""
-        came, went = self._came, self._went
-        if not came:
+        if not self._waiting:
             return 0
-        return max([rank for rank in list(came) if came[rank] > went.get(rank, 0)], default=0)
+        with self._lock:
+            return max(self._waiting, default=0)
 
 
 class _Lane:

@@ -19,10 +19,14 @@ class Room:
 
     def has(self, sources: Collection[Vertex], bytes: int) -> bool:
         """Whether so much more can be pushed into these: always if it comes into no buffer, or if a stream drops its
-        oldest rows."""
+        oldest rows and nothing is too much elsewhere."""
         runtime = self._runtime
         lines = [line for source in sources for line in runtime._lines.entrance(source, runtime.is_pushed)]
-        return not lines or all(line.dropping for line in lines) or runtime.storage.has_room(bytes)
+        if not lines:
+            return True
+        if all(line.dropping for line in lines):
+            return not any(line.crowded and not line.dropping for line in runtime.storage.lines)
+        return runtime.storage.has_room(bytes)
 
     def awaited(self) -> set[int]:
         """The sources that must be given something before what waits for another input can be worked on."""

@@ -131,7 +131,7 @@ class Runtime:
                     overtaken = edge.source.id in self._overtaken
                     mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
                     buffer.overtaking(mode if overtaken else None)
-                    if overtaken:
+                    if buffer.lane is not None:
                         station.lanes, station.turn = True, TURN
                     if buffer.mode == "direct" and station.partition.lock is None:
                         station.partition.lock = threading.RLock()
@@ -163,7 +163,10 @@ class Runtime:
         edge = buffer.edge
         while buffer.lane and not self._control.closed:
             rows, partition.number, partition.entered, _ = buffer.take_early()
-            edge.target.take_early(edge.port, rows)
+            try:
+                edge.target.take_early(edge.port, rows)
+            except Exception as error:
+                self._control.failed(edge.target, error)
         while buffer.queue and not self._control.closed:
             _, partition.number, partition.entered, _ = buffer.queue[0]
             try:

@@ -146,12 +146,12 @@ class LocalHost(InProcess):
 
     # -- data ---------------------------------------------------------------------------------------
 
-    def admits(self, source: StreamInput, rows: object) -> bool:
+    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
         if not self.graph.buffered:
             return True
         if self._changed:
             self._tidy()
-        return self._admission.admits(source, rows)
+        return self._admission.admits(source, rows, alone=alone)
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
         name = source.definition.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.delta import Delta
 from penstock.graph.message import Data
@@ -15,22 +16,15 @@ ARRIVAL, CHANGE = 24, 33
 """Bytes of a row besides its columns: instant and priority, or instant, moment and sign."""
 
 
-FEW = 256
-"""Rows of a message that is worth measuring by itself."""
-EVERY = 32
-"""Of so many small messages one is measured; what varies in the others is taken to be the same for each row."""
-
-
 class Measure:
     """What messages of one sender take in memory, quickly: only columns of values of different length are looked at."""
 
-    __slots__ = ("_average", "_columns", "_count", "_fixed", "_known", "_varying")
+    __slots__ = ("_columns", "_fixed", "_known", "_varying")
 
     def __init__(self) -> None:
         self._known: object = None
-        self._columns = self._fixed = self._count = 0
+        self._columns = self._fixed = 0
         self._varying: tuple[int, ...] = ()
-        self._average = 0.0
 
     def __call__(self, data: Data) -> int:
         """Bytes."""
@@ -38,15 +32,9 @@ class Measure:
             self._learn(data)
         rows = len(data.ts)
         found = self._columns + self._fixed * rows
-        return found + self._vary(data, rows) if self._varying and rows else found
-
-    def _vary(self, data: Data, rows: int) -> int:
-        self._count -= 1
-        if rows < FEW and self._count > 0:
-            return int(self._average * rows)
-        self._count = EVERY
-        found = sum([int(data.columns[i].nbytes) for i in self._varying])
-        self._average = found / rows
+        if rows:
+            for i in self._varying:
+                found += data.columns[i].nbytes
         return found
 
     def _learn(self, data: Data) -> None:
@@ -57,12 +45,26 @@ class Measure:
             else:
                 varying.append(i)
         self._known, self._fixed, self._varying = data.schema, fixed, tuple(varying)
-        self._columns, self._count = MESSAGE + COLUMN * len(data.columns), 0
+        self._columns = MESSAGE + COLUMN * len(data.columns)
 
 
 def row_bytes(data: Data) -> int:
     """About what rows take that overtake; the same whenever it is asked, and for the parts as for the whole."""
-    return len(data.ts) * (2 * CHANGE + 16 * len(data.columns))
+    found = len(data.ts) * (2 * CHANGE + 16 * len(data.columns))
+    for column in data.columns:
+        if not _is_fixed(column.type):
+            found += _length(column)
+    return found
+
+
+def _length(column: pa.Array) -> int:
+    """What varies in a column: the letters of texts, the values of arrays."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        values = column.flatten()
+        return 16 * len(values) + (0 if _is_fixed(values.type) else _length(values))
+    if pa.types.is_null(column.type):
+        return 0
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def _is_fixed(type: pa.DataType) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.amounts import Bound, shown
 from penstock.runtime.storage.files import Directory
 from penstock.runtime.storage.line import Line
+from penstock.runtime.storage.sizes import MESSAGE
 
 _log = logging.getLogger("penstock.runtime")
 
@@ -24,6 +25,8 @@ GRANT = 1_000_000
 """Bytes by which a line may grow before it asks again, at most."""
 SELDOM = 20
 """Memory is given back to the system in no more than one of so many parts of the time."""
+INDEX = 64_000_000
+"""Bytes by which what is on disk is found again that are no reason to take nothing more in."""
 RETRY = 1.0
 """Seconds after which writing is tried again that has failed."""
 
@@ -86,6 +89,11 @@ class Storage:
         return SEGMENT if self.disk is None else max(min(SEGMENT, self.disk // 8), 1)
 
     # -- memory -------------------------------------------------------------------------------------
+
+    @property
+    def lines(self) -> set[Line]:
+        """Those that there are now."""
+        return self._lines.copy()
 
     @property
     def used(self) -> int:
@@ -156,13 +164,23 @@ class Storage:
     @property
     def is_ample(self) -> bool:
         """Whether there is room for anything, as far as is known."""
-        return self.memory is None or (self.disk is None and self.trouble is None)
+        return self.memory is None or (self.disk is None and self.trouble is None and not self.is_over)
 
     def has_room(self, bytes: int) -> bool:
         """Whether so much more can be taken in; always if nothing waits, or nothing could ever be."""
-        if self.memory is None or self.may_spill(bytes) or not self.waits:
+        if self.memory is None or not self.waits or self.used + bytes <= self.memory:
             return True
-        return self.used + bytes <= self.memory
+        return not self.is_over and self.may_spill(bytes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether rows are in memory for which there was no room on disk, or what is on disk takes too much memory to
+        be found again."""
+        if self.memory is None:
+            return False
+        lines = self._lines.copy()
+        index = sum([line.disk_count for line in lines]) * MESSAGE
+        return self.used - index > self.memory or index > max(self.memory, INDEX)
 
     @property
     def is_exceeded(self) -> bool:

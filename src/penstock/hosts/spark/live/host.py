@@ -158,7 +158,7 @@ class SparkHost:
         self.touch(self.parts.add(runner, part))
         runner.changes, runner.rows, runner.starting = {}, {}, {}
 
-    def admits(self, source: StreamInput, rows: object) -> bool:
+    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
         return True  # they wait in the stream's log
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
