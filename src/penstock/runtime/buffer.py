@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from penstock.delta import Instant
 from penstock.errors import SpillError
 from penstock.graph.early import in_order, is_prioritised, parted_early
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 TRAIN = 2_000_000
 """Bytes of a train, about: it is a copy of what waits."""
+FEW = 4
+"""So many priorities of rows that have come together are told apart."""
 
 
 class Buffer:
@@ -114,7 +118,8 @@ class Buffer:
         number, entered = self._entry()
         assert data.priority is not None, "that is why they are early"
         assert self.lane is not None, "where one buffer lets rows overtake, those behind it do"
-        if not self.lane.by_level or len(data) == 1:
+        # Rows of many priorities have come together, and stay so: apart they would soon be one by one.
+        if not self.lane.by_level or len(data) == 1 or len(np.unique(data.priority)) > FEW:
             self._overtake((data, number, entered, int(data.priority.max())))
             return
         for rank, rows in parted_early(data):
