@@ -199,6 +199,14 @@ class SelectBinder:
         self._refuse_outer([by], tree)
         return by
 
+    def prioritised(self, node: Node, tree: exp.Expr) -> Node:
+        """The rows of a whole query with the priorities that it gives them."""
+        clause = tree.args.get("priority_by")
+        if clause is None:
+            return node
+        self.scope.add("", "query", node.schema)
+        return Prioritise(node, self._priority(clause.this))
+
     def _refuse_outer(self, exprs: Sequence[Expr], tree: exp.Expr) -> None:
         if any(_reads_outer(e) for e in exprs):
             raise BindError(

@@ -12,7 +12,7 @@ from penstock.cql.ast import Emit, Master, PriorityBy
 from penstock.cql.parse_base import EMITS, NOT_CQL
 from penstock.cql.parse_windows import WindowParser
 
-_SELECT_ONLY = ("where", "group", "having", "priority_by")
+_SELECT_ONLY = ("where", "group", "having")
 _CLAUSES = {
     "where": "WHERE",
     "group": "GROUP BY",
@@ -35,7 +35,7 @@ _CONTINUES_COLUMN = {
 
 
 class QueryParser(WindowParser):
-    SET_OP_MODIFIERS: ClassVar[set[str]] = {"order", "limit", "offset", "master"}
+    SET_OP_MODIFIERS: ClassVar[set[str]] = {"order", "limit", "offset", "priority_by", "master"}
     QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
 
     def _parse_query(self) -> exp.Expr:
@@ -136,6 +136,8 @@ class QueryParser(WindowParser):
             if isinstance(this, Emit) and key != "master":
                 continue
             if key in _SELECT_ONLY and not isinstance(this, exp.Select):
+                continue
+            if key == "priority_by" and not isinstance(this, exp.Select | exp.SetOperation):
                 continue
             start = self._curr
             clause = self._parse_clause(key)

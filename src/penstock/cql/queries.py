@@ -228,6 +228,7 @@ class QueryBinder:
             raise BindError("BY NAME is not part of CQL")
         left, right = unify(left, right, tree.key.upper())
         node: Node = SetOp(_SET_KINDS[type(tree)], not tree.args.get("distinct"), left, right)  # type: ignore[arg-type]
+        node = self._select(parent).prioritised(node, tree)
         return self._select(parent).ordered(node, tree)
 
     # -- FROM -----------------------------------------------------------------------------------
