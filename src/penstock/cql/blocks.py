@@ -204,7 +204,7 @@ class SelectBinder:
         clause = tree.args.get("priority_by")
         if clause is None:
             return node
-        self.scope.add("", "query", node.schema)
+        self.scope.add("answer", "query", node.schema)
         return Prioritise(node, self._priority(clause.this))
 
     def _refuse_outer(self, exprs: Sequence[Expr], tree: exp.Expr) -> None:
