@@ -281,7 +281,8 @@ class Database:
     def metrics(self) -> pa.Table:
         """On Spark: what the last micro-batches took, one row for each. On the local engine: what waits in buffers, one
         row for each, and what streams have dropped."""
-        return self._host.metrics()
+        with self._lock:
+            return self._host.metrics()
 
     def configure(self, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; answers stay the same, when they come may change.

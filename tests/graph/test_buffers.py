@@ -496,6 +496,27 @@ def test_a_query_that_was_resumed_may_catch_up(connect: Callable[..., penstock.D
     assert query.fetch().num_rows == 400
 
 
+@pytest.mark.parametrize("threading", ["graph", "operator"])
+def test_a_query_that_is_resumed_behind_its_limit_may_catch_up(
+    connect: Callable[..., penstock.Database], threading: str
+) -> None:
+    db = connect()
+    db.execute(STREAM)
+    gate = Gate(db)
+    query = db.query("SELECT gate(v) AS v FROM s", name="q")
+    db.configure(threading=threading)
+    sink = operator(db, "query")
+    db.suspend(sink)
+    gate.open.set()
+    for i in range(3):
+        db.push("s", rows(100 * i, 100))
+    db.settle()
+    db.configure(query="q", lag="50 rows")
+    db.resume(sink)
+    assert [q.status for q in db.graph().queries] == ["running"]
+    assert query.fetch().num_rows == 300
+
+
 def test_a_query_that_lags_is_stopped_with_a_reason(connect: Callable[..., penstock.Database]) -> None:
     db = connect(memory="5 KB")
     db.execute(STREAM)
@@ -571,6 +592,17 @@ def test_a_file_that_is_gone_ends_the_queries_that_need_it(
         query.fetch()
     db.push("s", rows(500, 10))
     assert other.fetch()["v"].to_pylist() == list(range(500, 510))
+
+
+def test_rows_on_disk_are_found_wherever_the_process_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spill").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with penstock.connect(engine="local", spill="spill", memory=0) as db:
+        query = waiting(db)
+        monkeypatch.chdir("/")
+        db.resume(operator(db, "query"))
+        assert query.fetch().num_rows == 500
+    assert list((tmp_path / "spill").iterdir()) == []
 
 
 def spilled(db: penstock.Database) -> list[Path]:

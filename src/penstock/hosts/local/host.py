@@ -322,7 +322,9 @@ class LocalHost(InProcess):
 
     def resume(self, operator: int) -> None:
         with self.runtime.paused():
-            self.runtime.resume(self.operator(operator))
+            found = self.operator(operator)
+            self.runtime.resume(found)
+            self._lags.resumed(found)
             self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
             self.graph.wire()
         self.work([q for q in self._database.queries.values() if q.status == "running"])

@@ -46,6 +46,10 @@ class Lags:
                 self._bounds[name] = own.lag_bound, own.on_lag
         self._known &= self._bounds.keys()
 
+    def resumed(self, vertex: OperatorVertex) -> None:
+        """Somebody lets an operator go on: queries that need it may catch up."""
+        self._known |= vertex.users & self._bounds.keys()
+
     def check(self) -> None:
         """Look at all that have a limit. Called under the database's lock."""
         for name, (bound, way) in list(self._bounds.items()):
@@ -53,23 +57,33 @@ class Lags:
             if member is None:
                 continue
             own = alone(member, name)
-            rows, bytes = self._runtime.room.waiting([v.id for v in own])
-            if (rows <= bound.rows) if bound.rows is not None else (bytes <= (bound.bytes or 0)):
+            ids = {v.id for v in own}
+            rows, bytes = self._runtime.room.waiting(ids)
+            if not _exceeds(bound, rows, bytes):
                 self._known.discard(name)
+                continue
+            if way == "suspend" and name in self._known:
+                continue
+            with self._runtime.paused():  # what waits was taken meanwhile, perhaps
+                rows, bytes = self._runtime.room.waiting(ids)
+            if not _exceeds(bound, rows, bytes):
                 continue
             said = f"{rows:,} rows ({shown(bytes)}) wait for it, more than lag = '{bound}' allows"
             if way == "stop":
                 hint = "what waited is gone with it; give it more room, or less to do"
                 self._stop(name, QueryFailed(f"query `{name}` fell behind: {said}", hint=hint))
-            elif name not in self._known:
+            else:
                 self._known.add(name)
                 if any(map(self._runtime.is_held, own)):
                     continue  # somebody has done it
-                ids = {v.id for v in own}
                 front = [v for v in own if any(e.source.id not in ids for e in v.inputs)]
                 numbers = ", ".join(str(v.id) for v in front)
                 _log.warning("query %s is suspended (db.resume lets operator %s go on): %s", name, numbers, said)
                 self._suspend(front)
+
+
+def _exceeds(bound: Bound, rows: int, bytes: int) -> bool:
+    return rows > bound.rows if bound.rows is not None else bytes > (bound.bytes or 0)
 
 
 def alone(member: Member, name: str) -> list[OperatorVertex]:

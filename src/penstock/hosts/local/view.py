@@ -52,17 +52,18 @@ def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Query]) -> 
 
 def metrics(graph: Graph, runtime: Runtime) -> pa.Table:
     """A row for each buffer: from which operator to which, what waits, in memory and on disk, and what was dropped."""
-    found = [(edge, view) for edge, view in runtime.buffers.items() if edge.target.id in graph.vertices]
+    vertices = graph.vertices
+    found = [(e, v, vertex) for e, v in runtime.buffers.items() if (vertex := vertices.get(e.target.id)) is not None]
     return pa.Table.from_pylist(
         [
             {
                 "sender": edge.source.id, "reader": edge.target.id,
-                "queries": sorted(graph.vertices[edge.target.id].users), "stream": stream_of(edge.source),
+                "queries": sorted(vertex.users), "stream": stream_of(edge.source),
                 "rows": view.elements, "bytes": view.bytes, "spilled_rows": view.spilled,
                 "spilled_bytes": view.spilled_bytes, "peak": view.peak, "messages": view.passed,
                 "dropped": view.dropped, "lag": view.lag,
             }
-            for edge, view in found
+            for edge, view, vertex in found
         ],
         _METRICS,
     )

@@ -43,7 +43,7 @@ class Directory:
     """Made when it is first needed, removed by ``close`` and when the process ends."""
 
     def __init__(self, parent: str | Path | None = None) -> None:
-        self.parent = Path(tempfile.gettempdir()) if parent is None else Path(parent)
+        self.parent = Path(tempfile.gettempdir() if parent is None else parent).absolute()  # wherever the process goes
         self._path: Path | None = None
         self._lock: int | None = None
         self._remove: weakref.finalize[..., Directory] | None = None
