@@ -117,7 +117,8 @@ def test_what_is_on_disk_is_said() -> None:
 def test_json_is_the_view() -> None:
     read = json.loads(shops().json())
     assert read == shops().to_json()
-    assert list(read) == ["engine", "threading", "workers", "operators", "edges", "partitions", "queries", "memory"]
+    assert list(read) == ["engine", "threading", "workers", "operators", "edges", "partitions", "queries", "memory",
+                          "dropped"]
     assert read["edges"][2]["buffer"] == {
         "elements": 17, "bytes": 1234, "peak": 40, "passed": 120, "overtook": 0, "spilled": 0, "spilled_bytes": 0,
         "dropped": 0, "lag": None,

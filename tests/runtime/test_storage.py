@@ -327,10 +327,52 @@ def test_the_last_word_is_never_dropped(storage: Storage) -> None:
     source, line = bounded(storage, Bound(rows=0), dropping=True)
     buffer = reader(source, line)
     source.send(many(0, 10))
-    assert buffer.waiting == 10
+    assert (buffer.waiting, len(buffer.queue)) == (0, 1)
     source.send(message([], 50))
     assert buffer.waiting == 0
+    buffer.take()
     assert buffer.take().mark.frontier == (50, 0)
+
+
+@given(
+    st.integers(0, 12),
+    st.none() | st.just(0),
+    st.lists(
+        st.tuples(st.just(-1), st.integers(0, 30)) | st.tuples(st.integers(0, 1), st.none() | st.integers(1, 5)),
+        max_size=30,
+    ),
+)
+def test_the_newest_rows_stay(
+    parent: Path, bound: int, memory: int | None, moves: list[tuple[int, int | None]]
+) -> None:
+    storage = Storage(parent)
+    storage.configure(memory, None, 50.0)
+    try:
+        source, line = bounded(storage, Bound(rows=bound), dropping=True)
+        buffers = [reader(source, line), reader(source, line)]
+        waiting: list[list[int]] = [[], []]
+        sent = 0
+        for i, count in moves:
+            if i < 0:
+                assert count is not None
+                source.send(many(sent, count) if count else message([], sent))
+                waiting = [(w + list(range(sent, sent + count)))[-bound or sent + count :] for w in waiting]
+                sent += count
+            elif buffers[i].queue:
+                taken = [r[0] for r in rows_of(buffers[i].take(count))]
+                assert taken == waiting[i][: len(taken)]
+                del waiting[i][: len(taken)]
+            assert [b.waiting for b in buffers] == list(map(len, waiting))
+        for buffer, left in zip(buffers, waiting, strict=True):
+            while buffer.queue:
+                left = left[len(buffer.take().data) :]
+            assert not left
+        assert line.rows_in == line.rows_out
+        assert line.bytes_in == line.bytes_out
+        assert sum(b.queue.dropped for b in buffers) == storage.dropped_rows.get("s", 0)
+        assert files(storage) == []
+    finally:
+        storage.close()
 
 
 @pytest.mark.parametrize("kind", ["arrivals", "prioritised", "changes", "ending"])

@@ -162,8 +162,18 @@ class MemoryView:
 
 
 @dataclass(frozen=True)
+class DropView:
+    """How many rows of a stream were dropped since the database was opened, since it says so; a row that two readers
+    will not get counts twice."""
+
+    stream: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class GraphView:
-    """All of it. ``threading``: direct, graph, operator, hybrid; or how the host calls what it does."""
+    """All of it. ``threading``: direct, graph, operator, hybrid; or how the host calls what it does. ``dropped``: of
+    those streams that have dropped rows, how many."""
 
     engine: str
     threading: str
@@ -173,6 +183,7 @@ class GraphView:
     partitions: tuple[PartitionView, ...]
     queries: tuple[QueryView, ...]
     memory: MemoryView | None = None
+    dropped: tuple[DropView, ...] = ()
 
     def text(self) -> str:
         """For people with a terminal of 100 columns."""

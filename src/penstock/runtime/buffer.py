@@ -183,7 +183,7 @@ class Buffer:
                 self.ranks.take(rank)
         else:
             left = _rank(rest) if rank else 0
-            queue.appendleft((node.rest(rest), number, entered, left))
+            queue.put_back((node.rest(rest), number, entered, left))
             self.went += node.rows - len(rest.data)
             if rank:
                 self.ranks.take(rank, left)

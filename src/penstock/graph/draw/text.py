@@ -35,6 +35,9 @@ def text(view: GraphView) -> str:
     others refer to it by its number."""
     lines = [fit(graph_title(view), WIDTH)]
     lines += _queries(view)
+    if view.dropped:
+        lines += ["", "dropped"]
+        lines += [fit(f"  {count(d.rows)} rows of stream {one_line(d.stream)}", WIDTH) for d in view.dropped]
     inputs: dict[int, list[EdgeView]] = {}
     for edge in sorted(view.edges, key=lambda e: (e.target, e.port, e.source)):
         inputs.setdefault(edge.target, []).append(edge)

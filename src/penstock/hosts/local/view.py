@@ -12,7 +12,7 @@ from penstock.graph.memory import memory_view
 from penstock.graph.sources import Intake, Source
 from penstock.graph.vertex import Vertex
 from penstock.graph.vertices import OperatorVertex
-from penstock.graph.view import EdgeView, GraphView, OperatorView, QueryView
+from penstock.graph.view import DropView, EdgeView, GraphView, OperatorView, QueryView
 from penstock.hosts.local.lags import suspended
 from penstock.runtime.run import PUSHED, Runtime
 
@@ -47,13 +47,20 @@ def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Query]) -> 
         "local", runtime.settings.threading, runtime.threads,
         tuple(_operator(v, partition_of.get(v.id, PUSHED)) for v in vertices),
         tuple(edges), runtime.partitions(), tuple(found), memory_view(vertices),
+        tuple(DropView(stream, rows) for stream, rows in sorted(runtime.storage.dropped_rows.copy().items())),
     )  # fmt: skip
 
 
 def metrics(graph: Graph, runtime: Runtime) -> pa.Table:
-    """A row for each buffer: from which operator to which, what waits, in memory and on disk, and what was dropped."""
+    """A row for each buffer: from which operator to which, what waits, in memory and on disk, and what was dropped. And
+    one for each stream that has dropped rows of buffers that are gone, without operators."""
     vertices = graph.vertices
     found = [(e, v, vertex) for e, v in runtime.buffers.items() if (vertex := vertices.get(e.target.id)) is not None]
+    gone = runtime.storage.dropped_rows.copy()
+    for edge, view, _ in found:
+        stream = stream_of(edge.source)
+        if stream in gone:
+            gone[stream] -= view.dropped
     return pa.Table.from_pylist(
         [
             {
@@ -64,6 +71,11 @@ def metrics(graph: Graph, runtime: Runtime) -> pa.Table:
                 "dropped": view.dropped, "lag": view.lag,
             }
             for edge, view, vertex in found
+        ]
+        + [
+            {"queries": [], "stream": stream, "rows": 0, "bytes": 0, "spilled_rows": 0, "spilled_bytes": 0,
+             "peak": 0, "messages": 0, "dropped": rows}
+            for stream, rows in gone.items() if rows > 0
         ],
         _METRICS,
     )

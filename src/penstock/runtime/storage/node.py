@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from penstock.delta import Instant
-from penstock.graph.message import Mark, Message
+from penstock.graph.message import Mark, Message, chosen, cut
 from penstock.runtime.storage.files import Place, Segment
 
 if TYPE_CHECKING:
@@ -30,6 +32,11 @@ class Node:
 
     def __len__(self) -> int:
         return self.rows
+
+    @property
+    def whole(self) -> Node:
+        """The message of which this is the rest; itself if it is none."""
+        return self
 
     @property
     def mark(self) -> Mark:
@@ -76,18 +83,40 @@ class Node:
 class Rest(Node):
     """What remains of a message, for one reader. As long as it waits, so does the whole."""
 
-    __slots__ = ("whole",)
+    __slots__ = ("_whole",)
 
     def __init__(self, node: Node, message: Message) -> None:
         super().__init__(node.line, message, len(message.data), 0, 1)
-        self.whole: Node = node.whole if isinstance(node, Rest) else node
+        self._whole = node.whole
+
+    @property
+    def whole(self) -> Node:
+        return self._whole
 
     @property
     def nbytes(self) -> int:
-        return self.whole.size * self.rows // max(self.whole.rows, 1)
+        return self._whole.size * self.rows // max(self._whole.rows, 1)
 
     def release(self) -> None:
-        self.whole.release()
+        self._whole.release()
+
+
+class Part(Node):
+    """The last rows of a message whose first rows were dropped; it takes the place of the whole. The others are
+    in memory as long as they are no more than these: ``held`` counts both."""
+
+    __slots__ = ("held",)
+    held: int
+
+    def __init__(self, node: Node, message: Message, keep: int, left: int) -> None:
+        data, count = message.data, len(message.data)
+        held = node.held if isinstance(node, Part) else count
+        if 2 * keep < held:
+            data, held = chosen(data, np.arange(count - keep, count)), keep
+        else:
+            data = cut(data, count - keep, count)
+        self.held = held
+        super().__init__(node.line, Message(data, message.mark), keep, node.size * keep // max(count, 1), left)
 
 
 class Spilled(NamedTuple):

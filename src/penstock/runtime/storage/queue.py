@@ -53,8 +53,8 @@ class Queue(deque[Entry]):
         node = line.add(message)
         if self.broken:
             node.release()
-            return
-        self.append((node, number, entered, rank))
+        else:
+            self.append((node, number, entered, rank))
         if line.dropping:
             line.trim()
 
@@ -66,20 +66,29 @@ class Queue(deque[Entry]):
         with line.lock:
             return self.popleft()
 
+    def put_back(self, entry: Entry) -> None:
+        """Something that was taken, or what remains of it, is the first again."""
+        line = self.line
+        if not line.dropping:
+            self.appendleft(entry)
+            return
+        with line.lock:
+            self.appendleft(entry)
+
     def read(self, entry: Entry) -> Message:
         """The message of one that has been taken. If it cannot be read, it is there again, and whoever wants to take it
         hears of it; then ``purge`` is to be called, since nothing more can be taken here."""
         try:
             return entry[0].read()
         except SpillError:
-            self.appendleft(entry)
+            self.put_back(entry)
             self.broken = True
             raise
 
     def purge(self) -> None:
         """Let all that waits go."""
         while self:
-            self.popleft()[0].release()
+            self.taken()[0].release()
 
     def leave(self) -> None:
         """Nobody reads here any more."""
