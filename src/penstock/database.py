@@ -114,7 +114,7 @@ class Database:
         """
         from penstock.statements import run_script
 
-        with self._guarded:
+        with self._guarded, self._lock:
             self._check_open()
             return run_script(self, text)
 
@@ -122,7 +122,7 @@ class Database:
         """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form)."""
         from penstock.statements import plan_of_text
 
-        with self._guarded:
+        with self._guarded, self._lock:
             self._check_open()
             if (text is None) == (plan is None):
                 raise BindError("give either the text of a query or a plan")
@@ -225,7 +225,7 @@ class Database:
         Where rows wait in buffers and there is no room for more, it waits for it; with ``when_full="raise"``, and where
         nobody would make room, it raises ``BufferFullError``.
         """
-        with self._guarded:
+        with self._guarded, self._lock:
             self._check_open()
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
@@ -247,7 +247,7 @@ class Database:
 
     def heartbeat(self, name: str, at: object) -> None:
         """Progress without data: no more rows before ``at`` will come (ticks, datetime, or ISO text)."""
-        with self._guarded:
+        with self._guarded, self._lock:
             self._check_open()
             source = self._input(name)
             self._deliver(source, partial(source.heartbeat, self._instant(at)))
@@ -258,7 +258,7 @@ class Database:
         ``push``, ``fetch`` and waiting in an iteration do so too; subscribers of queries that time alone can change
         need somebody to call this.
         """
-        with self._guarded:
+        with self._guarded, self._lock:
             if not self._closed:
                 self._stamp_idle(None)
 
@@ -290,7 +290,7 @@ class Database:
         ``threading``, ``strategy``, ``workers``, ``quantum`` …: see docs/runtime.md. ``query``: only for what this
         query alone needs.
         """
-        with self._guarded:
+        with self._guarded, self._lock:
             self._check_open()
             self._host.configure(settings if query is None else {**settings, "query": query})
             self._room.notify_all()
@@ -316,14 +316,14 @@ class Database:
 
     def resume(self, operator: int) -> None:
         """Let a suspended operator go on."""
-        with self._guarded:
+        with self._guarded, self._lock:
             self._check_open()
             self._host.resume(operator)
             self._room.notify_all()
 
     def close_stream(self, name: str) -> None:
         """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""
-        with self._guarded:
+        with self._guarded, self._lock:
             self._check_open()
             source = self._input(name)
             if not source.closed:
@@ -594,24 +594,24 @@ class Database:
         return min((self._inputs[n].progress for n in query.inputs), default=0)
 
 
-class _Guarded:
-    """Holds the lock of a database; its host hears when the outermost of such sections is over."""
+class _Guarded(threading.local):
+    """Around sections that hold the lock of a database: its host hears when the outermost of a thread is over.
+
+    The lock itself is taken by ``with``, which an interrupt (Ctrl-C) cannot part from giving it back.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._depth = 0
 
     def __enter__(self) -> None:
-        self._database._lock.acquire()
         self._depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._depth -= 1
-        outermost = self._depth == 0
-        self._database._lock.release()
-        if not outermost:
+        if self._depth:
             return
         try:
             self._database._host.after()

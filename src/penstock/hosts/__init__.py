@@ -207,6 +207,10 @@ class LocalOptions:
     when_full: str = "block"
     spill: str | Path | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.spill, str | Path | None):
+            raise InputError(f"spill is {self.spill!r}", hint="it is a directory in which files can be made")
+
 
 ENGINES = ("reference", "local", "spark")
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from penstock.errors import StateError
 from penstock.graph.vertex import Vertex
+from penstock.runtime.storage.files import EndedError
 from penstock.runtime.wakeup import LockWakeup, Wakeup, wakeup
 
 logger = logging.getLogger("penstock.runtime")
@@ -45,6 +46,8 @@ class Control:
 
     def failed(self, vertex: Vertex | None, error: Exception) -> None:
         """An exception that nobody expected."""
+        if isinstance(error, EndedError):
+            return
         where = "a worker" if vertex is None else f"operator {vertex.id} ({vertex.label})"
         logger.error("unexpected error in %s: %s", where, error, exc_info=error)
         if self._on_error is not None:
@@ -199,4 +202,5 @@ class Thread(threading.Thread):
             control.failed(None, error)
             control.closed = control.hurry = True
         finally:
+            self._wakeup = LockWakeup()  # whoever refers to the other still may use it; its file is closed then
             control.ended(self)

@@ -10,11 +10,13 @@ removed by the next process that looks.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 import zlib
@@ -22,6 +24,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+
+from penstock.errors import SpillError
 
 try:
     import fcntl
@@ -39,13 +43,21 @@ class DamageError(Exception):
     """What was read is not what was written."""
 
 
+class EndedError(SpillError):
+    """The files were removed, since nobody is to read any more: nothing to tell anybody."""
+
+
 class Directory:
-    """Made when it is first needed, removed by ``close`` and when the process ends."""
+    """Made when it is first needed, and again if somebody removes it; removed by ``close`` and when the process ends.
+
+    ``ended`` is set from then on.
+    """
 
     def __init__(self, parent: str | Path | None = None) -> None:
         self.parent = Path(tempfile.gettempdir() if parent is None else parent).absolute()  # wherever the process goes
         self._path: Path | None = None
-        self._lock: int | None = None
+        self.ended = threading.Event()
+        self._guard = threading.Lock()
         self._remove: weakref.finalize[..., Directory] | None = None
         self._files = 0
 
@@ -56,13 +68,16 @@ class Directory:
 
     def file(self) -> Path:
         """The path of a new file."""
-        if self._path is None:
-            self._make()
-        assert self._path is not None
-        self._files += 1
-        return self._path / f"{self._files:08d}.arrows"
+        with self._guard:
+            path = self._path
+            if path is None or not path.is_dir():
+                path = self._make()
+            self._files += 1
+            return path / f"{self._files:08d}.arrows"
 
-    def _make(self) -> None:
+    def _make(self) -> Path:
+        if self.ended.is_set():
+            raise FileNotFoundError(errno.ENOENT, "the files have been removed", str(self._path or self.parent))
         self.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.parent)
         path = self.parent / f"{PREFIX}{os.getpid()}-{secrets.token_hex(6)}"
@@ -70,19 +85,26 @@ class Directory:
         lock = os.open(path / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
         if fcntl is not None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._path, self._lock = path, lock
-        self._remove = weakref.finalize(self, _remove, path, lock, os.getpid())
+        if self._remove is not None and (before := self._remove.detach()) is not None:
+            os.close(before[2][1])  # of the one that is gone
+        self._path = path
+        self._remove = weakref.finalize(self, _remove, path, lock, os.getpid(), self.ended)
+        return path
 
     def close(self) -> None:
         """Remove it with everything in it."""
+        self.ended.set()
         if self._remove is not None:
             self._remove()
         self._path = None
 
 
-def _remove(path: Path, lock: int, owner: int) -> None:
+def _remove(path: Path, lock: int, owner: int, ended: threading.Event) -> None:
     if os.getpid() == owner:  # not what a fork of the process has of it
+        ended.set()
         shutil.rmtree(path, ignore_errors=True)
+        if path.exists():  # a worker has just written something
+            shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(lock)
 

@@ -18,7 +18,7 @@ from penstock.errors import SpillError
 from penstock.graph.early import Early, parted
 from penstock.graph.message import Message
 from penstock.plan.nodes import Schema
-from penstock.runtime.storage.files import DamageError, Segment
+from penstock.runtime.storage.files import DamageError, EndedError, Segment
 from penstock.runtime.storage.form import batch_of, data_of
 from penstock.runtime.storage.node import Node, Part, Spilled
 from penstock.runtime.storage.sizes import MESSAGE, Measure
@@ -26,6 +26,12 @@ from penstock.runtime.storage.sizes import MESSAGE, Measure
 if TYPE_CHECKING:
     from penstock.runtime.storage.queue import Queue
     from penstock.runtime.storage.storage import Storage
+
+
+EMPTY = 200
+"""Bytes of a message without rows, about."""
+AGAIN = (0.01, 0.02, 0.05, 0.1, 0.3)
+"""Seconds after which reading is tried again that has failed for a reason that may pass."""
 
 
 class Line:
@@ -75,7 +81,8 @@ class Line:
                 return self._tail
             self.settle()
         data = message.data
-        rows, size, others = len(data), self.measure(data), len(self.readers) - 1
+        rows, others = len(data), len(self.readers) - 1
+        size = self.measure(data) if rows else EMPTY
         node = Node(self, message, rows, size, 1 if others < 1 else others + 1)
         if rows and self.bytes_in - self.bytes_out + size > self.easy and not self._fits(rows, size):
             self._spill(node, message)
@@ -152,32 +159,42 @@ class Line:
     def _spill(self, node: Node, message: Message) -> None:
         """Write the rows of a message, which is not kept, unless there is no room on disk either."""
         storage = self.storage
-        if storage is None or not storage.may_spill(node.size):
+        if storage is None or storage.directory.ended.is_set() or not storage.may_spill(node.size):
             return
         batch = batch_of(message.data)
-        try:
-            segment = self._growing(storage, batch)
-        except OSError as error:
-            storage.failed(self, error)
+        if not self._write(storage, node, message, batch, again=True):
             return
-        before = segment.size
-        try:
-            place = segment.write(batch)
-        except OSError as error:
-            storage.wrote(segment.size - before)
-            with self.lock:
-                segment.left -= 1
-                self._drop(segment)
-            storage.failed(self, error)
-            return
-        storage.wrote(segment.size - before)
-        node.disk = Spilled(segment, place, message.mark, message.first)
         node.message, self._schema = None, message.data.schema
         with self.lock:
             self.disk_rows += node.rows
             self.disk_bytes += node.size
             self.disk_count += 1
             self._cold.append(node)
+
+    def _write(self, storage: Storage, node: Node, message: Message, batch: pa.RecordBatch, again: bool) -> bool:
+        """Whether it could be written. ``again``: if the files are gone, others are made."""
+        segment: Segment | None = None
+        before = 0
+        try:
+            segment = self._growing(storage, batch)
+            before = segment.size
+            node.disk = Spilled(segment, segment.write(batch), message.mark, message.first)
+            return True
+        except FileNotFoundError as error:
+            self._segment = None  # nothing is added to what is gone
+            if not again:
+                storage.failed(self, error)
+        except OSError as error:
+            again = False
+            storage.failed(self, error)
+        finally:
+            if segment is not None:
+                storage.wrote(segment.size - before)
+                if node.disk is None:
+                    with self.lock:
+                        segment.left -= 1
+                        self._drop(segment)
+        return again and self._write(storage, node, message, batch, again=False)
 
     def _growing(self, storage: Storage, batch: pa.RecordBatch) -> Segment:
         """The segment to write to; it counts one more."""
@@ -211,15 +228,25 @@ class Line:
         return message
 
     def _read(self, node: Node) -> Message:
-        disk = node.disk
+        disk, storage = node.disk, self.storage
         assert disk is not None
-        try:
-            return Message(data_of(disk.segment.read(disk.place), self._schema), disk.mark)
-        except (OSError, DamageError, pa.ArrowException, ValueError) as error:
-            raise SpillError(
-                f"{self.label}: {node.rows:,} rows that waited on disk cannot be read back: {error}",
-                hint="nothing else may change the files of a database that is in use",
-            ) from error
+        assert storage is not None
+        waits = iter(AGAIN)
+        while True:
+            try:
+                return Message(data_of(disk.segment.read(disk.place), self._schema), disk.mark)
+            except (OSError, DamageError, pa.ArrowException, ValueError) as error:
+                said = f"{self.label}: {node.rows:,} rows that waited on disk cannot be read back: {error}"
+                hint = "nothing else may change the files of a database that is in use"
+                if storage.directory.ended.is_set():
+                    raise EndedError(said) from error
+                if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                    wait = next(waits, None)
+                    if wait is not None:
+                        storage.directory.ended.wait(wait)
+                        continue
+                    hint = "it was tried several times"
+                raise SpillError(said, hint=hint) from error
 
     def _keep(self, node: Node, message: Message) -> None:
         if node.left and node.message is None and self._fits(node.rows, node.size):
