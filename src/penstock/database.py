@@ -605,6 +605,8 @@ class _Guarded(threading.local):
         self._depth = 0
 
     def __enter__(self) -> None:
+        if self._depth and not self._database._lock._is_owned():  # type: ignore[attr-defined]
+            self._depth = 0  # an interrupt has come in between
         self._depth += 1
 
     def __exit__(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import _thread
 import errno
+import gc
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -197,7 +200,7 @@ def test_prioritised_rows_are_not_dropped() -> None:
 
 @pytest.mark.parametrize("options", [
     {"memory": "lots"}, {"memory": -1}, {"memory": True}, {"disk": "1 parsec"}, {"memory": "100 rows"},
-    {"when_full": "explode"}, {"spill": "/nowhere/at/all"},
+    {"when_full": "explode"}, {"spill": "/nowhere/at/all"}, {"spill": 5},
 ])  # fmt: skip
 def test_what_no_budget_is_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
@@ -408,6 +411,50 @@ def test_ctrl_c_ends_a_push_that_waits(connect: Callable[..., penstock.Database]
     assert query.fetch()["v"].to_pylist() == list(range(501))
 
 
+def test_ctrl_c_leaves_no_lock_behind(connect: Callable[..., penstock.Database]) -> None:
+    db = connect()
+    db.execute(STREAM)
+    query = db.query("SELECT v FROM s")
+    before = sys.gettrace()
+
+    def interrupt(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code is not type(db._guarded).__enter__.__code__ or event != "return":
+            return interrupt
+        sys.settrace(before)
+        raise KeyboardInterrupt
+
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            db.push("s", rows(0, 10))
+    finally:
+        sys.settrace(before)
+    other = threading.Thread(target=db.push, args=("s", rows(0, 10)), daemon=True)
+    other.start()
+    other.join(10)
+    assert not other.is_alive()
+    assert query.fetch().num_rows == 10
+
+
+def test_ctrl_c_while_something_is_written_leaves_no_file_behind(
+    connect: Callable[..., penstock.Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = connect(memory=0)
+    query = waiting(db)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            db.push("s", rows(500, 100))
+    db.resume(operator(db, "query"))
+    assert query.fetch().num_rows == 500
+    assert storage(db).disk_used == 0
+    assert spilled(db) == []
+
+
 @pytest.mark.parametrize("bound", ["buffer = '250 rows', overflow = 'drop oldest'", "overflow = 'Drop Oldest'"])
 def test_a_stream_may_drop_its_oldest_rows(
     connect: Callable[..., penstock.Database], bound: str, caplog: pytest.LogCaptureFixture
@@ -461,19 +508,26 @@ def test_rows_that_overtake_take_up_room(connect: Callable[..., penstock.Databas
 def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database], lag: str) -> None:
     db = connect()
     db.execute(STREAM)
-    gate = Gate(db)
-    slow = db.query("SELECT gate(v) AS v FROM s", name="slow")
+    opened = threading.Event()
+
+    def slowly(v: int) -> int:
+        """Goes on when somebody who suspends waits for it."""
+        while not opened.is_set() and not host(db).runtime._control.hurry:
+            opened.wait(0.001)
+        return v
+
+    db.create_function("slowly", slowly, args=["BIGINT"], returns="BIGINT")
+    slow = db.query("SELECT slowly(v) AS v FROM s", name="slow")
     fast = db.query("SELECT v FROM s WHERE v % 10 = 0", name="fast")
     db.configure(threading="operator")
     db.configure(query="slow", lag=lag)
     watched: list[str] = []
-    threading.Timer(0.05, gate.open.set).start()  # suspending waits for what is being worked on
     for i in range(40):
         db.push("s", rows(100 * i, 100))
-        host(db).runtime.settle() if gate.open.is_set() else None
         watched.append(next(q.status for q in db.graph().queries if q.name == "slow"))
         if watched[-1] == "suspended":
             break
+    opened.set()
     assert watched[-1] == "suspended"
     resting = [o.id for o in db.graph().operators if o.state == "suspended"]
     assert resting
@@ -608,6 +662,79 @@ def test_rows_on_disk_are_found_wherever_the_process_goes(tmp_path: Path, monkey
         db.resume(operator(db, "query"))
         assert query.fetch().num_rows == 500
     assert list((tmp_path / "spill").iterdir()) == []
+
+
+@pytest.mark.parametrize("times", [2, 100])
+def test_reading_is_tried_again_if_the_reason_may_pass(
+    connect: Callable[..., penstock.Database], monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    db = connect(memory=0)
+    query = waiting(db)
+    fetch, left = files.fetch, [times]
+
+    def failing(path: Path, offset: int, length: int) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return fetch(path, offset, length)
+
+    monkeypatch.setattr(files, "fetch", failing)
+    db.resume(operator(db, "query"))
+    if times == 2:
+        assert query.fetch().num_rows == 500
+        return
+    with pytest.raises(SpillError, match="Too many open files"):
+        query.fetch()
+    assert 0 < left[0] < times - 2
+
+
+def test_a_directory_that_is_removed_is_made_again(connect: Callable[..., penstock.Database]) -> None:
+    db = connect(memory=0)
+    waiting(db)
+    path = storage(db).directory.path
+    assert path is not None
+    shutil.rmtree(path)
+    db.push("s", rows(500, 100))
+    other = waiting(db, "other")
+    assert spilled(db)
+    assert storage(db).trouble is None
+    db.resume(operator(db, "query", "of other"))
+    assert other.fetch().num_rows == 500
+
+
+ENDING = """
+import sys, penstock
+db = penstock.connect(engine="local", memory=0, spill=sys.argv[1])
+db.configure(threading="operator")
+db.execute("CREATE STREAM s (t BIGINT, x BIGINT) TIMESTAMP BY t")
+db.query("SELECT x, count(*) FROM s [RANGE 100] GROUP BY x")
+for k in range(200):
+    db.push("s", [(100 * k + j, j % 7) for j in range(100)])
+"""
+
+
+def test_a_process_ends_quietly_while_rows_wait_on_disk(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING, str(tmp_path)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout + ended.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no list of open files")
+def test_closing_closes_all_files(connect: Callable[..., penstock.Database]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    gc.disable()
+    try:
+        for _ in range(5):
+            db = connect(memory=0)
+            db.configure(threading="operator")
+            waiting(db)
+            db.close()
+            assert len(os.listdir("/proc/self/fd")) <= before
+    finally:
+        gc.enable()
 
 
 def spilled(db: penstock.Database) -> list[Path]:

@@ -241,6 +241,14 @@ def test_small_messages_count_for_what_they_take(storage: Storage) -> None:
     assert [rows_of(buffer.take())[0][2] for _ in range(5_000)] == list(range(5_000))
 
 
+def test_messages_without_rows_take_little(storage: Storage) -> None:
+    source, line = bounded(storage, Bound(rows=5))
+    reader(source, line)
+    for i in range(10):
+        source.send(message([], i))
+    assert 0 < line.memory_bytes <= 2_000
+
+
 def test_lines_share_the_memory(storage: Storage) -> None:
     storage.configure(200_000, None, 50)
     sources = [(Source(i), storage.line(f"stream `{i}`")) for i in range(4)]
