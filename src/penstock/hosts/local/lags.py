@@ -64,22 +64,26 @@ class Lags:
                 continue
             if way == "suspend" and name in self._known:
                 continue
-            with self._runtime.paused():  # what waits was taken meanwhile, perhaps
+            with self._runtime.paused():  # perhaps what waits has been taken meanwhile
                 rows, bytes = self._runtime.room.waiting(ids)
-            if not _exceeds(bound, rows, bytes):
-                continue
-            said = f"{rows:,} rows ({shown(bytes)}) wait for it, more than lag = '{bound}' allows"
+                if not _exceeds(bound, rows, bytes):
+                    continue
+                said = f"{rows:,} rows ({shown(bytes)}) wait for it, more than lag = '{bound}' allows"
+                if way == "suspend":
+                    self._rest(name, own, said)
             if way == "stop":
                 hint = "what waited is gone with it; give it more room, or less to do"
                 self._stop(name, QueryFailed(f"query `{name}` fell behind: {said}", hint=hint))
-            else:
-                self._known.add(name)
-                if any(map(self._runtime.is_held, own)):
-                    continue  # somebody has done it
-                front = [v for v in own if any(e.source.id not in ids for e in v.inputs)]
-                numbers = ", ".join(str(v.id) for v in front)
-                _log.warning("query %s is suspended (db.resume lets operator %s go on): %s", name, numbers, said)
-                self._suspend(front)
+
+    def _rest(self, name: str, own: list[OperatorVertex], said: str) -> None:
+        self._known.add(name)
+        if any(map(self._runtime.is_held, own)):
+            return  # somebody has done it
+        ids = {v.id for v in own}
+        front = [v for v in own if any(e.source.id not in ids for e in v.inputs)]
+        numbers = ", ".join(str(v.id) for v in front)
+        _log.warning("query %s is suspended (db.resume lets operator %s go on): %s", name, numbers, said)
+        self._suspend(front)
 
 
 def _exceeds(bound: Bound, rows: int, bytes: int) -> bool:
