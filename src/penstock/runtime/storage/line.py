@@ -20,7 +20,7 @@ from penstock.graph.message import Message
 from penstock.plan.nodes import Schema
 from penstock.runtime.storage.files import DamageError, EndedError, Segment
 from penstock.runtime.storage.form import batch_of, data_of
-from penstock.runtime.storage.node import Node, Part, Spilled
+from penstock.runtime.storage.node import Node, Spilled
 from penstock.runtime.storage.sizes import MESSAGE, Measure
 
 if TYPE_CHECKING:
@@ -270,85 +270,6 @@ class Line:
                 return  # whoever takes it will say so
             with self.lock:
                 self._keep(node, message)
-
-    # -- dropping ---------------------------------------------------------------------------------------
-
-    def trim(self) -> None:
-        """Let the oldest rows go until what waits is within the bound, or what came last has found room. Of each reader
-        the last message stays, if without rows: it says how far the sender is."""
-        while self._recent is None and self._is_too_much():
-            with self.lock:
-                found = [q for q in self.readers if len(q) > 1 or (q and self._can_cut(q[0][0]))]
-                if not found:
-                    return
-                whole = min(found, key=lambda q: q[0][1])[0][0].whole
-                holders = [q for q in found if q[0][0].whole is whole]
-                keep = min(self._kept(whole), max(q[0][0].rows for q in holders))
-                message = self._seen(whole) if keep or any(len(q) == 1 for q in holders) else None
-                if message is None:
-                    keep, holders = 0, [q for q in holders if len(q) > 1]
-                rows = self._cut(whole, message, holders, keep)
-            for _ in holders:
-                whole.release()
-            if rows and self.storage is not None:
-                self.storage.dropped(self, rows)
-            if keep or not holders:
-                return
-
-    def _is_too_much(self) -> bool:
-        bound, storage = self.bound, self.storage
-        if bound is not None and bound.rows is not None:
-            return self.rows_in - self.rows_out > bound.rows
-        if bound is not None and bound.bytes is not None:
-            return self.bytes_in - self.bytes_out > bound.bytes
-        return self.crowded and storage is not None and storage.is_exceeded
-
-    def _can_cut(self, node: Node) -> bool:
-        """Whether the first rows of a message can be dropped alone."""
-        return self.bound is not None and node.rows > 0 and node.line is self
-
-    def _kept(self, node: Node) -> int:
-        """Of the oldest message, how many rows may stay."""
-        bound = self.bound
-        if bound is None or not self._can_cut(node):
-            return 0
-        if bound.rows is not None:
-            return max(node.rows - (self.rows_in - self.rows_out - bound.rows), 0)
-        room = node.size - (self.bytes_in - self.bytes_out - (bound.bytes or 0))
-        return max(room * node.rows // node.size, 0)
-
-    def _seen(self, node: Node) -> Message | None:
-        """The message of a node; None if it cannot be read."""
-        try:
-            return self._read(node) if node.message is None else node.message
-        except SpillError:
-            return None  # whoever takes it will say so
-
-    def _cut(self, node: Node, message: Message | None, holders: list[Queue], keep: int) -> int:
-        """Let those for whom a message is the first have no more of it than its last rows; the last message of each
-        stays, if without rows. Gives how many rows were dropped."""
-        dropped = 0
-        staying = [q for q in holders if keep or len(q) == 1]
-        part: Node | None = None
-        if staying and message is not None:
-            part = Part(node, message, keep, len(staying))
-            self.rows_in += part.rows
-            self.bytes_in += part.size
-        for queue in holders:
-            entry = queue[0]
-            rows = entry[0].rows
-            if part is None or not (keep or len(queue) == 1):
-                queue.popleft()
-                lost = rows
-            elif rows > keep:
-                queue[0] = (part, *entry[1:])
-                lost = rows - keep
-            else:
-                queue[0] = (part.rest(entry[0].read()), *entry[1:])
-                lost = 0
-            queue.dropped += lost
-            dropped += lost
-        return dropped
 
     # -- letting go -----------------------------------------------------------------------------------
 

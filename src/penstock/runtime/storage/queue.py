@@ -8,6 +8,7 @@ from penstock.errors import SpillError
 from penstock.graph.message import Message
 from penstock.runtime.storage.line import Line
 from penstock.runtime.storage.node import Node
+from penstock.runtime.storage.trim import trim
 
 Entry = tuple[Node, int, float, int]
 """A message, its number in order of entry into the runtime, the time of entry, the highest priority of its rows.
@@ -56,7 +57,7 @@ class Queue(deque[Entry]):
         else:
             self.append((node, number, entered, rank))
         if line.dropping:
-            line.trim()
+            trim(line)
 
     def taken(self) -> Entry:
         """Remove the first. Called only where there is one; whoever drops the oldest leaves the last."""
