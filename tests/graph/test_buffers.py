@@ -706,12 +706,12 @@ def test_a_directory_that_is_removed_is_made_again(connect: Callable[..., pensto
 
 ENDING = """
 import sys, penstock
-db = penstock.connect(engine="local", memory=0, spill=sys.argv[1])
+db = penstock.connect(engine="local", memory="100 KB", spill=sys.argv[1])
 db.configure(threading="operator")
-db.execute("CREATE STREAM s (t BIGINT, x BIGINT) TIMESTAMP BY t")
-db.query("SELECT x, count(*) FROM s [RANGE 100] GROUP BY x")
-for k in range(200):
-    db.push("s", [(100 * k + j, j % 7) for j in range(100)])
+db.execute("CREATE STREAM s (t BIGINT, x STRING) TIMESTAMP BY t")
+db.query("SELECT x, count(*) FROM s [RANGE 1000] GROUP BY x")
+for k in range(100):
+    db.push("s", [(1000 * k + j, str(j % 7)) for j in range(1000)])
 """
 
 

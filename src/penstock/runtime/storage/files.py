@@ -102,9 +102,10 @@ class Directory:
 def _remove(path: Path, lock: int, owner: int, ended: threading.Event) -> None:
     if os.getpid() == owner:  # not what a fork of the process has of it
         ended.set()
-        shutil.rmtree(path, ignore_errors=True)
-        if path.exists():  # a worker has just written something
+        for _ in range(5):
             shutil.rmtree(path, ignore_errors=True)
+            if not path.exists():
+                break  # else a worker has just written something
         with contextlib.suppress(OSError):
             os.close(lock)
 

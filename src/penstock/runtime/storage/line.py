@@ -182,7 +182,8 @@ class Line:
             return True
         except FileNotFoundError as error:
             self._segment = None  # nothing is added to what is gone
-            if not again:
+            again = again and not storage.directory.ended.is_set()
+            if not again and not storage.directory.ended.is_set():
                 storage.failed(self, error)
         except OSError as error:
             again = False
