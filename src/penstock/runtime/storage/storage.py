@@ -164,23 +164,27 @@ class Storage:
     @property
     def is_ample(self) -> bool:
         """Whether there is room for anything, as far as is known."""
-        return self.memory is None or (self.disk is None and self.trouble is None and not self.is_over)
+        return self.memory is None or (self.disk is None and self.trouble is None and not self._is_scattered)
 
     def has_room(self, bytes: int) -> bool:
-        """Whether so much more can be taken in; always if nothing waits, or nothing could ever be."""
+        """Whether so much more can be taken in; always if nothing waits, or nothing could ever be. What is in memory
+        because there was no room on disk counts as if it were to go there."""
         if self.memory is None or not self.waits or self.used + bytes <= self.memory:
             return True
-        return not self.is_over and self.may_spill(bytes)
+        over = max(self.used - self._index - self.memory, 0)
+        if self._is_scattered or (over and self.trouble is not None):
+            return False
+        return self.may_spill(bytes + over)
 
     @property
-    def is_over(self) -> bool:
-        """Whether rows are in memory for which there was no room on disk, or what is on disk takes too much memory to
-        be found again."""
-        if self.memory is None:
-            return False
-        lines = self._lines.copy()
-        index = sum([line.disk_count for line in lines]) * MESSAGE
-        return self.used - index > self.memory or index > max(self.memory, INDEX)
+    def _index(self) -> int:
+        """Bytes by which what is on disk is found again."""
+        return sum([line.disk_count for line in self._lines.copy()]) * MESSAGE
+
+    @property
+    def _is_scattered(self) -> bool:
+        """Whether what is on disk takes too much memory to be found again."""
+        return self.memory is not None and self._index > max(self.memory, INDEX)
 
     @property
     def is_exceeded(self) -> bool:
