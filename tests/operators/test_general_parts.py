@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.aggregates import compute
 from penstock.delta import BEGINNING, MAX_TS, NEVER, Delta, Instant, Step
 from penstock.errors import PlanError
-from penstock.operators import gate, ordered
+from penstock.operators import ordered, waiting
 from penstock.operators.aggregate import GeneralAggregate
 from penstock.operators.emit import Emit, delivery_keys
 from penstock.operators.gate import MasterGate
@@ -158,7 +158,7 @@ def _at(instants: list[Instant]) -> tuple[np.ndarray, np.ndarray]:
 def test_the_gate_passes_net_changes(steps: list[tuple[bool, int, bool]], cuts: list[int], sloth: int) -> None:
     """Each step: whether it is a master instant, how many rows leave, whether two enter (of one moment) or one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate, "_SLOTH", sloth)
+        patch.setattr(waiting, "_SLOTH", sloth)
         under_test = MasterGate(ONE)
         there: list[ReferenceRow] = []
         passed: Counter[Hashable] = Counter()

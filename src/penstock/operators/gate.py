@@ -7,23 +7,16 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
 from penstock.kernels.gate import leaving_first, masters_before
-from penstock.operators.base import StateSize
 from penstock.operators.evaluation import row_key_of
-from penstock.operators.pieces import RowPieces
 from penstock.operators.rows import rows_of
-from penstock.operators.state import Loaded, Saved, with_meta
-from penstock.operators.tables import delta_of, delta_table
+from penstock.operators.waiting import Waiting
 from penstock.plan.nodes import Schema
 
-_SLOTH = 1024
-"""So many waiting changes are not worth looking through."""
 
-
-class MasterGate:
+class MasterGate(Waiting):
     """Stands behind a window or relation of a query with masters.
 
     Needs a clean delta straight from a window or relation, where a row's moment is its identity, and ``step.masters``.
@@ -36,13 +29,8 @@ class MasterGate:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+        super().__init__(schema)
         self._key = row_key_of(schema)
-        self._waiting: list[Delta] = []
-        self._length = 0
-        self._limit = _SLOTH
-        self._first = 0  # the number of the first waiting change
-        self._pieces = RowPieces()
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         assert step.masters is not None
@@ -58,9 +46,9 @@ class MasterGate:
             if self._length > self._limit:
                 self._first += self._length
                 self._wait([self._net(concat(self._waiting))])
-                self._limit = max(_SLOTH, 2 * self._length)
+                self._looked_through()
             return passed
-        return concat([passed, self._pass_on(concat([empty(self._schema), *self._waiting]), master_ts, master_sub)])
+        return concat([passed, self._pass_on(concat([empty(self._taken), *self._waiting]), master_ts, master_sub)])
 
     def _pass_on(self, waiting: Delta, master_ts: Ints, master_sub: Ints) -> Delta:
         """What is in time for a master, at its instant; the rest waits."""
@@ -70,7 +58,7 @@ class MasterGate:
         late = int(target.searchsorted(len(master_ts)))
         self._first += late
         self._wait([waiting.slice(late, len(waiting))] if late < len(waiting) else [])
-        self._limit = max(_SLOTH, 2 * self._length)
+        self._looked_through()
         due, target = (waiting, target) if late == len(waiting) else (waiting.slice(0, late), target[:late])
         cancelled = None if leave_from_before else self._cancelled(due, target)
         if cancelled is None and ordered:
@@ -79,36 +67,6 @@ class MasterGate:
         kept = leaving_first(target, due.sign, kept)
         target = target[kept]
         return due.take(kept).at(master_ts[target], master_sub[target])
-
-    def size(self) -> StateSize:
-        return StateSize(self._length, sum(d.nbytes for d in self._waiting))
-
-    def save(self) -> Saved:
-        def rows(start: int, stop: int) -> pa.Table:
-            waiting = concat([empty(self._schema), *self._waiting])
-            return delta_table(waiting.slice(start - self._first, stop - self._first))
-
-        return with_meta(self._pieces.save(self._first, self._first + self._length, rows), limit=self._limit)
-
-    def load(self, state: Loaded) -> None:
-        self._first, _, tables = self._pieces.load(state)
-        self._wait([delta_of(self._schema, t) for t in tables])
-        self._limit = state.meta["limit"]
-
-    def catch_up(self, state: Loaded) -> None:
-        gone, tables = self._pieces.catch_up(state, self._first, self._first + self._length)
-        waiting = self._waiting
-        while waiting and gone >= len(waiting[0]):
-            gone -= len(waiting[0])
-            waiting = waiting[1:]
-        if gone:
-            waiting = [waiting[0].slice(gone, len(waiting[0])), *waiting[1:]]
-        self._wait([*waiting, *(delta_of(self._schema, t) for t in tables)])
-        self._first, self._limit = state.meta["tail"], state.meta["limit"]
-
-    def _wait(self, waiting: list[Delta]) -> None:
-        self._waiting = waiting
-        self._length = sum(map(len, waiting))
 
     def _net(self, delta: Delta) -> Delta:
         cancelled = self._cancelled(delta, np.zeros(len(delta), np.int64))

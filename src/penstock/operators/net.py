@@ -10,20 +10,15 @@ import pyarrow as pa
 
 from penstock.delta import Delta, Ints, Step, concat, empty
 from penstock.kernels.gate import leaving_first, masters_before
-from penstock.operators.base import StateSize
+from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.evaluation import row_key_of
-from penstock.operators.pieces import RowPieces
-from penstock.operators.state import Loaded, Saved, with_meta
-from penstock.operators.tables import delta_of, delta_table
+from penstock.operators.waiting import Waiting
 from penstock.plan.nodes import Field, Schema
 from penstock.types import BIGINT
 from penstock.values import to_python
 
-_SLOTH = 1024
-"""So many waiting changes are not worth looking through."""
 
-
-class Net:
+class Net(Waiting):
     """The net changes of a result between one master instant and the next, at that instant.
 
     Needs clean deltas of rows of ``schema`` and ``step.masters``. ``key``: the columns that say which row is which
@@ -34,14 +29,9 @@ class Net:
     """
 
     def __init__(self, schema: Schema, columns: Sequence[int], key: Sequence[int]) -> None:
-        self._input = schema
+        super().__init__(schema)
         self.schema: Schema = tuple(schema[c] for c in columns)
         self._columns, self._key = columns, key
-        self._waiting: list[Delta] = []
-        self._length = 0
-        self._limit = _SLOTH
-        self._first = 0  # the number of the first waiting change
-        self._pieces = RowPieces()
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         assert step.masters is not None
@@ -54,7 +44,7 @@ class Net:
                 self._first += self._length
                 whole = concat(self._waiting)
                 self._wait([whole.take(self._net(whole, np.zeros(len(whole), np.int64)))])
-                self._limit = max(_SLOTH, 2 * self._length)
+                self._looked_through()
             return empty(self.schema)
         if not self._waiting:
             return empty(self.schema)
@@ -67,7 +57,7 @@ class Net:
         due = int(target.searchsorted(len(master_ts)))
         self._first += due
         self._wait([waiting.slice(due, len(waiting))] if due < len(waiting) else [])
-        self._limit = max(_SLOTH, 2 * self._length)
+        self._looked_through()
         target = target[:due]
         kept = leaving_first(target, waiting.sign, self._net(waiting.slice(0, due), target))
         target = target[kept]
@@ -79,7 +69,7 @@ class Net:
         n = len(delta)
         if n < 2:
             return np.arange(n)
-        keys = [target, *(_ints(delta.columns[k], self._input[k]) for k in self._key)]
+        keys = [target, *(_ints(delta.columns[k], self._taken[k]) for k in self._key)]
         order = np.lexsort(keys[::-1])
         new = np.zeros(n, np.bool_)
         new[0] = True
@@ -98,31 +88,6 @@ class Net:
         left = _running(sign < 0, starts, row)
         kept = np.where(sign > 0, most - came < net, left <= -net)
         return np.sort(order[kept])
-
-    def size(self) -> StateSize:
-        return StateSize(self._length, sum(d.nbytes for d in self._waiting))
-
-    def save(self) -> Saved:
-        def rows(start: int, stop: int) -> pa.Table:
-            waiting = concat([empty(self._input), *self._waiting])
-            return delta_table(waiting.slice(start - self._first, stop - self._first))
-
-        return with_meta(self._pieces.save(self._first, self._first + self._length, rows), limit=self._limit)
-
-    def load(self, state: Loaded) -> None:
-        self._first, _, tables = self._pieces.load(state)
-        self._wait([delta_of(self._input, t) for t in tables])
-        self._limit = state.meta["limit"]
-
-    def catch_up(self, state: Loaded) -> None:
-        gone, tables = self._pieces.catch_up(state, self._first, self._first + self._length)
-        waiting = concat([empty(self._input), *self._waiting])
-        self._wait([waiting.slice(gone, len(waiting)), *(delta_of(self._input, t) for t in tables)])
-        self._first, self._limit = state.meta["tail"], state.meta["limit"]
-
-    def _wait(self, waiting: list[Delta]) -> None:
-        self._waiting = waiting
-        self._length = sum(map(len, waiting))
 
 
 def _running(which: npt.NDArray[np.bool_], starts: Ints, row: Ints) -> Ints:
@@ -157,4 +122,4 @@ class Moments:
         )
 
     def size(self) -> StateSize:
-        return StateSize(0, 0)
+        return NOTHING

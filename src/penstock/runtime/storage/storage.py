@@ -184,7 +184,7 @@ class Storage:
     @property
     def _is_scattered(self) -> bool:
         """Whether what is on disk takes too much memory to be found again."""
-        return self.memory is not None and self._index > max(self.memory, INDEX)
+        return self.memory is not None and self.disk_used > 0 and self._index > max(self.memory, INDEX)
 
     @property
     def is_exceeded(self) -> bool:
