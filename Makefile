@@ -1,6 +1,7 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
 # make demo    plays the smart-home scenario on Spark (ENGINE=local: in the process)
 # make test    everything that must hold before a change is handed in
+# make docs    the site of the docs in build/site; a warning is an error
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
 # make kills   kills a streaming query on Spark 20 times and compares what it wrote; takes some minutes
 # make fuzz    the generated tests with new random cases, again and again until one fails or somebody stops it
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test spark kills fuzz clean
+.PHONY: setup demo test docs spark kills fuzz clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -28,6 +29,11 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+docs: $(READY)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.lock
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: build/site/index.html"
 
 spark: $(READY)
 	PENSTOCK_ALL_ON_SPARK=1 $(BIN)/python -m pytest -q tests/behaviour tests/docs tests/spark

@@ -287,8 +287,8 @@ class Database:
     def configure(self, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; answers stay the same, when they come may change.
 
-        ``threading``, ``strategy``, ``workers``, ``quantum`` …: see docs/runtime.md. ``query``: only for what this
-        query alone needs.
+        ``threading``, ``strategy``, ``workers``, ``quantum`` …: see docs/concepts/runtime.md. ``query``: only for what
+        this query alone needs.
         """
         with self._guarded, self._lock:
             self._check_open()

@@ -1,4 +1,4 @@
-"""The notation of the worked examples in docs/semantics.md: reading them, and running them.
+"""The notation of the worked examples in docs/concepts/semantics.md: reading them, and running them.
 
 An example is lines of these kinds; blank lines separate them where that reads better.
 

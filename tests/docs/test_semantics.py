@@ -1,4 +1,4 @@
-"""docs/semantics.md says what queries mean; every example of it is true on every engine."""
+"""docs/concepts/semantics.md says what queries mean; every example of it is true on every engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.docs.examples import Case, Example, Malformed, parse, run
 from tests.docs.fences import DOCS, fences
 
-TEXT = (DOCS / "semantics.md").read_text(encoding="utf-8")
+TEXT = (DOCS / "concepts/semantics.md").read_text(encoding="utf-8")
 BLOCKS = list(fences(TEXT))
 EXAMPLES = [(f"{b.heading.lstrip('# ')} (line {b.line})", parse(b.text)) for b in BLOCKS]
 CASES = [

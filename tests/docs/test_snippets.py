@@ -24,7 +24,7 @@ from penstock.cli.main import main
 from tests.conftest import ON_SPARK
 from tests.docs.fences import DOCS, ROOT, Fence, fences
 
-FILES = [ROOT / "README.md", *sorted(p for p in DOCS.glob("*.md") if p.name != "semantics.md")]
+FILES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")]
 LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
 
@@ -164,7 +164,7 @@ def test_targets_of_make_exist(path: Path) -> None:
             assert set(re.findall(r"\bmake ([a-z]+)", block.text)) <= set(targets)
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)
 def test_links_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
@@ -172,7 +172,7 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert (path.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("path", [DOCS / "architecture.md", DOCS / "papers.md"], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [DOCS / "concepts/architecture.md", DOCS / "concepts/papers.md"], ids=lambda p: p.name)
 def test_modules_that_are_named_exist(path: Path) -> None:
     for name in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`", path.read_text(encoding="utf-8"))):
         assert any((base / name).exists() for base in (ROOT / "src/penstock", ROOT)), name

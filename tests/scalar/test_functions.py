@@ -27,7 +27,7 @@ from penstock.types import (
     decimal,
 )
 
-DOCS = Path(__file__).parents[2] / "docs" / "functions.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "functions.md"
 
 
 def col(dtype: DataType, index: int = 0) -> Column:

@@ -1,4 +1,4 @@
-"""What a window on a stream is, as data. ``docs/semantics.md`` says what each means.
+"""What a window on a stream is, as data. ``docs/concepts/semantics.md`` says what each means.
 
 Sizes are in ticks (microseconds) or in rows. *Sliding* windows are relations that rows enter and leave;
 *bounded* windows (``Generic``, ``Session``) have a start and an end, and the query is answered once for
