@@ -28,6 +28,7 @@ from penstock import functions
 from penstock.catalog import Catalog, FunctionDef, RelationDef, StreamDef, ViewDef
 from penstock.cql.blocks import unique_names
 from penstock.cql.queries import bind_query
+from penstock.declare import declaration
 from penstock.errors import (
     BindError,
     CatalogError,
@@ -194,6 +195,27 @@ class Database:
     def explain_tree(self, tree: exp.Expr, format: str) -> str:
         """The plan of a parsed query."""
         return self._explained(optimize(bind_query(tree, self.catalog)[0]), format)
+
+    def declare(
+        self,
+        name: str,
+        data: object,
+        *,
+        timestamp: str | None = None,
+        slack: str | None = None,
+        key: str | Sequence[str] = (),
+    ) -> str:
+        """Declare a stream, or with a ``key`` a relation, with the columns of data that are there; the CQL of it.
+
+        ``data``: the path of a file, or a table of pandas, polars or Arrow; none of its rows are pushed. ``timestamp``:
+        the column that orders the rows, by default a column of times. ``slack``: how far rows may be out of order,
+        such as ``5 seconds``, by default as far as these are.
+        """
+        found = declaration(
+            name, data, timestamp=timestamp, slack=slack, key=(key,) if isinstance(key, str) else tuple(key)
+        )
+        self.execute(found.statement)
+        return str(found)
 
     def create_function(
         self, name: str, function: Callable[..., object], *, args: Sequence[str | DataType], returns: str | DataType

@@ -81,16 +81,9 @@ def as_table(rows: object, schema: Schema, where: str, optional: Sequence[str] =
 
     ``optional`` columns are kept as they are where the rows have them.
     """
-    if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
-    elif not isinstance(rows, pa.Table) and hasattr(rows, "to_arrow"):
-        rows = rows.to_arrow()
-    elif type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
-        rows = pa.Table.from_pandas(rows, preserve_index=False)
-    elif hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, pa.Table):
-        rows = pa.table(rows)
-    if isinstance(rows, pa.Table):
-        return _from_table(rows, schema, where, optional)
+    table = frame_as_table(rows)
+    if table is not None:
+        return _from_table(table, schema, where, optional)
     if isinstance(rows, Mapping):
         rows = [rows]
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
@@ -99,6 +92,21 @@ def as_table(rows: object, schema: Schema, where: str, optional: Sequence[str] =
             hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
         )
     return _from_rows(list(rows), schema, where, optional)
+
+
+def frame_as_table(rows: object) -> pa.Table | None:
+    """What is a table already, of Arrow, pandas, polars or whatever speaks Arrow; None if it is not one."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if hasattr(rows, "to_arrow"):
+        return rows.to_arrow()
+    if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    return None
 
 
 def _from_rows(rows: list[Any], schema: Schema, where: str, optional: Sequence[str]) -> pa.Table:

@@ -11,6 +11,7 @@ from typing import ParamSpec
 import typer
 
 import penstock
+from penstock.cli.ask import declare, query
 from penstock.cli.bench import bench, papers
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
@@ -50,6 +51,8 @@ def _command(function: Callable[P, None], among: typer.Typer = app) -> Callable[
     return among.command()(command)
 
 
+_command(query)
+_command(declare)
 _command(run)
 _command(explain)
 _command(graph)

@@ -36,6 +36,11 @@ _CHUNK = 16_384
 """Rows that are pushed at a time."""
 
 Format = Enum("Format", {name: name for name in get_args(OutputFormat)}, type=str)  # type: ignore[misc]
+FormatOption = Annotated[
+    Format | None, typer.Option(help="How answers are written; by default as --output ends, or a table.")
+]
+LateOption = Annotated[Path | None, typer.Option(help="A folder for the late rows of each stream.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No summary at the end.")]
 
 
 def run(
@@ -50,11 +55,9 @@ def run(
     engine: EngineOption = None,
     master: MasterOption = None,
     database: DatabaseOption = None,
-    format: Annotated[
-        Format | None, typer.Option(help="How answers are written; by default as --output ends, or a table.")
-    ] = None,
-    late: Annotated[Path | None, typer.Option(help="A folder for the late rows of each stream.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary at the end.")] = False,
+    format: FormatOption = None,
+    late: LateOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Run the queries of a file over data files, and write their answers as they come.
 
@@ -75,14 +78,14 @@ def run(
                 raise Failure(f"{file} has no query to run")
             inputs = {input_name(db, name): path for name, path in given.items()}
             _check_inputs(db, queries, inputs)
-            late_rows = stack.enter_context(LateRows(db, late, chosen))
             if database is None or output is None:
                 answers = open_answers(queries, output, chosen, sys.stdout, stack)
             elif chosen not in (None, "csv"):
                 raise Failure("with --database the answers are written as CSV")
             else:
                 answers = resume_answers(db, queries, output, stack)
-            rows = _play(db, inputs, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
+            late_rows = stack.enter_context(LateRows(db, late, chosen))
+            rows = play_all(db, inputs, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
             summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
     except KeyboardInterrupt:
         if database is not None:
@@ -113,9 +116,10 @@ def _check_inputs(db: Database, queries: list[Query], inputs: dict[str, Path]) -
                 raise Failure(f"query `{query.name}` reads stream `{name}`; pass --input {name}=PATH")
 
 
-def _play(
+def play_all(
     db: Database, inputs: dict[str, Path], answers: Answers, late_rows: LateRows, *, shown: bool
 ) -> dict[str, int]:
+    """Play the inputs to their ends, passing answers and late rows on; how many rows each had."""
     done = _done(db, inputs)
     rows = {name: done.get(name, 0) for name in inputs}
     with _progress(shown) as show:

@@ -11,9 +11,21 @@ import pyarrow.parquet
 
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match
+from penstock.io.files import Format
 from penstock.io.values import BadValue, convert_arrow, convertible
 
 _IPC_FILE_MAGIC = b"ARROW1"
+
+
+def arrow_schema(path: Path, format: Format) -> pa.Schema:
+    """The columns of a Parquet or Arrow file."""
+    try:
+        if format is Format.PARQUET:
+            return pa.parquet.read_schema(path)
+        with pa.memory_map(str(path)) as source:
+            return _open_ipc(source).schema
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise _unreadable(path, "Parquet" if format is Format.PARQUET else "Arrow", problem) from None
 
 
 def read_parquet(path: Path, targets: list[Target], batch_rows: int) -> Iterator[pa.Table]:
@@ -32,17 +44,20 @@ def read_ipc(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
     """Tables of the wanted columns, as batched in the file."""
     try:
         with pa.memory_map(str(path)) as source:
-            is_file = source.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
-            source.seek(0)
-            if is_file:
-                reader = pa.ipc.open_file(source)
+            reader = _open_ipc(source)
+            if isinstance(reader, pa.RecordBatchFileReader):
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
             else:
-                reader = pa.ipc.open_stream(source)
                 batches = iter(reader)
             yield from _typed(path, batches, _usable(reader.schema, targets, path), by_name=False)
     except (pa.ArrowInvalid, OSError) as problem:
         raise _unreadable(path, "Arrow", problem) from None
+
+
+def _open_ipc(source: pa.NativeFile) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
+    is_file = source.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
+    source.seek(0)
+    return pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
 
 
 def _unreadable(path: Path, format: str, problem: Exception) -> InputError:

@@ -45,6 +45,12 @@ def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
         _find_fault(path, targets)
 
 
+def csv_header(path: Path) -> list[str]:
+    """The names of the columns, as the first line of the file has them."""
+    with _open(path) as raw:
+        return _header(io.BufferedReader(_QuoteCounter(raw)), path)
+
+
 class _QuoteCounter(io.RawIOBase):
     """Passes bytes on and counts the quotes among them."""
 

@@ -29,7 +29,9 @@ _KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): 
 def read_json(path: Path, targets: list[Target], batch_rows: int) -> Iterator[pa.Table]:
     """Tables of the wanted columns, ``batch_rows`` lines at a time."""
     with pa.input_stream(str(path), compression=compression_of(path)) as source:
-        objects = _objects(io.BufferedReader(source), path, targets)
+        # Floats stay exact where a DECIMAL is to be made of them.
+        exact = any(t.kind is Kind.DECIMAL for target in targets for t in target.types)
+        objects = json_objects(io.BufferedReader(source), path, exact=exact)
         ahead = list(islice(objects, _LOOK_AHEAD))
         if not ahead:
             return
@@ -44,9 +46,8 @@ def read_json(path: Path, targets: list[Target], batch_rows: int) -> Iterator[pa
             yield _typed(path, batch, present)
 
 
-def _objects(source: IO[bytes], path: Path, targets: list[Target]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects with their line numbers. Floats stay exact where a DECIMAL is to be made of them."""
-    exact = any(t.kind is Kind.DECIMAL for target in targets for t in target.types)
+def json_objects(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects with their line numbers; ``exact``: floats as Decimal."""
     decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
     for number, line in enumerate(iter(source.readline, b""), 1):
         if not line.strip():

@@ -1,0 +1,142 @@
+"""``penstock query`` and ``penstock declare``: data files as they are, without a script."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.answers import open_answers
+from penstock.cli.failures import Failure, failure
+from penstock.cli.run import FormatOption, LateOption, LateRows, QuietOption, play_all, summarize
+from penstock.cli.script import EngineOption, MasterOption, open_database
+from penstock.declare import Declaration, declaration
+from penstock.errors import PenstockError
+from penstock.io.writers import OutputFormat
+from penstock.play import input_name
+
+DataArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="[NAME=]PATH", help="Files or folders; without a NAME it is that of the file."),
+]
+TimestampOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[NAME=]COLUMN", help="The column that orders the rows; by default a column of times."),
+]
+SlackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]TIME",
+        help="How far rows may be out of order, such as '5 seconds'; by default as far as the first rows are.",
+    ),
+]
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=COLUMN", help="Makes a relation of a file, with this key; repeat for a key of more."),
+]
+
+
+def query(
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT in CQL; files are streams in it.")],
+    data: DataArgument,
+    timestamp: TimestampOption = None,
+    slack: SlackOption = None,
+    key: KeyOption = None,
+    output: Annotated[Path | None, typer.Option(help="A file for the answers.")] = None,
+    engine: EngineOption = None,
+    master: MasterOption = None,
+    format: FormatOption = None,
+    late: LateOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Answer one query over data files. Their columns are found out from the first rows.
+
+    penstock query 'SELECT room, avg(temp) FROM readings [RANGE 1 MINUTE] GROUP BY room' readings.csv
+    """
+    started = time.perf_counter()
+    inputs = _inputs(data)
+    declared = _declarations(inputs, timestamp or [], slack or [], key or [])
+    for found in declared.values():
+        for remark in () if quiet else found.remarks:
+            print(f"penstock: {remark}", file=sys.stderr)
+    chosen: OutputFormat | None = None if format is None else format.value
+    with open_database(engine, master, None) as db, ExitStack() as stack:
+        for found in declared.values():
+            db.execute(found.statement)
+        try:
+            asked = db.query(text.strip().rstrip(";"))
+        except PenstockError as error:
+            raise failure(error, "the query") from None
+        paths = {input_name(db, name): path for name, path in inputs.items()}
+        answers = open_answers([asked], output, chosen, sys.stdout, stack)
+        late_rows = stack.enter_context(LateRows(db, late, chosen))
+        rows = play_all(db, paths, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
+        summary = summarize(db, [asked], answers.counts, rows, time.perf_counter() - started)
+    if not quiet:
+        print(summary, file=sys.stderr)
+
+
+def declare(
+    data: DataArgument, timestamp: TimestampOption = None, slack: SlackOption = None, key: KeyOption = None
+) -> None:
+    """Print the CREATE statements for data files, as a beginning of a script of your own."""
+    for found in _declarations(_inputs(data), timestamp or [], slack or [], key or []).values():
+        print(found, end="")
+
+
+def _inputs(data: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in data:
+        name, equals, path = text.partition("=")
+        if not equals:
+            name, path = _name_of(Path(text)), text
+        if not name or not path:
+            raise Failure(f"{text} is neither a PATH nor NAME=PATH, such as readings=data/june.csv")
+        if name.lower() in map(str.lower, found):
+            raise Failure(f"`{name}` is there twice; name one of them: NAME={text}")
+        found[name] = Path(path)
+    return found
+
+
+def _name_of(path: Path) -> str:
+    """The name of a stream for a file: its own, without suffixes, in letters that need no quotes."""
+    name = re.sub(r"\W+", "_", path.name.split(".")[0]).strip("_").lower()
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def _declarations(
+    inputs: dict[str, Path], timestamp: list[str], slack: list[str], key: list[str]
+) -> dict[str, Declaration]:
+    names = list(inputs)
+    ordering = _for_names("--timestamp", timestamp, names)
+    waiting = _for_names("--slack", slack, names)
+    keys = _for_names("--key", key, names, named=True)
+    return {
+        name: declaration(
+            name,
+            path,
+            timestamp=next(reversed(ordering.get(name, [])), None),
+            slack=next(reversed(waiting.get(name, [])), None),
+            key=keys.get(name, []),
+        )
+        for name, path in inputs.items()
+    }
+
+
+def _for_names(option: str, given: list[str], names: list[str], *, named: bool = False) -> dict[str, list[str]]:
+    """What an option says for each input: [NAME=]VALUE, where one without a name is for all."""
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals and not named:
+            name, value = "", text
+        if not value or (name and name not in names):
+            raise Failure(f"{option} {text}: write NAME=… with one of {', '.join(names)}")
+        for each in [name] if name else names:
+            found.setdefault(each, []).append(value)
+    return found

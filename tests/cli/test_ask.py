@@ -1,0 +1,75 @@
+"""``penstock query`` and ``penstock declare``: data files as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import main
+
+READINGS = """at,room,temperature
+2024-05-01 10:00:00,kitchen,21.5
+2024-05-01 10:00:40,kitchen,22.5
+2024-05-01 10:00:20,bath,24.0
+"""
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("readings.csv").write_text(READINGS)
+    Path("rooms.csv").write_text("room,floor\nkitchen,0\nbath,1\n")
+
+
+def test_a_query_over_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["query", "SELECT room, temperature FROM readings WHERE temperature > 22;", "readings.csv"]) == 0
+    printed = capsys.readouterr()
+    answers = [line.split()[2:] for line in printed.out.splitlines()[2:]]
+    assert answers == [["+", "bath", "24.0"], ["+", "kitchen", "22.5"]]
+    assert "out of order by up to 20 seconds" in printed.err
+    assert "rows in   readings 3" in printed.err
+
+
+def test_several_files_names_and_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "SELECT ISTREAM floor, temperature FROM r [NOW] JOIN rooms USING (room)"
+    assert main(["query", text, "r=readings.csv", "rooms.csv", "--key", "rooms=room", "--format", "csv", "-q"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert [line.split(",")[2:] for line in printed.out.splitlines()] == [
+        ["floor", "temperature"], ["0", "21.5"], ["1", "24.0"], ["0", "22.5"],
+    ]  # fmt: skip
+
+
+def test_without_slack_rows_are_late(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["query", "SELECT room FROM readings", "readings.csv", "--slack", "0 seconds", "--late", "late"]
+    assert main([*arguments, "--output", "found.csv"]) == 0
+    assert "late rows readings 1" in capsys.readouterr().err
+    assert Path("late/readings.csv").read_text().count("bath") == 1
+    assert Path("found.csv").read_text().count("kitchen") == 2
+
+
+def test_declarations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["declare", "readings.csv", "rooms.csv", "--slack", "readings=1 minute", "--key", "rooms=room"]) == 0
+    assert capsys.readouterr().out == (
+        "CREATE STREAM readings (at TIMESTAMP, room STRING, temperature DOUBLE) TIMESTAMP BY at SLACK 1 minute;\n"
+        "CREATE RELATION rooms (room STRING, floor BIGINT) KEY (room);\n"
+    )
+    Path("2024 june.data.csv").write_text("a\n1\n")
+    assert main(["declare", "2024 june.data.csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "CREATE STREAM _2024_june (a BIGINT);"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["SELECT x FROM readings", "readings.csv"], "the query, line 1, column 8: no column `x` in stream `readings`"),
+    (["SELECT 1", "none.csv"], "there is no file or folder none.csv"),
+    (["SELECT 1", "=readings.csv"], "is neither a PATH nor NAME=PATH"),
+    (["SELECT 1", "readings.csv", "Readings=rooms.csv"], "`Readings` is there twice"),
+    (["SELECT 1", "readings.csv", "--timestamp", "x=at"], "--timestamp x=at: write NAME=… with one of readings"),
+    (["SELECT 1", "readings.csv", "--timestamp", "when"], "readings.csv has no column `when`"),
+    (["SELECT 1", "readings.csv", "--key", "room"], "--key room: write NAME=… with one of readings"),
+    (["SELECT 1", "readings.csv", "--slack", "soon"], "soon"),
+])  # fmt: skip
+def test_errors(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["query", *arguments]) == 2
+    assert message in capsys.readouterr().err

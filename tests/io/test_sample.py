@@ -1,0 +1,224 @@
+"""Which columns and types files have, and the statements that declare them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.declare import declaration
+from penstock.io.sample import sample_file
+from penstock.play import play
+
+
+def columns(path: Path) -> dict[str, str]:
+    return {f.name: str(f.type) for f in sample_file(path).fields}
+
+
+@pytest.mark.parametrize(("values", "wanted"), [
+    (["1", "-2", "", " 3 "], "BIGINT"),
+    (["1", "2.5", "1e3"], "DOUBLE"),
+    (["true", "False", ""], "BOOLEAN"),
+    (["0", "1"], "BIGINT"),
+    (["2024-05-01", "2024-05-02"], "DATE"),
+    (["2024-05-01", "2024-05-02T10:00"], "TIMESTAMP"),
+    (["2024-05-01 10:00:00", "2024-05-01T10:00:00.5Z"], "TIMESTAMP"),
+    (["01234", "56789"], "STRING"),
+    (["+49", "0049"], "STRING"),
+    (["0.5", "0"], "DOUBLE"),
+    (["00:30", "01:00"], "STRING"),
+    (["05/01/2024"], "STRING"),
+    (["", ""], "STRING"),
+    (["9223372036854775808", "1"], "DECIMAL(38, 0)"),
+    (["1" * 39], "STRING"),
+    (["0x1F"], "STRING"),
+    (["a", "1"], "STRING"),
+])  # fmt: skip
+def test_types_of_texts(tmp_path: Path, values: list[str], wanted: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("c,d\n" + "".join(f"{value},x\n" for value in values))
+    assert columns(path) == {"c": wanted, "d": "STRING"}
+
+
+@pytest.mark.parametrize(("values", "wanted"), [
+    ([1, None, 2], "BIGINT"),
+    ([1, 2.5], "DOUBLE"),
+    ([True, False], "BOOLEAN"),
+    (["2024-05-01T10:00:00Z"], "TIMESTAMP"),
+    (["12", "13"], "STRING"),
+    ([[1, 2], []], "ARRAY<BIGINT>"),
+    ([2**64], "DECIMAL(38, 0)"),
+    ([None], "STRING"),
+])  # fmt: skip
+def test_types_of_json(tmp_path: Path, values: list[object], wanted: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps({"c": value}) + "\n" for value in values))
+    assert columns(path) == {"c": wanted}
+
+
+def test_what_has_no_type_is_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"t": 1, "o": {"a": 1}}\n{"t": 2, "m": 1, "n": 3}\n{"m": "x"}\n')
+    found = declaration("x", path)
+    assert found.statement == "CREATE STREAM x (t BIGINT, n BIGINT) TIMESTAMP BY t"
+    assert [remark.split(" ")[3] for remark in found.remarks[:2]] == ["`o`", "`m`"]
+    assert "NULLs" in found.remarks[2]
+
+
+def test_columns_that_cannot_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,,a,from,Größe,two words,t\n1,2,3,4,5,6,7\n")
+    found = declaration("select", path)
+    assert found.statement == (
+        'CREATE STREAM "select" ("from" BIGINT, Größe BIGINT, "two words" BIGINT, t BIGINT) TIMESTAMP BY t'
+    )
+    with penstock.connect(engine="local") as db:
+        db.execute(found.statement)
+        query = db.query('SELECT größe, "from" FROM "select"')
+        play(db, {"select": path})
+        assert query.fetch()["größe"].to_pylist() == [5]
+
+
+def test_parquet_arrow_and_folders(tmp_path: Path) -> None:
+    table = pa.table({
+        "at": pa.array([1, 2], pa.timestamp("ms", "Europe/Berlin")), "n": pa.array([1, 2], pa.int16()),
+        "s": pa.array(["a", "b"]).dictionary_encode(), "m": pa.array([{"x": 1}, None]),
+    })  # fmt: skip
+    (tmp_path / "parts").mkdir()
+    pa.parquet.write_table(table, tmp_path / "parts" / "1.parquet")
+    pa.parquet.write_table(table, tmp_path / "parts" / "2.parquet")
+    with pa.ipc.new_stream(tmp_path / "x.arrow", table.schema) as stream:
+        stream.write(table)
+    with pa.ipc.new_file(tmp_path / "y.arrow", table.schema) as file:
+        file.write(table)
+    for name in ("parts", "x.arrow", "y.arrow"):
+        assert columns(tmp_path / name) == {"at": "TIMESTAMP", "n": "INT", "s": "STRING"}
+        assert sample_file(tmp_path / name).left_out[0].startswith("column `m` holds struct")
+    (tmp_path / "z.parquet").write_bytes(b"")
+    with pytest.raises(penstock.InputError, match="is empty: Parquet"):
+        sample_file(tmp_path / "z.parquet")
+
+
+@pytest.mark.parametrize(("header", "wanted"), [
+    ("id,at", "at"), ("at,ts", "ts"), ("created_at,id", "created_at"), ("id,noted", "noted"),
+])  # fmt: skip
+def test_the_column_that_orders_is_guessed(tmp_path: Path, header: str, wanted: str) -> None:
+    path = tmp_path / "x.csv"
+    first, second = ("2024-05-01 10:00:00" if name not in ("id",) else "7" for name in header.split(","))
+    path.write_text(f"{header}\n{first},{second}\n")
+    assert declaration("x", path).statement.endswith(f"TIMESTAMP BY {wanted}")
+
+
+def test_data_without_time(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n")
+    assert declaration("x", path) == declaration("x", pd.DataFrame({"a": [1], "b": [2]}))
+    assert str(declaration("x", path)) == (
+        "-- no column tells the time, so rows are stamped when they arrive\nCREATE STREAM x (a BIGINT, b BIGINT);\n"
+    )
+    assert declaration("x", path, timestamp="A").statement.endswith("TIMESTAMP BY a")
+
+
+def test_slack_is_as_far_as_rows_are_out_of_order(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("at,v\n2024-05-01 10:00:10,1\n2024-05-01 10:00:08.3,2\n2024-05-01 10:00:12,3\n")
+    assert declaration("x", path).statement.endswith("TIMESTAMP BY at SLACK 2 SECONDS")
+    assert declaration("x", path, slack="1 minute").statement.endswith("TIMESTAMP BY at SLACK 1 minute")
+    path.write_text("t,v\n10,1\n7,2\n")
+    assert declaration("x", path).statement.endswith("TIMESTAMP BY t SLACK 3")
+
+
+@pytest.mark.parametrize(("second", "unit"), [
+    (1_714_557_600, "seconds"), (1_714_557_600_000, "milliseconds"), (1_714_557_600_000_000_000, "nanoseconds"),
+])  # fmt: skip
+def test_numbers_that_look_like_other_units(tmp_path: Path, second: int, unit: str) -> None:
+    found = declaration("x", pa.table({"ts": [second], "v": [1]}))
+    assert unit in found.remarks[0]
+    assert not declaration("x", pa.table({"ts": [1_714_557_600_000_000]})).remarks
+
+
+def test_dates_order_streams_as_times() -> None:
+    table = pa.table({"day": pa.array([19_000, 19_001], pa.date32())})
+    assert declaration("x", table, timestamp="day").statement == "CREATE STREAM x (day TIMESTAMP) TIMESTAMP BY day"
+
+
+def test_many_columns_have_a_line_each() -> None:
+    table = pa.table({f"a_long_name_{i}": [1.5] for i in range(9)})
+    statement = declaration("x", table).statement
+    assert len(statement.splitlines()) == 11
+    with penstock.connect(engine="reference") as db:
+        db.execute(statement)
+
+
+def test_declaring_in_a_database() -> None:
+    moments = pd.to_datetime(["2024-05-01 10:00:00", "2024-05-01 10:00:05"])
+    frame = pd.DataFrame({"at": moments, "room": ["a", "b"], "v": [1.0, 2.0]})
+    with penstock.connect(engine="local") as db:
+        assert db.declare("r", frame) == "CREATE STREAM r (at TIMESTAMP, room STRING, v DOUBLE) TIMESTAMP BY at;\n"
+        db.declare("rooms", pl.DataFrame({"room": ["a"], "floor": [1]}), key="room")
+        assert db.catalog.relations["rooms"].key == (0,)
+        query = db.query("SELECT ISTREAM r.room, floor FROM r [NOW], rooms WHERE r.room = rooms.room")
+        db.push("rooms", pl.DataFrame({"room": ["a"], "floor": [1]}))
+        db.push("r", frame)
+        assert [tuple(row.values())[2:] for row in query.fetch().to_pylist()] == [("a", 1)]
+
+
+@pytest.mark.parametrize(("data", "options", "message"), [
+    (7, {}, "`x` cannot be declared from the int; give the path of a file, or a table"),
+    (pa.table({"m": pa.array([{"x": 1}])}), {}, "has no columns that could be declared"),
+    (pa.table({"a": ["x"]}), {"timestamp": "b"}, "the Table has no column `b`; there is `a`"),
+    (pa.table({"a": ["x"]}), {"timestamp": "a"}, "column `a` of the Table holds STRING, which is no time"),
+    (pa.table({"a": ["x"]}), {"key": ["k"]}, "the Table has no column `k`"),
+    ("nowhere.csv", {}, "there is no file or folder nowhere.csv"),
+])  # fmt: skip
+def test_what_cannot_be_declared(data: object, options: dict[str, Any], message: str) -> None:
+    with penstock.connect(engine="reference") as db:
+        with pytest.raises(penstock.InputError) as caught:
+            db.declare("x", data, **options)
+        assert message in str(caught.value)
+        assert not db.catalog.streams
+
+
+def test_an_empty_file_of_objects(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n")
+    with pytest.raises(penstock.InputError, match="has no rows to tell columns from"):
+        sample_file(path)
+
+
+def test_a_header_alone_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n")
+    assert columns(path) == {"a": "STRING", "b": "STRING"}
+
+
+def test_only_the_first_rows_are_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("t\n" + "\n".join(map(str, range(100_001))) + "\nx\n")
+    assert "first 100,000 rows" in declaration("x", path).remarks[0]
+
+
+@given(st.lists(st.tuples(
+    st.one_of(st.none(), st.integers(-(2**70), 2**70)), st.one_of(st.none(), st.floats(allow_nan=False)),
+    st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"))), st.booleans(),
+), max_size=8))  # fmt: skip
+def test_what_was_declared_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[object, ...]]
+) -> None:
+    path = tmp_path_factory.mktemp("sample") / "x.csv"
+    pd.DataFrame(rows, columns=list("abcd"), dtype=object).assign(t=np.arange(len(rows))).to_csv(path, index=False)
+    with penstock.connect(engine="reference") as db:
+        db.declare("x", path)
+        query = db.query("SELECT * FROM x")
+        play(db, {"x": path})
+        assert query.fetch().num_rows == len(rows)
