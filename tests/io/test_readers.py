@@ -407,3 +407,18 @@ def test_extra_column_that_fits_no_type(tmp_path: Path) -> None:
 def test_a_declared_column_is_not_an_extra_one(tmp_path: Path) -> None:
     path = put(tmp_path / "r.csv", "ts,op\nx,y\n")
     assert read(path, (Field("ts", STRING), Field("op", STRING)), extra=CHANGES) == [{"ts": "x", "op": "y"}]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", ","])
+def test_columns_may_be_separated_by_other_characters(tmp_path: Path, delimiter: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f'"a, b"{delimiter}c\n"1{delimiter}2"{delimiter}3\n')
+    (table,) = read_batches(path, (Field("a, b", STRING), Field("c", BIGINT)))
+    assert table.to_pylist() == [{"a, b": f"1{delimiter}2", "c": 3}]
+
+
+def test_a_comma_in_a_number_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a;b\n1;21,5\n")
+    with pytest.raises(InputError, match=r"line 2, column `b`: '21,5' is not a DOUBLE; .*as a point: 21.5"):
+        list(read_batches(path, (Field("a", BIGINT), Field("b", DOUBLE))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -75,7 +76,13 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _delimiter(path: Path) -> str:
-    return "\t" if data_suffix(path) == ".tsv" else ","
+    """A tab in .tsv files; a comma, or where the first line has none the semicolon, tab or bar that it has."""
+    if data_suffix(path) == ".tsv":
+        return "\t"
+    with _open(path) as raw:
+        first = next((line for line in io.BufferedReader(_QuoteCounter(raw)) if line.strip()), b"")
+    bare = re.sub(rb'"[^"]*"', b"", first).decode("utf-8", "replace")
+    return "," if "," in bare else max(";\t|", key=bare.count) if any(c in bare for c in ";\t|") else ","
 
 
 def _header(source: IO[bytes], path: Path) -> list[str]:

@@ -40,6 +40,8 @@ _HINTS = {
     Kind.TIMESTAMP: "write ISO 8601, such as 2024-05-31T12:00:00Z",
     Kind.INTERVAL: "write it as 90 seconds, 00:01:30, or in microseconds",
 }
+_WITH_POINT = (Kind.REAL, Kind.DOUBLE, Kind.DECIMAL)
+_COMMA = re.compile(r"[+-]?\d+,\d+")
 _INT_RANGE = {Kind.INT: 2**31, Kind.BIGINT: 2**63, Kind.TIMESTAMP: 2**63, Kind.INTERVAL: 2**63}
 
 
@@ -53,6 +55,8 @@ class BadValue(Exception):
         super().__init__(f"{shown} {reason or f'is not {article} {dtype}'}")
         self.index = index
         self.hint = None if reason else _HINTS.get(dtype.kind)
+        if reason is None and dtype.kind in _WITH_POINT and isinstance(value, str) and _COMMA.fullmatch(value.strip()):
+            self.hint = f"write the decimal point as a point: {value.strip().replace(',', '.')}"
 
 
 class _Unfit(ValueError):
