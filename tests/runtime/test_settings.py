@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+import penstock
 from penstock.errors import InputError
+from penstock.hosts.local.host import LocalHost
 from penstock.runtime.settings import Settings
 from penstock.runtime.strategy import Quantum
 
@@ -64,3 +66,22 @@ def test_queries_have_their_own() -> None:
 def test_workers_are_as_many_as_processors_unless_set() -> None:
     assert Settings().threads >= 1
     assert Settings(workers=3).threads == 3
+
+
+def test_the_latency_of_a_query_is_that_of_its_strategy() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t")
+        db.configure(threading="graph", strategy="chain-flush")
+        db.execute("CREATE QUERY soon AS SELECT sum(v) AS t FROM s [ROWS 3] WITH (latency = '20 ms')")
+        db.execute("CREATE QUERY late AS SELECT max(v) AS m FROM s [ROWS 2]")
+        db.push("s", [(1, 1)])
+        db.settle()
+        host = db._host
+        assert isinstance(host, LocalHost)
+        settings = host.runtime.settings
+        assert [settings.of_query(name).new_strategy().latency for name in ("soon", "late")] == [0.02, 0.1]
+        db.configure(query="soon", latency="5 ms")
+        assert host.runtime.settings.of_query("soon").new_strategy().latency == 0.005
+        db.stop_query("soon")
+        db.configure(workers=1)
+        assert "soon" not in host.runtime.settings.queries

@@ -290,6 +290,20 @@ def test_a_slow_query_delays_nobody_in_another_part(tmp_path: Path) -> None:
         assert values(alarm.fetch(), "t")[-1] == 20.0
 
 
+def test_a_query_that_is_to_answer_soon_does_not_wait_for_the_trigger(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time from the directory
+        with opened(tmp_path, trigger=3600) as db:
+            if not db.queries:
+                query(db, "patient", "SELECT v FROM s", 1)
+                db.execute("CREATE QUERY soon AS SELECT v FROM s WITH (latency = '10 ms')")
+                db.settle()
+            answered = threading.Event()
+            db.queries["soon"].subscribe(lambda _, told=answered: told.set())
+            db.push("s", [(1, 1, 1.0)])
+            assert answered.wait(60)
+            assert db.queries["patient"].fetch(wait=False).num_rows == 0
+
+
 def test_who_is_behind_reads_on_where_it_was(tmp_path: Path) -> None:
     """A query moves into a part that is further; that part goes back, and nobody gets anything twice."""
     with opened(tmp_path, trigger=3600, batch_rows=1) as db:

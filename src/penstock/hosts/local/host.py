@@ -85,6 +85,9 @@ class LocalHost(InProcess):
         runner.had_past = bool(runner.past.rows or runner.past.changes)
         runner.past = Past()
         self._changed = True
+        if query.options.latency is not None:
+            now, seconds = self.runtime.settings, max(1, query.options.latency) / 1_000_000
+            self.runtime.settings = now.changed(queries={**now.queries, query.name: {"latency": seconds}})
         if self.graph.buffered:
             self._tidy()
 

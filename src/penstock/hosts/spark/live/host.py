@@ -147,7 +147,7 @@ class SparkHost:
         except OSError as error:
             raise CheckpointError(f"{self.root}: the query cannot be stored: {error}") from None
         slot = self._free_slot() if live_split(runner.plan).keys is None else None
-        runner.priority = query.options.priority
+        runner.priority, runner.latency = query.options.priority, query.options.latency
         part = self.parts.place(runner)
         record = {
             "kind": "query", "id": runner.id, "name": query.name, "plan": to_json(runner.plan), "text": query.text,

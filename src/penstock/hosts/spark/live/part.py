@@ -92,6 +92,13 @@ class Part:
         """That of its most urgent query."""
         return max((runner.priority for runner in self.queries.values()), default=0)
 
+    @property
+    def pause(self) -> float:
+        """Seconds in which rows are collected: what the database says, or less where a query is to answer sooner."""
+        trigger = self._host.options.trigger
+        latencies = [r.latency / 1e6 for r in self.queries.copy().values() if r.latency is not None]
+        return min([trigger if isinstance(trigger, int | float) else 0.0, *latencies])
+
     def start(self) -> None:
         """Begin to work on its own."""
         self.thread = threading.Thread(target=self._keep_working, name=f"penstock-part-{self.id}", daemon=True)
@@ -129,13 +136,13 @@ class Part:
 
     def _keep_working(self) -> None:
         """The thread: a micro-batch whenever there is something to do."""
-        host, pause = self._host, self._host.options.trigger
+        host = self._host
         host.cluster.own_thread()
         while True:
             self._wake.wait()
             self._wake.clear()
-            if isinstance(pause, int | float) and pause > 0 and not self._gives_up:
-                self._hurry.wait(pause)
+            if self.pause > 0 and not self._gives_up:
+                self._hurry.wait(self.pause)
             self._hurry.clear()
             while self._goes_on():
                 try:

@@ -125,7 +125,7 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
             nothing: dict[str, list[Change]] = {name: [] for name in query.relations}
             definition = Definition(id, plan, runner.schema, functions, query.options.strict, nothing, {}, {})
             write_definition(host.folder(id) / "definition", definition)
-        runner.priority = query.options.priority
+        runner.priority, runner.latency = query.options.priority, query.options.latency
         host.parts.add(runner, record.part)
         return
     runner.ended = record.status == "ended"

@@ -46,6 +46,8 @@ class SparkRunner:
         self.starting: dict[str, float] = {}
         self.settings = QuerySettings()
         self.priority = 5
+        self.latency: int | None = None
+        """Ticks after which it is to answer at the latest."""
         self.part: Part | None = None
         """Where it is worked on; None when it is over."""
         self.ended = False
