@@ -133,6 +133,13 @@ def test_load_and_close(tmp_path: Path) -> None:
     assert [line.split() for line in said.splitlines()[-2:]] == [["11", "+", "5"], ["12", "+", "6"]]
 
 
+def test_declare_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("k,at\n5,1\n6,2\n")
+    said = talk(f"\\declare s {tmp_path}/s.csv", "SELECT k FROM s;", f"\\load s {tmp_path}/s.csv")
+    assert said.startswith("CREATE STREAM s (k BIGINT, at BIGINT) TIMESTAMP BY at;\n")
+    assert said.endswith("2 rows into s\n")
+
+
 def test_include_and_help(tmp_path: Path) -> None:
     (tmp_path / "x.cql").write_text(STREAM)
     assert ["s", "stream"] in [line.split() for line in talk(f"\\i {tmp_path}/x.cql", "\\d").splitlines()]
@@ -145,6 +152,8 @@ def test_include_and_help(tmp_path: Path) -> None:
         ("\\x", r"there is no command \\x"),
         ("\\d t", "there is no `t`"),
         ("\\load s", "takes a name and a path"),
+        ("\\declare s", "takes a name and a path"),
+        ("\\declare s nowhere.csv", "there is no file or folder nowhere.csv"),
         ("\\load t x.csv", "there is no stream or relation `t`"),
         ("\\close", "takes the name of a stream"),
         ("\\i", "takes the path of a file"),

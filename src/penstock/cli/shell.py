@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 HELP = """\
 Statements end with ; and may go over several lines. Answers of running queries appear after each statement.
-  \\d               streams, relations, views and queries
-  \\d NAME          the columns of one of them
-  \\load NAME PATH  push a file or folder into a stream or relation
-  \\close NAME      no more rows will come on a stream
-  \\i FILE          run the statements of a file
-  \\?               this help
-  \\q               leave"""
+  \\d                  streams, relations, views and queries
+  \\d NAME             the columns of one of them
+  \\declare NAME PATH  declare a stream with the columns of a file
+  \\load NAME PATH     push a file or folder into a stream or relation
+  \\close NAME         no more rows will come on a stream
+  \\i FILE             run the statements of a file
+  \\?                  this help
+  \\q                  leave"""
 
 
 class Shell:
@@ -40,6 +41,7 @@ class Shell:
         self.done = False
         self._commands: dict[str, Callable[[list[str]], None]] = {
             "\\d": self._describe,
+            "\\declare": self._declare,
             "\\load": self._load,
             "\\close": self._close,
             "\\i": self._include,
@@ -132,6 +134,11 @@ class Shell:
 
     def _show(self, columns: dict[str, list[str]]) -> None:
         self._say(table_text(pa.table(columns)).rstrip("\n"))
+
+    def _declare(self, arguments: list[str]) -> None:
+        if len(arguments) != 2:
+            raise InputError("\\declare takes a name and a path", hint="\\declare sensors sensors.csv")
+        self._say(self._db.declare(*arguments).rstrip("\n"))
 
     def _load(self, arguments: list[str]) -> None:
         if len(arguments) != 2:
