@@ -1,4 +1,4 @@
-"""``explain``, ``sql``, ``demo``, ``version``, and the process around them."""
+"""``explain``, ``sql``, ``version``, and the process around them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -20,11 +19,7 @@ from penstock.cli.main import main
 from penstock.cli.shell import Shell
 from penstock.cli.sql import NameCompleter, history_file
 from penstock.cli.statements import split
-from penstock.demo.scenario import FILES, generate
 from penstock.errors import PenstockError
-from penstock.io.readers import read_batches
-from penstock.plan.nodes import Field
-from penstock.types import from_arrow
 
 STREAM = "CREATE STREAM s (k BIGINT, at BIGINT) TIMESTAMP BY at;"
 SOURCE = Path(penstock.__file__).parent
@@ -209,7 +204,7 @@ def test_history_is_kept_where_state_belongs(monkeypatch: pytest.MonkeyPatch, tm
     assert history_file() == tmp_path / "penstock" / "history"
 
 
-# -- errors, demo, version ------------------------------------------------------------------------------
+# -- errors, version ------------------------------------------------------------------------------------
 
 
 class Terminal(io.StringIO):
@@ -239,25 +234,3 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
     assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
-
-
-def test_demo_plays_to_the_end_and_every_query_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--seconds", "0"]) == 0
-    out = capsys.readouterr().out
-    summary = next(line for line in out.splitlines() if line.startswith("answers"))
-    counts = {part.split()[0]: int(part.split()[1]) for part in summary.removeprefix("answers").split(",")}
-    assert list(counts) == ["hot_readings", "minute_average", "cooking", "entered", "energy", "too_warm"]
-    assert all(counts.values())
-    assert counts["energy"] == 10
-    assert "late rows climate 1" in out
-
-
-def test_the_shipped_files_are_what_the_generator_makes() -> None:
-    for name, table in generate().items():
-        fields = []
-        for column in table.schema:
-            dtype = from_arrow(column.type)
-            assert dtype is not None
-            fields.append(Field(column.name, dtype))
-        shipped = pa.concat_tables(read_batches(SOURCE / "demo" / "data" / FILES[name], tuple(fields)))
-        assert shipped.combine_chunks().equals(table.combine_chunks()), name

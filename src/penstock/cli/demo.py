@@ -1,32 +1,23 @@
-"""``penstock demo``: the scenario of the package, live."""
+"""``penstock demo``: turbines and houses, live."""
 
 from __future__ import annotations
 
+import signal
 import sys
-import time
-from bisect import bisect_left
-from datetime import datetime, timedelta
-from importlib.resources import as_file, files
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+import threading
+from typing import Annotated
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
-from penstock.cli.run import summarize
-from penstock.cli.script import EngineOption, MasterOption, open_database, run_script
-from penstock.demo.scenario import FILES, SECONDS, START
-from penstock.io.readers import read_batches
-from penstock.io.text import plain
-from penstock.play import load_relation
-
-if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.query import Query
-
-_STEP = timedelta(seconds=5)
-_LASTS = 15.0
+import penstock
+from penstock.cli.script import EngineOption, MasterOption
+from penstock.demo import script
+from penstock.demo.clock import RealClock
+from penstock.demo.plain import Lines
+from penstock.demo.run import PROFILES, Run
+from penstock.demo.terminal import Terminal
+from penstock.hosts import SparkOptions, default_engine
+from penstock.kernels.warm import is_cold
 
 
 def demo(
@@ -34,62 +25,53 @@ def demo(
     master: MasterOption = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0, help="How long it lasts; by default 15 on a terminal, and no waiting in a pipe."),
+        typer.Option(min=1, max=600, help="How long rows come once all has started; 13 on spark, 18 on local."),
     ] = None,
+    cql: Annotated[
+        bool, typer.Option("--cql", help="Print the streams and queries of the demo, and do nothing else.")
+    ] = False,
 ) -> None:
-    """Play five minutes of a smart house and its energy through six queries."""
-    lasts = seconds if seconds is not None else _LASTS if sys.stdout.isatty() else 0.0
-    started = time.perf_counter()
-    with as_file(files("penstock.demo")) as folder, open_database(engine, master, None) as db:
-        run_script(db, folder / "demo.cql")
-        print((folder / "demo.cql").read_text(encoding="utf-8"))
-        load_relation(db, "rooms", folder / "data" / FILES["rooms"])
-        streams = {name: _Arrivals(db, name, folder / "data" / FILES[name]) for name in db.catalog.streams}
-        queries = list(db.queries.values())
-        answered = dict.fromkeys(db.queries, 0)
-        count = timedelta(seconds=SECONDS) // _STEP
-        for step in range(1, count + 1):
-            for stream in streams.values():
-                stream.push_until(START + step * _STEP, last=step == count)
-            _print_answers(queries, answered)
-            time.sleep(max(0.0, started + lasts * step / count - time.perf_counter()))
-        rows = {name: stream.rows.num_rows for name, stream in streams.items()}
-        print()
-        print(summarize(db, queries, answered, rows, time.perf_counter() - started))
+    """Watch wind turbines and smart houses through six queries, live.
+
+    On a terminal a view of all queries and their graph, which Ctrl-C ends early; elsewhere lines of text. It ends with
+    a summary.
+    """
+    if cql:
+        print(script.text(), end="")
+        return
+    name = default_engine() if engine is None else engine.value
+    profile = PROFILES[name]
+    terminal = Terminal()
+    shown = terminal if terminal.is_able else Lines(sys.stdout)
+    shown.introduce([(name, about.kind, about.sentence) for name, about in script.abouts().items()])
+    if name == "spark":
+        with shown.busy("starting Spark, a Java process; this takes some ten seconds", "Spark has started"):
+            _start_spark(master)
+    with penstock.connect(engine=name, master=master, **profile.connect) as db:
+        run = Run(db, profile.scenario, profile.lasts if seconds is None else seconds, RealClock())
+        if profile.configure:
+            db.configure(**profile.configure)
+        with shown.busy(_first_rows(name), "ready; what comes now is measured"):
+            run.warm_up()
+        try:
+            with shown.live() as show:
+                run.play(show)
+        finally:
+            shown.summarize(run.snapshot(look=True))
 
 
-class _Arrivals:
-    """The rows of a stream in the order of their arrival, given out as the evening goes on."""
-
-    def __init__(self, db: Database, name: str, path: Path) -> None:
-        self._db = db
-        self._stream = db.catalog.streams[name]
-        self.rows = pa.concat_tables(read_batches(path, self._stream.schema))
-        # A row that was delayed arrives with the one after which it stands in the file.
-        self._arrival = pc.cumulative_max(self.rows["at"].cast(pa.int64())).to_pylist()
-        self._given = 0
-
-    def push_until(self, moment: datetime, *, last: bool) -> None:
-        name, until = self._stream.name, (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
-        end = bisect_left(self._arrival, until, self._given)
-        self._db.push(name, self.rows.slice(self._given, end - self._given))
-        self._given = end
-        if last:
-            self._db.close_stream(name)
-        else:
-            self._db.heartbeat(name, until - self._stream.slack)
+def _first_rows(engine: str) -> str:
+    if is_cold():
+        return "compiling kernels for this machine, which is done once"
+    what = "Spark starts its Python workers" if engine == "spark" else "operators are loaded"
+    return f"first rows, before anything is measured: {what}"
 
 
-def _print_answers(queries: list[Query], answered: dict[str, int]) -> None:
-    """One line for each answer, all queries together in the order of time."""
-    lines = []
-    width = max(len(query.name) for query in queries)
-    for query in queries:
-        answers = query.fetch()
-        answered[query.name] += answers.num_rows
-        texts = [plain(column, separator=" ") for column in answers.columns]
-        for ts, op, *values in zip(*texts, strict=True):
-            row = "  ".join(f"{n} {v}" for n, v in zip(answers.column_names[2:], values, strict=True))
-            lines.append((str(ts), f"{str(ts)[11:19]}  {query.name:{width}}  {op} {row}"))
-    for _, line in sorted(lines, key=lambda pair: pair[0]):
-        print(line, flush=True)
+def _start_spark(master: str | None) -> None:
+    """The session that the database then finds running."""
+    from penstock.hosts.spark.session import MASTER, session
+
+    session(SparkOptions(master).master or MASTER)
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own would give up what runs before anybody has said goodbye.
+        signal.signal(signal.SIGINT, signal.default_int_handler)

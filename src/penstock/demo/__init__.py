@@ -1,1 +1,5 @@
-"""A small house and its energy: the scenario that ``penstock demo`` plays."""
+"""Wind turbines and the houses that live from them: the scenario that ``penstock demo`` plays.
+
+    scenario.py ──▶ run.py ──▶ snapshots ──▶ view.py (a terminal), plain.py (a pipe)
+     rows             drives the database, measures
+"""

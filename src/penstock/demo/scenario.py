@@ -1,124 +1,143 @@
-"""Generates the scenario: five minutes in a house, the same on every machine.
+"""The rows of the demo: the same on every machine, made in slices of a tenth of a second.
 
-``python -m penstock.demo.scenario FOLDER`` writes the files that the package ships in ``demo/data``.
+A slice is a function of the seed and its number alone, so it does not matter when, or together with which others, it is
+made.
 """
 
 from __future__ import annotations
 
-import math
-import random
-import sys
-from datetime import datetime, timedelta
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.io.writers import format_for, open_writer
-
-START = datetime(2024, 3, 1, 18, 0, 0)
-SECONDS = 300
-FILES = {
-    "climate": "climate.csv",
-    "motion": "motion.jsonl",
-    "power": "power.parquet",
-    "rooms": "rooms.csv",
-}
-_ROOMS = [
-    ("kitchen", 0, 20.5, 21.5),
-    ("living room", 0, 21.0, 21.0),
-    ("bathroom", 1, 22.5, 22.5),
-    ("bedroom", 1, 18.0, 18.5),
-    ("office", 1, 20.0, 20.5),
-]
+START = 1_714_557_600_000_000
+"""2024-05-01 10:00:00, in microseconds: the first instant."""
+SLICE = 100_000
+"""Microseconds of a slice."""
+ALARM, WARM = 95.0, 70.0
+"""Degrees of a bearing, as demo.cql has them."""
+TURBINES = tuple(f"T{n}" for n in range(1, 9))
+HOUSES = ("Ash", "Birch", "Cedar", "Elm", "Fir")
+ROOMS = ("kitchen", "office", "bedroom")
+_TECHNICIANS = ("Ada", "Ben", "Cleo", "Dan")
+_WORN = 4
+"""The turbine (T5) whose bearing runs warmer than that of the others."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
-def generate(seed: int = 7) -> dict[str, pa.Table]:
-    """The tables of the scenario by the names of their streams and relation."""
-    chance = random.Random(seed)
-    return {
-        "climate": _climate(chance),
-        "motion": _motion(chance),
-        "power": _power(chance),
-        "rooms": pa.table(
-            {
-                "room": [room for room, _, _, _ in _ROOMS],
-                "floor": pa.array([floor for _, floor, _, _ in _ROOMS], pa.int32()),
-                "target": [target for _, _, target, _ in _ROOMS],
-            }
-        ),
-    }
+@dataclass(frozen=True)
+class Scenario:
+    """``readings``: rows of turbines in a slice; ``burst``, ``alarms``: rows that come at once, and alarms among them;
+    ``chunk``: rows of a burst in one push."""
 
+    readings: int = 200
+    burst: int = 200_000
+    alarms: int = 3
+    chunk: int = 10_000
+    seed: int = 7
 
-def write(folder: Path) -> None:
-    """Write every table into its file."""
-    for name, table in generate().items():
-        path = folder / FILES[name]
-        format = format_for(path)
-        assert format is not None
-        with open_writer(path, format, table.schema) as writer:
-            writer.write(table)
-
-
-def _climate(chance: random.Random) -> pa.Table:
-    """Each room every five seconds. The kitchen warms up while somebody cooks; radio delays shuffle rows."""
-    rows = []
-    for second in range(0, SECONDS, 5):
-        for number, (room, _, _, usual) in enumerate(_ROOMS):
-            stove = room == "kitchen" and 80 < second < 280
-            cooking = 4.5 * math.sin(math.pi * (second - 80) / 200) if stove else 0
-            measured = second + number * 0.4 + chance.uniform(0, 0.3)
-            delay = chance.choice([0, 0, 0, 0.8, 1.6])
-            temperature = usual + cooking + chance.gauss(0, 0.15)
-            humidity = 45 + 3 * cooking + chance.gauss(0, 1)
-            rows.append((measured + delay, room, round(temperature, 2), round(humidity, 1), _at(measured)))
-    # One sensor lost its connection for a while: its reading comes far too late.
-    late = rows[120]
-    rows[120] = (late[0] + 20, *late[1:])
-    rows.sort(key=lambda row: row[0])
-    return pa.table(
-        {
-            "room": [row[1] for row in rows],
-            "temperature": [row[2] for row in rows],
-            "humidity": [row[3] for row in rows],
-            "at": pa.array([row[4] for row in rows], pa.timestamp("us")),
+    def slice(self, number: int, *, turbines: bool = True) -> dict[str, pa.Table]:
+        """The rows of a slice by stream, those without rows included; ``turbines``: not if their line is down."""
+        start = instant(number)
+        found = {
+            "shifts": self._shifts(start if number == 0 else None),
+            "meters": self._meters(number),
+            "climate": self._climate(number),
+            "motion": self._motion(number),
         }
-    )
+        if turbines:
+            found["turbines"] = self._turbines(start, instant(number + 1), self.readings, self._chance(0, number))
+        return found
+
+    def held_back(self, first: int, last: int) -> list[pa.Table]:
+        """What the turbines send at once for the slices from ``first`` up to ``last``, in pushes; the alarms are in
+        the middle of it."""
+        rows = self._turbines(instant(first), instant(last), self.burst, self._chance(9, first))
+        bearing = rows["bearing"].to_numpy().copy()
+        places = self.burst // 3 + np.arange(self.alarms) * (self.burst // 3) // max(self.alarms, 1)
+        bearing[places] = ALARM + 2 + np.arange(self.alarms)
+        column = rows.schema.get_field_index("bearing")
+        rows = rows.set_column(column, "bearing", pa.array(bearing))
+        return [rows.slice(start, self.chunk) for start in range(0, self.burst, self.chunk)]
+
+    @cached_property
+    def a_second(self) -> int:
+        """About how many rows come in a second, all streams together."""
+        rows = sum(len(table) for number in range(1, 11) for table in self.slice(number).values())
+        return int(rows * 1_000_000 // (10 * SLICE))
+
+    def _chance(self, stream: int, number: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, stream, number])
+
+    def _turbines(self, start: int, end: int, rows: int, chance: np.random.Generator) -> pa.Table:
+        number = np.arange(rows, dtype=np.int64)
+        at = start + number * (end - start) // max(rows, 1)
+        which = number % len(TURBINES)
+        seconds = (at - START) / 1e6
+        wind = 10 + 3 * np.sin(seconds / 9 + which) + chance.normal(0, 0.5, rows)
+        power = 3_000 * np.clip(wind / 13, 0, 1) ** 3
+        bearing = 55 + power / 300 + 12 * (which == _WORN) + chance.normal(0, 2, rows)
+        return pa.table({
+            "at": _instants(at), "turbine": _texts(TURBINES, which), "wind": _rounded(wind, 1),
+            "power": _rounded(power, 1), "bearing": _rounded(np.minimum(bearing, ALARM - 5), 1),
+        })  # fmt: skip
+
+    def _shifts(self, start: int | None) -> pa.Table:
+        """At the very start each technician takes over two turbines."""
+        which = np.arange(0 if start is None else len(TURBINES))
+        return pa.table({
+            "at": _instants((start or 0) + which), "turbine": _texts(TURBINES, which),
+            "technician": _texts(_TECHNICIANS, which // 2),
+        })  # fmt: skip
+
+    def _meters(self, number: int) -> pa.Table:
+        """Each house twice a second; its stove is on every now and then."""
+        house = number % len(HOUSES)
+        stove = (number // 60 + house) % 3 == 0
+        watts = 450 + 60 * house + (2_900 if stove else 0) + self._chance(1, number).normal(0, 60)
+        at = np.array([instant(number) + SLICE // 2])
+        which = np.array([house])
+        return pa.table({
+            "at": _instants(at), "house": _texts(HOUSES, which), "turbine": _texts(TURBINES, which),
+            "watts": _rounded(np.array([watts]), 1),
+        })  # fmt: skip
+
+    def _climate(self, number: int) -> pa.Table:
+        """Two sensors in each slice, all in turn."""
+        sensor = (2 * number + np.arange(2)) % (len(HOUSES) * len(ROOMS))
+        house, room = sensor % len(HOUSES), sensor % len(ROOMS)
+        at = instant(number) + (1 + np.arange(2)) * SLICE // 3
+        warmth = 18.5 + 1.5 * room + 0.4 * house + np.sin(number / 50 + sensor)
+        return pa.table({
+            "at": _instants(at), "house": _texts(HOUSES, house), "room": _texts(ROOMS, room),
+            "temperature": _rounded(warmth + self._chance(2, number).normal(0, 0.3, 2), 1),
+        })  # fmt: skip
+
+    def _motion(self, number: int) -> pa.Table:
+        """Now and then somebody walks through a room."""
+        chance = self._chance(3, number)
+        rows = int(chance.random() < 0.4)
+        house, room = chance.integers(len(HOUSES), size=rows), chance.integers(len(ROOMS), size=rows)
+        at = np.full(rows, instant(number) + SLICE // 4)
+        return pa.table({"at": _instants(at), "house": _texts(HOUSES, house), "room": _texts(ROOMS, room)})
 
 
-def _motion(chance: random.Random) -> pa.Table:
-    """Somebody walks through the house, and stays in the kitchen for the middle of the evening."""
-    rows = []
-    second = 3.0
-    while second < SECONDS:
-        cooking = 90 < second < 230 and chance.random() < 0.8
-        rows.append(("kitchen" if cooking else chance.choice(_ROOMS)[0], _at(second)))
-        second += chance.uniform(4, 14)
-    return pa.table(
-        {"room": [row[0] for row in rows], "at": pa.array([row[1] for row in rows], pa.timestamp("us"))}
-    )
+def instant(number: int) -> int:
+    """At which a slice begins, in microseconds."""
+    return START + number * SLICE
 
 
-def _power(chance: random.Random) -> pa.Table:
-    """Both meters every two seconds: the stove switches on and off, the turbine turns with the water."""
-    rows = []
-    for second in range(0, SECONDS, 2):
-        stove = 2800 if 100 < second < 240 and second // 20 % 2 else 0
-        turbine = 900 + 150 * math.sin(second / 40) + chance.gauss(0, 20)
-        grid = 450 + stove + chance.gauss(0, 40)
-        rows.append(("grid", round(grid, 1), _at(second + 0.5)))
-        rows.append(("turbine", round(turbine, 1), _at(second + 0.5)))
-    return pa.table(
-        {
-            "meter": [row[0] for row in rows],
-            "watts": [row[1] for row in rows],
-            "at": pa.array([row[2] for row in rows], pa.timestamp("us")),
-        }
-    )
+def _instants(at: Ints) -> pa.Array:
+    return pa.array(at.astype("datetime64[us]"))
 
 
-def _at(second: float) -> datetime:
-    return START + timedelta(milliseconds=round(second * 1000))
+def _texts(values: tuple[str, ...], which: Ints) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(which.astype(np.int32)), pa.array(values)).cast(pa.string())
 
 
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+def _rounded(values: Floats, digits: int) -> pa.Array:
+    return pa.array(np.round(values, digits))

@@ -1,0 +1,69 @@
+"""What is said of a snapshot, on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+from penstock.demo.figures import Compared
+from penstock.demo.snapshot import QueryFigures, Snapshot
+from penstock.graph.draw.common import count, duration, size
+
+ABOUT = "Penstock demo: eight wind turbines and five houses send readings; six queries are kept up to date."
+HEAD = ("query", "rows in", "rows/s", "answers", "answers/s", "p50", "p99", "memory")
+"""The columns of figures."""
+NOTE = (
+    "p50, p99: from push to answer; calls for readings of the burst are not in them, but in the sentence below. "
+    "memory: what a query remembers, also what it shares."
+)
+NEXT = (
+    ("penstock demo --cql", "prints the streams and queries of the demo, to read, copy and change"),
+    ("penstock sql", "a shell for queries of your own; penstock run takes a file and data"),
+    ("docs/index.md", "a tutorial, how-to guides, the language and the Python interface"),
+)
+"""Where to go from here."""
+
+
+def cells(query: QueryFigures) -> tuple[str, ...]:
+    """The figures of a query, in the order of ``HEAD``."""
+    return (
+        query.name, count(query.rows), f"{query.rows_a_second:,.0f}", count(query.answers),
+        f"{query.answers_a_second:,.0f}", duration(query.p50), duration(query.p99), size(query.memory),
+    )  # fmt: skip
+
+
+def compared(burst: Compared | None) -> str:
+    """How long the alarms of the burst took, and how long the others; empty if there is nothing to say yet."""
+    if burst is None or burst.alarm_longest is None:
+        return ""
+    said = f"alarms: {burst.alarms} answered within {duration(burst.alarm_longest)}"
+    if burst.other_longest is None or not burst.done:
+        return f"{said}; other readings of the burst still wait"
+    return (
+        f"{said}; readings next to them after {duration(burst.neighbours)}, "
+        f"the last one after {duration(burst.other_longest)}"
+    )
+
+
+def verdict(burst: Compared | None) -> str:
+    """The burst in one sentence, at the end."""
+    if burst is None:
+        return "The run ended before the burst."
+    came = f"In a burst of {burst.rows:,} readings at once"
+    if burst.alarm_longest is None:
+        return f"{came} the alarms had not been answered when the run ended."
+    if not burst.done or burst.other_median is None or burst.neighbours is None:
+        alarms = f"the {burst.alarms} alarms were answered within {duration(burst.alarm_longest)}"
+        return f"{came} {alarms}; when the run ended, others still waited."
+    times = burst.neighbours / max(burst.alarm_longest, 1e-6)
+    faster = f", {times:,.0f} times as long" if times >= 2 else ""
+    return (
+        f"{came} the {burst.alarms} alarms in its middle overtook what waited: each was answered within "
+        f"{duration(burst.alarm_longest)}; ordinary readings next to them took {duration(burst.neighbours)}{faster}, "
+        f"the slowest {duration(burst.other_longest)}."
+    )
+
+
+def title(snapshot: Snapshot) -> str:
+    """Which engine, how far, and how much has come."""
+    return (
+        f"{snapshot.engine} · {count(snapshot.rows)} rows, {snapshot.rows_a_second:,.0f}/s"
+        f" · {count(snapshot.waiting)} wait"
+    )
