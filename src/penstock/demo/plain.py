@@ -72,13 +72,13 @@ def summary(snapshot: Snapshot) -> list[str]:
     if snapshot.graph is not None:
         lines += ["query graph (#: virtual operator, ═n═▶: queue in which n rows wait)"]
         lines += [*tree.text(tree.tree(snapshot.graph)), ""]
-    lines += [f"{words.title(snapshot)} · {snapshot.seconds:.0f} seconds", ""]
+    lines += [words.ended(snapshot), ""]
     rows = [words.HEAD, *(words.cells(query) for query in snapshot.queries)]
     kept = [i for i, name in enumerate(words.HEAD) if not name.endswith("/s")]
     widths = [max(len(row[i]) for row in rows) for i in kept]
     for row in rows:
         first, *others = (row[i] for i in kept)
         lines.append(f"{first:<{widths[0]}}" + "".join(f"  {c:>{w}}" for c, w in zip(others, widths[1:], strict=True)))
-    lines += [words.NOTE, "", *textwrap.wrap(words.verdict(snapshot.burst), _WIDTH), ""]
+    lines += [*textwrap.wrap(words.NOTE, _WIDTH), "", *textwrap.wrap(words.verdict(snapshot.burst), _WIDTH), ""]
     width = max(len(command) for command, _ in words.NEXT)
     return lines + [f"{command:<{width}}  {does}" for command, does in words.NEXT]

@@ -16,6 +16,7 @@ from penstock.demo.clock import Clock
 from penstock.demo.figures import Burst, Meter, Pushes, Rate
 from penstock.demo.scenario import ALARM, SLICE, WARM, Scenario, instant
 from penstock.demo.snapshot import Event, QueryFigures, Snapshot
+from penstock.errors import EngineError
 from penstock.graph.draw.common import duration
 
 if TYPE_CHECKING:
@@ -31,10 +32,14 @@ _OUTAGE = 12
 """Slices for which the line to the turbines is down, in a run that is long enough."""
 _WARM_UP = 12
 """Slices that are played before anything is measured, and that the engine has to be done with."""
+_WARM_SECONDS = 6.0
+"""After so many it is done with each by itself no more, only with all of them."""
 _WARM_BURST = 5
 """The slice of them in which the line to the turbines is down."""
 _BEHIND = 8.0
 """Seconds that an engine may be behind before nothing more is pushed, and that the last answers are waited for."""
+_BREATH = 0.001
+"""Seconds between two pushes of a burst: whoever hands out answers needs the database, too."""
 _ALARMS = "service_calls"
 
 
@@ -94,12 +99,14 @@ class Run:
     def warm_up(self) -> None:
         """Play the first rows and a small burst, so that what an engine does once does not count."""
         burst = replace(self._scenario, burst=self._scenario.burst // 4)
+        until = self._clock.now() + _WARM_SECONDS
         for number in range(_WARM_UP):
             if number == _WARM_BURST + 1:
-                for push in burst.held_back(_WARM_BURST, number):
-                    self._push("turbines", push, push["at"][-1].value + 1)
+                self._push_all(burst.held_back(_WARM_BURST, number))
             self._push_slice(number)
-            self._db.settle()
+            if self._clock.now() < until:
+                self._db.settle()
+        self._db.settle()
         for meter in self._meters.values():
             meter.reset()
         self._rows = {stream: Rate() for stream in self._rows}
@@ -129,7 +136,7 @@ class Run:
         """How things are; ``look``: at the graph too, even if somebody just did."""
         now, since = self._clock.now(), self._began
         if look or now >= self._looked + _LOOK:
-            self._graph, self._looked = self._db.graph(), now
+            self._graph, self._looked = self._looked_at(), now
         found, burst = [], None
         rows = {stream: (rate.total, rate.a_second(now, since)) for stream, rate in self._rows.items()}
         for name, meter in self._meters.items():
@@ -147,6 +154,12 @@ class Run:
             sum(n for n, _ in rows.values()), sum(r for _, r in rows.values()), waiting,
             tuple(found), tuple(self._events), burst, self._graph,
         )  # fmt: skip
+
+    def _looked_at(self) -> GraphView | None:
+        try:
+            return self._db.graph()
+        except EngineError:
+            return None  # the engine has none
 
     # -- rows ---------------------------------------------------------------------------------------
 
@@ -180,8 +193,12 @@ class Run:
     def _push_burst(self, pushes: list[pa.Table]) -> None:
         rows, alarms = sum(len(p) for p in pushes), self._scenario.alarms
         self._happens(f"burst: the line is back, {rows:,} readings come at once, {alarms} alarms in their middle")
+        self._push_all(pushes)
+
+    def _push_all(self, pushes: list[pa.Table]) -> None:
         for push in pushes:
             self._push("turbines", push, push["at"][-1].value + 1)
+            self._clock.sleep(_BREATH)
 
     # -- time ---------------------------------------------------------------------------------------
 

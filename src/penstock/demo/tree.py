@@ -65,7 +65,7 @@ def compact(view: GraphView) -> list[Line]:
         line: Line = [(f"#{partition.id}", "virtual"), (f" {who} · {_number(len(operators), 'operator')}", "branch")]
         if queues:
             waiting = sum(queues)
-            said = f" · {_number(len(queues), 'queue')}, {_number(waiting, 'row')} in {'them' if len(queues) > 1 else 'it'}"
+            said = f" · {_number(waiting, 'row')} in {_number(len(queues), 'queue')}"
             line.append((said, "busy" if waiting else "branch"))
         answered = [o for o in operators if o.kind == "query"]
         names = sorted({name for o in answered or operators for name in o.queries})

@@ -66,7 +66,7 @@ def summary(snapshot: Snapshot) -> Group:
     for command, does in words.NEXT:
         following.add_row(Text(command, "bold green"), does)
     return Group(
-        Text(f"{words.title(snapshot)} · {snapshot.seconds:.0f} seconds", "bold"), Text(),
+        Text(words.ended(snapshot), "bold"), Text(),
         table, Text(words.NOTE, "dim"), Text(),
         Text(words.verdict(snapshot.burst), "bold yellow"), Text(), following,
     )  # fmt: skip
@@ -181,8 +181,8 @@ def _graph(snapshot: Snapshot, width: int, room: int) -> list[Text]:
         drawn = [*drawn, [], *tree.compact(view)]
     if len(drawn) >= room:
         drawn = [*drawn[: room - 2], [(f"… and {len(drawn) - room + 2} more", "branch")]]
-    title = f"query graph: {len(view.operators)} operators in {len(view.partitions)} virtual operators (#); ═n═▶ n rows wait"
-    return [_rule(title, width), *(_pieces(line, width) for line in drawn)]
+    size = f"{len(view.operators)} operators in {len(view.partitions)} virtual operators (#)"
+    return [_rule(f"query graph: {size}; ═n═▶ n rows wait", width), *(_pieces(line, width) for line in drawn)]
 
 
 def _pieces(line: tree.Line, width: int) -> Text:

@@ -14,9 +14,9 @@ NOTE = (
     "memory: what a query remembers, also what it shares."
 )
 NEXT = (
-    ("penstock demo --cql", "prints the streams and queries of the demo, to read, copy and change"),
-    ("penstock sql", "a shell for queries of your own; penstock run takes a file and data"),
-    ("docs/index.md", "a tutorial, how-to guides, the language and the Python interface"),
+    ("penstock demo --cql", "the streams and queries of this demo, to copy and change"),
+    ("penstock sql", "a shell for queries of your own"),
+    ("docs/index.md", "a tutorial, how-to guides, and the whole language"),
 )
 """Where to go from here."""
 
@@ -67,3 +67,8 @@ def title(snapshot: Snapshot) -> str:
         f"{snapshot.engine} · {count(snapshot.rows)} rows, {snapshot.rows_a_second:,.0f}/s"
         f" · {count(snapshot.waiting)} wait"
     )
+
+
+def ended(snapshot: Snapshot) -> str:
+    """The whole run in a line."""
+    return f"engine {snapshot.engine}: {snapshot.rows:,} rows in {snapshot.seconds:.0f} seconds"
