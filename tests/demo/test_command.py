@@ -36,6 +36,7 @@ def test_on_spark(spark: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Spark has started" in out
     found = summary(out)
     assert list(found) == NAMES
+    assert any(found.values())
     assert "engine spark: " in out
 
 

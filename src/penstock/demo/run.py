@@ -80,7 +80,8 @@ class Run:
             self._meters[name] = Meter(clock.now, sorted(query.inputs), self._pushes)
             query.subscribe(self._meters[name])
         self._slices = max(10, round(seconds * 1e6 / SLICE))
-        outage = max(1, min(_OUTAGE, self._slices // 10))
+        # Long enough for each reading of the burst to have an instant of its own.
+        outage = max(min(_OUTAGE, self._slices // 10), math.ceil(scenario.burst / SLICE))
         first = _WARM_UP + self._slices * 2 // 5
         self._outage = range(first, first + outage)
         self._began = self._ended = clock.now()

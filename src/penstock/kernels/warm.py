@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 _STREAMS = """
-CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE) TIMESTAMP BY t;
+CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE) TIMESTAMP BY t PRIORITY BY v > 4;
 CREATE STREAM r (t BIGINT, k BIGINT, g STRING, w DOUBLE) TIMESTAMP BY t
 """
 # Between them these use every kernel.
@@ -23,6 +23,8 @@ _QUERIES = (
     "SELECT ISTREAM v, w FROM s [RANGE 2], r [RANGE 2] WHERE s.k = r.k AND v < w",
     "SELECT v, w FROM s [ROWS 2], r [ROWS 2] WHERE s.g = r.g AND s.k = r.k",
     "SELECT ISTREAM v, w FROM s [ROWS 2], r [ROWS 2] WHERE v < w",
+    "SELECT RSTREAM v, w FROM s [PARTITION BY g ROWS 1], r [NOW] WHERE s.g = r.g MASTER r",
+    "SELECT ISTREAM v, r.g FROM s [NOW], r [RANGE 9] WHERE s.k = r.k",
 )
 
 
@@ -48,6 +50,10 @@ def warm() -> float:
         rows = [(i, i % 2, "ab"[i % 2], float(i)) for i in range(6)]
         for name in ("s", "r"):
             db.push(name, rows)
+        db.configure(threading="graph")  # now rows wait, and those with a priority overtake
+        for first in range(6, 600, 99):
+            for name in ("r", "s"):
+                db.push(name, [(first + i, *row) for i, (_, *row) in enumerate(rows * 16)])
         for query in queries:
             query.fetch()
     return time.perf_counter() - start
