@@ -1,5 +1,5 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
-# make demo    plays the smart-home scenario on Spark (ENGINE=local: in the process)
+# make demo    wind turbines and smart houses through six queries, live, on Spark (ENGINE=local: in the process)
 # make test    everything that must hold before a change is handed in
 # make docs    the site of the docs in build/site; a warning is an error
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
