@@ -84,5 +84,8 @@ def test_a_meter_keeps_the_newest_answers_and_leaves_the_burst_out_of_its_latenc
     assert found.p99 == pytest.approx(0.5, rel=0.05)
     assert found.burst is not None
     assert found.burst.alarm_longest == 2.0
-    meter.reset()
+    meter.reset(300)
+    meter(answers(299))
     assert meter.read(since=0.0).answers == 0
+    meter(answers(299, 300, 301))
+    assert meter.read(since=0.0).answers == 2

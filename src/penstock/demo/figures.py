@@ -179,15 +179,19 @@ class Meter:
         self.burst: Burst | None = None
         self.reset()
 
-    def reset(self) -> None:
-        """Begin anew."""
+    def reset(self, first: int = 0) -> None:
+        """Begin anew, with the answers from an instant on."""
         with self._lock:
+            self._first = first
             self._latencies, self._rate = Latencies(), Rate()
             self._latest: pa.Table | None = None
 
     def __call__(self, answers: pa.Table) -> None:
         now = self._now()
         ts = answers["ts"].cast(pa.int64()).to_numpy()
+        if len(ts) and ts.min() < self._first:
+            answers = answers.filter(pa.array(ts >= self._first))
+            ts = ts[ts >= self._first]
         took = now - self._pushes.latest(self._inputs, ts)
         with self._lock:
             self._rate.note(now, len(ts))

@@ -149,7 +149,7 @@ def _queries(snapshot: Snapshot, width: int, room: int) -> list[Text]:
 
 
 def _figures(row: Sequence[str], widths: Sequence[int], first: str, others: str, width: int) -> Text:
-    line = Text(f"{row[0]:<{widths[0]}}", first, no_wrap=True)
+    line = Text(no_wrap=True).append(f"{row[0]:<{widths[0]}}", first)
     for cell, cells in zip(row[1:], widths[1:], strict=True):
         line.append(f"  {cell:>{cells}}", others)
     line.truncate(width)
