@@ -177,6 +177,8 @@ class Meter:
         self._now, self._inputs, self._pushes = now, tuple(inputs), pushes
         self._lock = threading.Lock()
         self.burst: Burst | None = None
+        self.heard = 0
+        """Answers that have come, also those that do not count."""
         self.reset()
 
     def reset(self, first: int = 0) -> None:
@@ -187,13 +189,14 @@ class Meter:
             self._latest: pa.Table | None = None
 
     def __call__(self, answers: pa.Table) -> None:
-        now = self._now()
+        now, heard = self._now(), len(answers)
         ts = answers["ts"].cast(pa.int64()).to_numpy()
         if len(ts) and ts.min() < self._first:
             answers = answers.filter(pa.array(ts >= self._first))
             ts = ts[ts >= self._first]
         took = now - self._pushes.latest(self._inputs, ts)
         with self._lock:
+            self.heard += heard
             self._rate.note(now, len(ts))
             newest = answers.slice(max(0, len(ts) - LATEST))
             shown = newest if self._latest is None else pa.concat_tables([self._latest, newest])

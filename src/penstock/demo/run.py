@@ -41,6 +41,8 @@ _BEHIND = 8.0
 """Seconds that an engine may be behind before nothing more is pushed, and that the last answers are waited for."""
 _BREATH = 0.001
 """Seconds between two pushes of a burst: whoever hands out answers needs the database, too."""
+_SOON = 0.02
+"""Seconds in which answers that are there may be handed out."""
 _ALARMS = "service_calls"
 
 
@@ -54,9 +56,9 @@ class Profile:
     configure: dict[str, Any]
 
 
-# On Spark the queries are two parts that work side by side, so each has half of the cores; pushes of one moment are worked
-# on together; and of a burst alarms are let through when a micro-batch is full.
-_SPARK = {"shards": max(1, min(4, (os.cpu_count() or 1) // 2)), "trigger": 0.01, "batch_rows": 10_000}
+# On Spark the queries are two parts that work side by side, so each has half of the cores. Pushes of one moment are
+# worked on together, and of a burst alarms are let through when a micro-batch is full.
+_SPARK = {"shards": max(1, min(4, (os.cpu_count() or 1) // 2)), "trigger": 0.01, "batch_rows": 6_000}
 PROFILES = {
     "spark": Profile(Scenario(burst=60_000, chunk=2_000), 13.0, _SPARK, {}),
     "local": Profile(Scenario(burst=300_000), 18.0, {}, {"threading": "hybrid", "workers": 2}),
@@ -87,10 +89,11 @@ class Run:
         outage = max(min(_OUTAGE, self._slices // 10), math.ceil(scenario.burst / SLICE))
         first = _WARM_UP + self._slices * 2 // 5
         self._outage = range(first, first + outage)
-        self._began = self._ended = clock.now()
+        self._began = clock.now()
+        self._ended: float | None = None
         self._events: list[Event] = []
         self._over = False
-        """The burst has been worked off."""
+        """All calls for the burst are answered."""
         self._graph: GraphView | None = None
         self._looked = -math.inf
         self._shown = -math.inf
@@ -118,9 +121,9 @@ class Run:
     def play(self, show: Show) -> None:
         """Push the rows of each moment when it has passed, and show how things are now and then."""
         rows = f"{self._scenario.a_second:,}"
+        burst = self._scenario.held_back(self._outage.start, self._outage.stop)
         self._began = self._clock.now()
         self._happens(f"8 turbines and the sensors and meters of 5 houses send {rows} rows a second")
-        burst: list[pa.Table] = []
         for number in range(_WARM_UP, _WARM_UP + self._slices):
             due = self._began + (number - _WARM_UP + 1) * SLICE / 1e6
             self._wait(due, show)
@@ -129,7 +132,7 @@ class Run:
                 break
             if number == self._outage.start:
                 self._happens("the line to the turbines is down: queries that read them wait, the others go on")
-                burst = self._prepared_burst()
+                self._watch(burst)
             if number == self._outage.stop:
                 self._push_burst(burst)
             self._push_slice(number)
@@ -154,7 +157,7 @@ class Run:
             ))  # fmt: skip
         waiting = sum(e.buffer.elements for e in self._graph.edges if e.buffer is not None) if self._graph else 0
         return Snapshot(
-            self._db.engine, min(now, max(self._ended, now)) - since, self.lasts,
+            self._db.engine, (now if self._ended is None else self._ended) - since, self.lasts,
             sum(n for n, _ in rows.values()), sum(r for _, r in rows.values()), waiting,
             tuple(found), tuple(self._events), burst, self._graph,
         )  # fmt: skip
@@ -182,17 +185,15 @@ class Run:
         if rows.num_rows:
             self._db.push(stream, rows)
 
-    def _prepared_burst(self) -> list[pa.Table]:
-        """Made before it is needed, so that it comes at once."""
-        pushes = self._scenario.held_back(self._outage.start, self._outage.stop)
-        rows = pa.concat_tables(pushes)
+    def _watch(self, burst: list[pa.Table]) -> None:
+        """From now on compare the answers to these rows, which have not come yet."""
+        rows = pa.concat_tables(burst)
         bearing, at = rows["bearing"].to_numpy(), rows["at"].cast(pa.int64()).to_numpy()
         alarms = at[bearing > ALARM]
         self._meters[_ALARMS].burst = Burst(
             instant(self._outage.start), instant(self._outage.stop), len(at), alarms,
             int(np.count_nonzero(bearing > WARM)) - len(alarms),
         )  # fmt: skip
-        return pushes
 
     def _push_burst(self, pushes: list[pa.Table]) -> None:
         rows, alarms = sum(len(p) for p in pushes), self._scenario.alarms
@@ -218,27 +219,29 @@ class Run:
             self._clock.sleep(max(0.0, min(until, self._shown + _REFRESH) - now))
 
     def _notice(self) -> None:
-        """Say when the burst has been worked off."""
+        """Say when all calls for the burst are answered."""
         burst = self._meters[_ALARMS].read(self._began).burst
         if burst is None or not burst.done or burst.other_longest is None or self._over:
             return
         self._over = True
-        self._happens(f"the burst is worked off: its last reading was answered after {duration(burst.other_longest)}")
+        self._happens(f"all calls for the burst are answered, the last after {duration(burst.other_longest)}")
 
     def _finish(self, show: Show) -> None:
         """Wait for the last answers, but not for ever."""
-        settling = threading.Thread(target=self._settle, name="penstock-demo-settle", daemon=True)
+        settling = threading.Thread(target=self._db.settle, name="penstock-demo-settle", daemon=True)
         settling.start()
         until = self._clock.now() + _BEHIND
-        while settling.is_alive() and self._clock.now() < until:
-            self._clock.join(settling, _REFRESH)
+        while self._clock.now() < until:
+            if settling.is_alive():
+                self._clock.join(settling, _REFRESH)
+            elif all(meter.heard == self._db.queries[name].answered for name, meter in self._meters.items()):
+                break
+            else:
+                self._clock.sleep(_SOON)
             show(self.snapshot())
         self._notice()
         self._ended = self._clock.now()
         show(self.snapshot(look=True))
-
-    def _settle(self) -> None:
-        self._db.settle()
 
     def _happens(self, text: str) -> None:
         self._events.append(Event(self._clock.now() - self._began, text))
