@@ -25,7 +25,7 @@ def demo(
     master: MasterOption = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, max=600, help="How long rows come once all has started; 13 on spark, 18 on local."),
+        typer.Option(min=1, max=600, help="How long rows come, once all has started: else 13 on spark, 18 on local."),
     ] = None,
     cql: Annotated[
         bool, typer.Option("--cql", help="Print the streams and queries of the demo, and do nothing else.")
@@ -33,8 +33,9 @@ def demo(
 ) -> None:
     """Watch wind turbines and smart houses through six queries, live.
 
-    On a terminal a view of all queries and their graph, which Ctrl-C ends early; elsewhere lines of text. It ends with
-    a summary.
+    On a terminal there is a view of all queries and their graph, elsewhere lines of text; both end with a summary.
+
+    Ctrl-C ends it early.
     """
     if cql:
         print(script.text(), end="")
@@ -64,7 +65,7 @@ def _first_rows(engine: str) -> str:
     if is_cold():
         return "compiling kernels for this machine, which is done once"
     what = "Spark starts its Python workers" if engine == "spark" else "operators are loaded"
-    return f"first rows, before anything is measured: {what}"
+    return f"first rows, not measured: {what}"
 
 
 def _start_spark(master: str | None) -> None:

@@ -7,7 +7,7 @@ what only says that a master element has come.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.graph.draw.common import by_partition, count, flow_order, one_line, what, worker_name
@@ -19,11 +19,12 @@ Line = list[tuple[str, str]]
 _HIDDEN = ("project", "emit")
 _ONE_INPUT = ("window", "gate", "emit")
 """Kinds whose further inputs are masters."""
-_SHORTER = (
+_SHORTER: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r", Project .*"), ""),
     (re.compile(r" without retractions|, smart"), ""),
     (re.compile(r" AS \w+"), ""),
     (re.compile(r"(\d)\.0\b"), r"\1"),
+    (re.compile(r"(\d+) ([SH])(?:ECOND|OUR)S?\b"), lambda found: f"{found[1]} {found[2].lower()}"),
 )
 
 
@@ -38,15 +39,25 @@ class _Way:
 
 def tree(view: GraphView) -> list[Line]:
     """All queries: a tree for each stream. A join stands where its first input gets to it, and is named at others."""
+    return [line for lines in _trees(view) for line in lines]
+
+
+def largest(view: GraphView) -> list[Line]:
+    """Of these trees the one with most lines."""
+    return max(_trees(view), key=len, default=[])
+
+
+def _trees(view: GraphView) -> list[list[Line]]:
     operators = {o.id: o for o in view.operators}
     ways = {id: _ways(view, operators, id) for id, o in operators.items() if o.kind not in _HIDDEN}
     seen: set[int] = set()
-    lines: list[Line] = []
+    trees: list[list[Line]] = []
     reached = {way.target for found in ways.values() for way in found}
     for operator in flow_order(view):
         if operator.kind in ("source", "relation") and operator.id not in reached:
-            _grow(operators, ways, seen, operator.id, [], "", lines)
-    return lines
+            trees.append([])
+            _grow(operators, ways, seen, operator.id, [], "", trees[-1])
+    return trees
 
 
 def compact(view: GraphView) -> list[Line]:
@@ -118,7 +129,7 @@ def _grow(
             line += _arrow(operator, operators[following[0].target], following[0])
         id = following[0].target
     if len(operator.queries) > 1 and operator.kind not in ("source", "relation", "intake"):
-        line.append((f"  shared by {len(operator.queries)} queries", "shared"))
+        line.append((f"  shared by {len(operator.queries)}", "shared"))
     lines.append(line)
     for number, way in enumerate(following):
         is_last = number == len(following) - 1
@@ -141,8 +152,8 @@ def _style(operator: OperatorView) -> str:
 
 
 def _label(operator: OperatorView) -> str:
-    if operator.kind == "join":
-        return "⋈"
+    if operator.kind in ("join", "gate"):
+        return "⋈" if operator.kind == "join" else "gate"
     label = one_line(what(operator)).removeprefix("stream ")
     for pattern, instead in _SHORTER:
         label = pattern.sub(instead, label)

@@ -170,19 +170,22 @@ def _below(query: QueryFigures, width: int, lines: int) -> list[Text]:
 
 
 def _graph(snapshot: Snapshot, width: int, room: int) -> list[Text]:
-    """The query graph in at most so many lines: as a tree if there is room, else a line for each virtual operator."""
+    """The query graph in at most so many lines: all of it, with a line for each virtual operator if there is room for
+    that, too; or the tree of one stream; or only the virtual operators."""
     view = snapshot.graph
     if view is None or room < 2:
         return []
-    drawn = tree.tree(view)
-    if len(drawn) >= room:
-        drawn = tree.compact(view)
-    elif room > len(drawn) + len(tree.compact(view)) + 2:
-        drawn = [*drawn, [], *tree.compact(view)]
-    if len(drawn) >= room:
-        drawn = [*drawn[: room - 2], [(f"… and {len(drawn) - room + 2} more", "branch")]]
-    size = f"{len(view.operators)} operators in {len(view.partitions)} virtual operators (#)"
-    return [_rule(f"query graph: {size}; ═n═▶ n rows wait", width), *(_pieces(line, width) for line in drawn)]
+    title = "query graph"
+    drawn, rest, most = tree.tree(view), tree.compact(view), room - 1
+    if most > len(drawn) + len(rest):
+        drawn = [*drawn, [], *rest]
+    elif most < len(drawn):
+        drawn = tree.largest(view)
+        title = "query graph, in part"
+    if most < len(drawn):
+        drawn = rest if most >= len(rest) else [*rest[: most - 1], [(f"… and {len(rest) - most + 1} more", "branch")]]
+    size = f"{len(view.operators)} operators, {len(view.partitions)} virtual operators (#)"
+    return [_rule(f"{title}: {size}; ═n═▶ n wait", width), *(_pieces(line, width) for line in drawn)]
 
 
 def _pieces(line: tree.Line, width: int) -> Text:
