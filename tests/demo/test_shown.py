@@ -17,7 +17,7 @@ from penstock.demo.view import View
 from tests.demo.test_run import played
 
 BURST = Compared(
-    rows=200_000, alarms=3, others=9_000, answered=9_003, alarm_longest=0.012, other_median=0.4, other_longest=0.9,
+    rows=200_000, alarms=3, others=9_000, answered=9_003, alarms_answered=3, alarm_longest=0.012, other_longest=0.9,
     neighbours=0.36,
 )  # fmt: skip
 ABOUTS = [(name, about.kind, about.sentence) for name, about in script.abouts().items()]
@@ -101,15 +101,22 @@ def test_the_tree_names_each_query_and_a_join_of_two_streams_at_both(snapshot: S
 def test_words_about_the_burst_are_true_at_any_time() -> None:
     assert words.compared(None) == ""
     assert words.verdict(None) == "The run ended before the burst."
-    waits = replace(BURST, answered=5, alarm_longest=None, other_longest=None, other_median=None, neighbours=None)
+    waits = replace(
+        BURST, answered=0, alarms_answered=0, alarm_longest=None, other_longest=None, neighbours=None
+    )
     assert words.compared(waits) == ""
-    assert "had not been answered" in words.verdict(waits)
+    assert "not all alarms had been answered" in words.verdict(waits)
+    some = replace(waits, answered=2, alarms_answered=2, alarm_longest=0.02)
+    assert words.compared(some).startswith("alarms: 2 of 3 answered within 20.0 ms")
+    assert "not all alarms had been answered" in words.verdict(some)
     half = replace(BURST, answered=100)
     assert "still wait" in words.compared(half)
     assert "others still waited" in words.verdict(half)
     assert "ordinary readings next to them took 360 ms, 30 times as long" in words.verdict(BURST)
     even = words.verdict(replace(BURST, neighbours=0.012))
     assert "times as long" not in even
+    assert "overtook" not in even
+    assert "overtook" in words.verdict(BURST)
 
 
 def test_lines_have_events_once_figures_now_and_then_and_the_summary(snapshot: Snapshot) -> None:

@@ -113,8 +113,8 @@ class Compared:
     alarms: int
     others: int
     answered: int
+    alarms_answered: int
     alarm_longest: float | None
-    other_median: float | None
     other_longest: float | None
     neighbours: float | None
 
@@ -157,9 +157,9 @@ class Burst:
             apart = np.abs(ts[~is_alarm][None, :] - self._alarms[:, None])
             near = others[apart.argmin(axis=1)]
         found = Compared(
-            self._rows, len(self._alarms), self._others, len(ts),
+            self._rows, len(self._alarms), self._others, len(ts), len(alarms),
             float(alarms.max()) if len(alarms) else None,
-            float(np.median(others)) if len(others) else None, float(others.max()) if len(others) else None,
+            float(others.max()) if len(others) else None,
             None if near is None or not len(near) else float(np.median(near)),
         )  # fmt: skip
         if found.done:

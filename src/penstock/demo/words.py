@@ -33,7 +33,8 @@ def compared(burst: Compared | None) -> str:
     """How long the alarms of the burst took, and how long the others; empty if there is nothing to say yet."""
     if burst is None or burst.alarm_longest is None:
         return ""
-    said = f"alarms: {burst.alarms} answered within {duration(burst.alarm_longest)}"
+    some = f"{burst.alarms_answered} of " if burst.alarms_answered < burst.alarms else ""
+    said = f"alarms: {some}{burst.alarms} answered within {duration(burst.alarm_longest)}"
     if burst.other_longest is None or not burst.done:
         return f"{said}; other readings of the burst still wait"
     return (
@@ -47,16 +48,17 @@ def verdict(burst: Compared | None) -> str:
     if burst is None:
         return "The run ended before the burst."
     came = f"In a burst of {burst.rows:,} readings at once"
-    if burst.alarm_longest is None:
-        return f"{came} the alarms had not been answered when the run ended."
-    if not burst.done or burst.other_median is None or burst.neighbours is None:
-        alarms = f"the {burst.alarms} alarms were answered within {duration(burst.alarm_longest)}"
-        return f"{came} {alarms}; when the run ended, others still waited."
+    if burst.alarm_longest is None or burst.alarms_answered < burst.alarms:
+        return f"{came} not all alarms had been answered when the run ended."
+    alarms = f"the {burst.alarms} alarms in its middle"
+    within = f"answered within {duration(burst.alarm_longest)}"
+    if not burst.done or burst.neighbours is None:
+        return f"{came} {alarms} were {within}; when the run ended, others still waited."
     times = burst.neighbours / max(burst.alarm_longest, 1e-6)
-    faster = f", {times:,.0f} times as long" if times >= 2 else ""
+    did = "overtook what waited and were" if times >= 1.5 else "were"
+    longer = f", {times:,.0f} times as long" if times >= 1.5 else ""
     return (
-        f"{came} the {burst.alarms} alarms in its middle overtook what waited: each was answered within "
-        f"{duration(burst.alarm_longest)}; ordinary readings next to them took {duration(burst.neighbours)}{faster}, "
+        f"{came} {alarms} {did} {within}; ordinary readings next to them took {duration(burst.neighbours)}{longer}, "
         f"the slowest {duration(burst.other_longest)}."
     )
 
