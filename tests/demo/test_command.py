@@ -9,6 +9,7 @@ from penstock.cli.main import main
 from penstock.demo import script
 from penstock.demo.run import Run, Show
 from penstock.demo.terminal import Terminal
+from penstock.errors import EngineError
 
 NAMES = list(script.abouts())
 
@@ -38,6 +39,19 @@ def test_on_spark(spark: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(found) == NAMES
     assert any(found.values())
     assert "engine spark: " in out
+
+
+def test_without_java_it_says_what_works_without(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(master: str) -> None:
+        raise EngineError("Java was not found", hint="install it")
+
+    monkeypatch.setattr("penstock.hosts.spark.session.session", refused)
+    assert main(["demo", "--engine", "spark"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("penstock: error: Java was not found; install it; `penstock demo --engine local`")
+    assert "\n" not in said
 
 
 def test_who_interrupts_it_gets_the_summary(

@@ -37,7 +37,10 @@ def screen(snapshot: Snapshot, width: int, height: int, **settings: object) -> l
     return console.export_text().splitlines()
 
 
-@pytest.mark.parametrize(("width", "height"), [(50, 16), (80, 24), (100, 30), (120, 40), (200, 60), (300, 90)])
+SIZES = [(50, 16), (80, 24), (160, 18), (100, 30), (120, 40), (200, 60), (300, 90)]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
 def test_every_size_has_every_query_and_no_more_lines_than_the_screen(
     snapshot: Snapshot, width: int, height: int
 ) -> None:

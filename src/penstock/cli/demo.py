@@ -16,6 +16,7 @@ from penstock.demo.clock import RealClock
 from penstock.demo.plain import Lines
 from penstock.demo.run import PROFILES, Run
 from penstock.demo.terminal import Terminal
+from penstock.errors import EngineError
 from penstock.hosts import SparkOptions, default_engine
 from penstock.kernels.warm import is_cold
 
@@ -72,7 +73,12 @@ def _start_spark(master: str | None) -> None:
     """The session that the database then finds running."""
     from penstock.hosts.spark.session import MASTER, session
 
-    session(SparkOptions(master).master or MASTER)
+    try:
+        session(SparkOptions(master).or_environment().master or MASTER)
+    except EngineError as error:
+        hints = (error.hint, "`penstock demo --engine local` needs neither Spark nor Java")
+        error.hint = "; ".join(hint for hint in hints if hint)
+        raise
     if threading.current_thread() is threading.main_thread():
         # Spark's own would give up what runs before anybody has said goodbye.
         signal.signal(signal.SIGINT, signal.default_int_handler)
