@@ -41,6 +41,7 @@ from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
+from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.optimize import optimize
@@ -129,7 +130,7 @@ class Database:
                 raise BindError("give either the text of a query or a plan")
             if text is not None:
                 bound, reads = plan_of_text(self, text)
-                return self.register(bound, reads, name=name, text=text)
+                return self.register(bound, reads, name=name, text=text.strip())
             bound = plan if isinstance(plan, Plan) else from_json(_parsed(plan))
             self._check_plan(bound)
             reads = frozenset(
@@ -433,6 +434,16 @@ class Database:
     ) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Nothing can be done with it any more."""
+        return self._closed
+
+    def _repr_html_(self) -> str:
+        from penstock.notebook import html
+
+        return html.database(self)
+
     def __repr__(self) -> str:
         parts = f"{len(self.catalog.streams)} streams, {len(self._queries)} queries"
         return f"<Database on {self.engine}: {parts}{', closed' if self._closed else ''}>"
@@ -490,7 +501,7 @@ class Database:
     def _explained(self, plan: Plan, format: str, query: Query | None = None) -> str:
         match format.lower():
             case "text":
-                return "\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query))))
+                return Explanation("\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query)))))
             case "json":
                 return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
             case "mermaid":

@@ -77,9 +77,9 @@ def test_a_full_disk_for_rows_that_wait() -> None:
         resting = next(o.id for o in db.graph().operators if o.kind == "query")
         db.suspend(resting)
         rows = [(i, i) for i in range(200)]
-        pushes = (db.push("s", rows[i : i + 10]) for i in range(0, 200, 10))
+        script = Script().rows("s", rows)
         with pytest.raises(penstock.BufferFullError, match="No space left"):
-            list(pushes)
+            script.play(db, batch=10)
         taken = db.given("s")
         db.resume(resting)
         assert [a for _, _, a in answers(q)] == list(range(taken))
