@@ -24,14 +24,19 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 
 
+def read(path: Path) -> Any:
+    """The notebook as it is stored."""
+    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+
+
 def execute(path: Path) -> Any:
     """The notebook with what its cells show now. The kernel is this Python, with the sources of this project."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    manager = AsyncKernelManager(transport="ipc")
-    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--HistoryManager.enabled=False"]
+    manager = AsyncKernelManager()
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
     manager._kernel_spec = KernelSpec(argv=command, display_name="Python 3", language="python")
     sources = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": sources, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
@@ -87,14 +92,14 @@ def main(arguments: list[str]) -> int:
     """Run all notebooks; the exit code."""
     changed = False
     for path in sorted(EXAMPLES.glob("*.ipynb")):
-        before = nbformat.read(path, as_version=4)
+        before = read(path)
         now = execute(path)
         found = differences(before, now)
         changed = changed or bool(found)
         for difference in found:
             print(f"{path.name}, {difference}")
         if found and "--check" not in arguments:
-            nbformat.write(now, path)
+            nbformat.write(now, path)  # type: ignore[no-untyped-call]
             print(f"{path.name} written")
     return 1 if changed and "--check" in arguments else 0
 

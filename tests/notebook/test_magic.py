@@ -13,7 +13,7 @@ import pytest
 import penstock
 from penstock.notebook import watch
 from penstock.query import Query
-from tests.notebook.conftest import Cells
+from tests.notebook.shells import Cells
 
 DECLARE = "CREATE STREAM s (t BIGINT, a BIGINT) TIMESTAMP BY t;"
 
