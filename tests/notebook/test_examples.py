@@ -7,7 +7,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-
 from scripts.notebooks import EXAMPLES, differences, execute, normal, read, readable
 
 

@@ -48,7 +48,7 @@ def text(value: object) -> str:
     """Escaped, cut where it is very long, without characters that HTML does not have."""
     shown = str(value)
     shown = shown if len(shown) <= TEXT else f"{shown[:TEXT]}…"
-    return html.escape("".join(c if c.isprintable() or c in "\n " else "\ufffd" for c in shown))
+    return html.escape("".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in shown))
 
 
 def tag(name: str, *inner: str, style: str = "") -> str:

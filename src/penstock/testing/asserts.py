@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from penstock.values import to_instant
 
 Answer = tuple[Any, ...]
 """ts, op, then the values of the columns, as plain Python values."""
+Functions = Mapping[str, tuple[Callable[..., object], Sequence[str], str]]
+"""Functions by the name that queries call them by: each with the types of its arguments, and of what it returns."""
 
 
 def answers(query: Query) -> list[Answer]:
@@ -69,13 +71,27 @@ def assert_state(
         raise AssertionError(f"rows of `{query.name}`{when}: {found}")
 
 
+@overload
+def assert_same_answers(
+    script: Script, query: str, *, engines: Sequence[str] = ..., batches: Sequence[Batches] = ...,
+    functions: Functions | None = ..., rel: float = ..., abs: float = ...,
+) -> list[Answer]: ...  # fmt: skip
+
+
+@overload
+def assert_same_answers(
+    script: Script, query: Mapping[str, str], *, engines: Sequence[str] = ..., batches: Sequence[Batches] = ...,
+    functions: Functions | None = ..., rel: float = ..., abs: float = ...,
+) -> dict[str, list[Answer]]: ...  # fmt: skip
+
+
 def assert_same_answers(
     script: Script,
     query: str | Mapping[str, str],
     *,
     engines: Sequence[str] = ("reference", "local"),
     batches: Sequence[Batches] = (None, 1, "random"),
-    functions: Mapping[str, tuple[Any, Sequence[str], str]] | None = None,
+    functions: Functions | None = None,
     rel: float = 1e-9,
     abs: float = 1e-12,
 ) -> list[Answer] | dict[str, list[Answer]]:
@@ -105,9 +121,8 @@ def assert_same_answers(
 
 
 def _played(
-    script: Script, queries: Mapping[str, str], engine: str, batch: Batches,
-    functions: Mapping[str, tuple[Any, Sequence[str], str]],
-) -> tuple[dict[str, pa.Table], bool]:  # fmt: skip
+    script: Script, queries: Mapping[str, str], engine: str, batch: Batches, functions: Functions
+) -> tuple[dict[str, pa.Table], bool]:
     with script.open(engine) as db:
         for name, (function, args, returns) in functions.items():
             db.create_function(name, function, args=args, returns=returns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from penstock.cql.durations import parse_duration
 from penstock.database import Database
@@ -34,7 +34,7 @@ class Clock:
     @property
     def now(self) -> datetime:
         """The time, in UTC and without a zone, as answers have it."""
-        return datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None) + timedelta(microseconds=self._ticks)
+        return datetime(1970, 1, 1) + timedelta(microseconds=self._ticks)
 
     def advance(self, by: Duration) -> None:
         """Let so much time pass."""

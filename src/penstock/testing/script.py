@@ -166,11 +166,16 @@ class Script:
 
 
 class Player:
-    """Plays what a script says, once, from its beginning to its end."""
+    """Plays what a script says, once, from its beginning to its end.
+
+    A push that is refused is tried again by the next call; an error that the script says is not.
+    """
 
     def __init__(self, db: Database, moments: Sequence[_Moment], batch: Batches) -> None:
         self._db, self._moments, self._batch = db, list(moments), _checked(batch)
         self._next = 0
+        self._due: list[_Moment] = []
+        """Pushes that have been put together and not been made."""
         stamped = any(s.timestamp_by is None and not s.derived for s in db.catalog.streams.values())
         self._clock = db.clock if isinstance(db.clock, Clock) else None
         self._by_time = stamped and self._clock is not None
@@ -179,15 +184,17 @@ class Player:
     @property
     def done(self) -> bool:
         """Nothing is left."""
-        return self._next == len(self._moments)
+        return not self._due and self._next == len(self._moments)
 
     def step(self) -> Step | None:
         """Let the next row, or whatever is next, arrive; gives it, or None at the end."""
         if self.done:
             return None
-        moment = self._moments[self._next]
-        self._next += 1
-        self._do(moment)
+        if not self._due:
+            self._due = [self._moments[self._next]]
+            self._next += 1
+        moment = self._due[0]
+        self._do_due(1)
         return moment.step
 
     def until(self, at: object) -> None:
@@ -204,24 +211,22 @@ class Player:
         self._play(len(self._moments))
 
     def _play(self, end: int) -> None:
+        self._do_due(len(self._due))
         while self._next < end:
-            first = self._moments[self._next]
-            if first.stream is None:
-                self._next += 1
-                self._do(first)
-                continue
-            stop = self._next
+            first, stop = self._moments[self._next], self._next + 1
             while stop < end and self._together(first, self._moments[stop]):
                 stop += 1
             found, self._next = self._moments[self._next : stop], stop
-            for moment in self._arranged(found):
-                self._do(moment)
+            self._due = self._arranged(found)
+            self._do_due(len(self._due))
 
     def _together(self, first: _Moment, other: _Moment) -> bool:
-        return other.stream is not None and not (self._by_time and first.at != other.at)
+        return first.stream is not None and other.stream is not None and not (self._by_time and first.at != other.at)
 
     def _arranged(self, rows: Sequence[_Moment]) -> list[_Moment]:
-        """Rows of several streams as pushes."""
+        """Rows of several streams as pushes; anything else is alone, and stays as it is."""
+        if rows[0].stream is None:
+            return list(rows)
         streams: dict[str, list[_Moment]] = {}
         for row in rows:
             streams.setdefault(str(row.stream), []).append(row)
@@ -235,10 +240,16 @@ class Player:
         ]
         return [_one(chunk) for chunk in sorted(chunks, key=lambda c: place[id(c[-1])])]
 
-    def _do(self, moment: _Moment) -> None:
-        if moment.at is not None and self._clock is not None and self._clock() < moment.at:
-            self._clock.set(moment.at)
-        moment.step.do(self._db)
+    def _do_due(self, count: int) -> None:
+        for _ in range(count):
+            moment = self._due[0]
+            if moment.at is not None and self._clock is not None and self._clock() < moment.at:
+                self._clock.set(moment.at)
+            if isinstance(moment.step, Fail):
+                self._due.pop(0)
+                raise moment.step.error
+            moment.step.do(self._db)
+            self._due.pop(0)
 
 
 def _checked(batch: Batches) -> int | random.Random | None:
@@ -282,7 +293,8 @@ def _moments(db: Database, entries: Sequence[_Entry]) -> list[_Moment]:
     for entry in entries:
         step, at = entry.step, entry.at
         match step:
-            case Push(name):
+            case Push(given):
+                name = input_name(db, given)
                 whens, moments = _arrivals(db, entry, last, reached)
                 found += moments
                 known = [w for w in whens if w is not None]
@@ -290,11 +302,12 @@ def _moments(db: Database, entries: Sequence[_Entry]) -> list[_Moment]:
                 if known:
                     latest[name] = max(latest.get(name, known[-1]), *known)
                 continue
-            case Heartbeat(stream, promise) if at is None and not entry.follows:
+            case Heartbeat(given, promise) if at is None and not entry.follows:
+                stream = input_name(db, given)
                 at = reached[stream] = max(to_instant(promise), reached.get(stream, to_instant(promise)))
                 latest[stream] = max(latest.get(stream, at), at)
-            case Close(stream) if at is None and not entry.follows:
-                at = latest.get(stream, last)
+            case Close(given) if at is None and not entry.follows:
+                at = latest.get(input_name(db, given), last)
             case ClockAt(when):
                 at = to_instant(when)
         last = last if at is None else at
