@@ -199,8 +199,10 @@ def test_the_rows_of_a_relation(totals: Query) -> None:
     assert_state(totals, [], at=0)
     with pytest.raises(AssertionError, match="rows of `totals` at 2: 1 as expected, 1 missing, 1 not expected"):
         assert_state(totals, [("a", 1.0), ("b", 2.5)], at=2)
-    with pytest.raises(penstock.InputError, match="`ts` makes no sense here"):
-        assert_state(totals, [(1, "a", 1.0)])
+    for expected in ([(1, "a", 1.0)], "ts  k  total\n1  a  1.0", [{"ts": 1, "k": "a", "total": 1.0}]):
+        with pytest.raises(penstock.InputError, match="`ts` makes no sense here"):
+            assert_state(totals, expected)
+    assert_state(totals, {"k": "a", "total": 1.0}, at=1)
 
 
 def test_equal_rows_are_held_as_often_as_they_entered(db: Database) -> None:

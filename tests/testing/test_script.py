@@ -67,6 +67,7 @@ def test_progress_ends_and_what_says_no_time() -> None:
         .heartbeat("r", 100, at=5)
         .close("s")
         .execute("INSERT INTO names VALUES ('x', 'Xaver')", at=2)
+        .clock(50)
     )
     expected = [
         ("s", 1, 10), ("r", 4, "x"), ("r", "heartbeat", 100), ("r", 6, "y"), ("s", "heartbeat", 7), ("s", "close"),

@@ -66,27 +66,23 @@ def read_expected(expected: object, schema: pa.Schema, *, marks: bool = True) ->
 
     ``marks``: ts and op may be told.
     """
-    names = schema.names[2:]
-    types = dict(zip(schema.names, _fields(schema), strict=True))
+    types = {field.name: field for field in _fields(schema)}
     if isinstance(expected, str):
-        expected = _read_text(expected, types)
-    if isinstance(expected, Rows):
-        return expected
-    table = expected if isinstance(expected, pa.Table) else None
-    if table is None and hasattr(expected, "columns"):  # a DataFrame
-        table = _frame(expected)
-    if table is not None:
-        told = [name for name in ("ts", "op") if name in table.column_names]
-        rows: object = table
+        table = _read_text(expected, types)
+    elif hasattr(expected, "columns"):  # Arrow, or a DataFrame
+        table = expected if isinstance(expected, pa.Table) else _frame(expected)
     else:
-        listed = _listed(expected)
-        rows, told = _as_dicts(listed, names, {f.name: f for f in types.values()})
-        if not listed and marks:
-            told = ["ts", "op"]
+        listed, told = _as_dicts(_listed(expected), schema.names[2:], types)
+        told = told if listed or not marks else ["ts", "op"]
+        return _read(listed, told, schema, types, marks)
+    return _read(table, [name for name in ("ts", "op") if name in table.column_names], schema, types, marks)
+
+
+def _read(rows: object, told: Sequence[str], schema: pa.Schema, types: Mapping[str, Field], marks: bool) -> Rows:
     if told and not marks:
-        raise InputError(f"{WHERE}: `{told[0]}` makes no sense here", hint=f"there are {_list(names)}")
-    fields = tuple(types[name] for name in (*told, *names))
-    return rows_of(as_table(rows, fields, WHERE))
+        hint = f"the columns are {_list(schema.names[2:])}"
+        raise InputError(f"{WHERE}: `{told[0]}` makes no sense here", hint=hint)
+    return rows_of(as_table(rows, tuple(types[name] for name in (*told, *schema.names[2:])), WHERE))
 
 
 def _listed(expected: object) -> list[Any]:
@@ -149,7 +145,7 @@ def _frame(frame: Any) -> pa.Table:
 # -- tables as text ---------------------------------------------------------------------------------------
 
 
-def _read_text(text: str, types: Mapping[str, Field]) -> Rows:
+def _read_text(text: str, types: Mapping[str, Field]) -> pa.Table:
     """A table as ``penstock`` prints it: names, perhaps a rule, rows; columns two blanks or ``|`` apart."""
     lines = [line.rstrip() for line in text.expandtabs().splitlines() if line.strip()]
     if not lines:
@@ -169,12 +165,8 @@ def _read_text(text: str, types: Mapping[str, Field]) -> Rows:
             raise InputError(f"{WHERE}, row {i}: {counts}: {line.strip()}", hint="write two blanks between columns")
         for name, cell in zip(names, cells, strict=True):
             columns[name].append(_cell(cell, types[name].type, f"{WHERE}, row {i}, column `{name}`"))
-    missing = [name for name in types if name not in columns and name not in ("ts", "op")]
-    if missing:
-        raise InputError(f"{WHERE}: column `{missing[0]}` is missing")
-    order = [name for name in types if name in columns]
-    arrays = [to_arrow(columns[name], types[name].type) for name in order]
-    return rows_of(pa.Table.from_arrays(arrays, names=order))
+    arrays = [to_arrow(values, types[name].type) for name, values in columns.items()]
+    return pa.Table.from_arrays(arrays, names=list(columns))
 
 
 def _split(line: str) -> list[str]:

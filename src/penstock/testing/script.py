@@ -245,11 +245,11 @@ class Player:
             moment = self._due[0]
             if moment.at is not None and self._clock is not None and self._clock() < moment.at:
                 self._clock.set(moment.at)
-            if isinstance(moment.step, Fail):
-                self._due.pop(0)
-                raise moment.step.error
-            moment.step.do(self._db)
+            if not isinstance(moment.step, Fail):
+                moment.step.do(self._db)
             self._due.pop(0)
+            if isinstance(moment.step, Fail):
+                moment.step.do(self._db)
 
 
 def _checked(batch: Batches) -> int | random.Random | None:
