@@ -99,6 +99,17 @@ def test_a_query_keeps_its_answers(host: str) -> None:
         assert "stopped" in words(q._repr_html_())
 
 
+def test_a_query_of_a_database_that_is_closed() -> None:
+    with directly(), penstock.connect(engine="spark") as db:
+        db.execute("CREATE STREAM s (t BIGINT, a STRING) TIMESTAMP BY t")
+        q = db.query("SELECT a FROM s")
+        db.push("s", [(1, "x")])
+        db.settle()
+        assert "1 + x" in words(q._repr_html_())
+        db.close()
+        assert "gone with the database" in words(q._repr_html_())
+
+
 def test_a_query_that_failed(db: Database) -> None:
     db.create_function("bad", fails_on(float, lambda v: True, ValueError("<oh>")), args=["DOUBLE"], returns="DOUBLE")
     q = db.query("SELECT bad(v) AS x FROM s")

@@ -48,6 +48,12 @@ def test_a_query_with_a_name_becomes_a_variable(cells: Cells) -> None:
     assert given.status == "stopped"
 
 
+def test_an_engine_that_is_not_there(cells: Cells) -> None:
+    cells.run("%cql --engine abacus SHOW STREAMS")
+    assert "no engine `abacus`" in str(cells.error)
+    assert "db" not in cells.variables
+
+
 def test_another_database(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run("import penstock; other = penstock.connect(engine='local'); number = 7")
     cells.run(f"%cql --db other {DECLARE}")

@@ -179,7 +179,8 @@ def test_reading_a_script() -> None:
         s: (1, 10), (5, 50), (3, 30)
         INSERT INTO n VALUES ('a; b');
         clock '2024-05-01'
-        w: ('a', NULL), ('b', 1.5)
+        -- nobody said what; "it's" said
+        w: ('it''s \\n', NULL), ('b', 1.5)
         s: heartbeat 9
         s: close
     """)
@@ -187,7 +188,7 @@ def test_reading_a_script() -> None:
         q, w = db.query("SELECT a FROM s"), db.query("SELECT * FROM w")
         script.play(db)
         assert [a for _, _, a in answers(q)] == [10, 50]
-        assert answers(w) == [(datetime(2024, 5, 1), "+", "a", None), (datetime(2024, 5, 1), "+", "b", 1.5)]
+        assert answers(w) == [(datetime(2024, 5, 1), "+", "it's \\n", None), (datetime(2024, 5, 1), "+", "b", 1.5)]
         assert db.relation_rows("n") == [("a; b",)]
         assert q.status == "ended"
     assert (len(script), repr(script)) == (6, "<Script of 6 entries>")

@@ -161,7 +161,11 @@ def query(shown: Query) -> str:
     ]
     if shown.trouble is not None:
         parts.append(tag("pre", text(shown.trouble), style=f"{_CODE};color:{_COLORS['failed']};background:none"))
-    last = shown.peek(WAITING)
+    try:
+        last = shown.peek(WAITING)
+    except (OSError, PenstockError):  # the files of a database that is closed
+        last = shown.schema.empty_table()
+        parts.append(faint("the answers that waited are gone with the database"))
     if last.num_rows:
         parts.append(_table(last, WAITING))
         if waiting > last.num_rows:

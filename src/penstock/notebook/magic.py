@@ -17,6 +17,7 @@ from penstock.cli.statements import split
 from penstock.cql.text import parse
 from penstock.database import Database
 from penstock.errors import BindError, CatalogError, InputError, PenstockError
+from penstock.hosts import check_engine, default_engine
 from penstock.io.table_text import table_text
 from penstock.notebook import html
 from penstock.results import Result
@@ -105,9 +106,10 @@ class CqlMagics(Magics):
         name = options.db or "db"
         found = self._variables.get(name)
         if found is None and options.db is None:
-            found = penstock.connect(engine=options.engine)
-            self._variables[name] = found
-            print(f"a new database on engine {found.engine}, in the variable `db`")
+            engine = options.engine or default_engine()
+            check_engine(engine)
+            print(f"a new database on engine {engine}, in the variable `db`", flush=True)  # Spark takes some seconds
+            found = self._variables[name] = penstock.connect(engine=engine)
         if found is None:
             raise CatalogError(f"there is no variable `{name}`", hint=f"{name} = penstock.connect() makes one")
         if not isinstance(found, Database):
@@ -133,7 +135,7 @@ def _read(line: str) -> _Options:
         if value is None:
             raise InputError(f"--{name} needs a value", hint=f"the options are {OPTIONS}")
         setattr(options, name, value)
-    options.text = line[at:]
+    options.text = line[at:].lstrip()
     return options
 
 

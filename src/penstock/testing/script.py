@@ -71,7 +71,7 @@ class Script:
         script = cls()
         pending = ""
         for line in text.splitlines():
-            if not pending and not line.strip():
+            if not pending and (not line.strip() or line.strip().startswith("--")):
                 continue
             if not pending and _is_step(line.strip()):
                 script._add(read_step(line.strip()), follows=True)

@@ -98,6 +98,7 @@ Step = Push | Heartbeat | Close | Statement | Call | Fail | ClockAt
 
 _STEP = re.compile(r"(\w+): (.+)")
 _WORDS = {"NULL": "None", "TRUE": "True", "FALSE": "False"}
+_TEXT = "'(?:[^']|'')*'"
 
 
 def read_step(line: str) -> Step:
@@ -120,7 +121,7 @@ def read_step(line: str) -> Step:
 
 def read_values(text: str) -> list[object]:
     """Values separated by commas. A row of one column needs no comma of its own."""
-    rows = re.sub(r"\(([^(),']*|'[^']*')\)", r"(\1,)", text)
+    rows = re.sub(rf"\(([^(),']*|{_TEXT})\)", r"(\1,)", text)
     values = read_value(f"[{rows}]")
     assert isinstance(values, list)
     return values
@@ -128,8 +129,13 @@ def read_values(text: str) -> list[object]:
 
 def read_value(text: str) -> object:
     """A value as CQL writes it."""
-    plain = re.sub(r"'[^']*'|\b(?:NULL|TRUE|FALSE)\b", lambda m: _WORDS.get(m[0], m[0]), text)
+    plain = re.sub(rf"{_TEXT}|\b(?:NULL|TRUE|FALSE)\b", lambda m: _WORDS.get(m[0]) or _quoted(m[0]), text)
     try:
         return ast.literal_eval(plain.strip())
     except (ValueError, SyntaxError):
         raise InputError(f"this is no value: {text}") from None
+
+
+def _quoted(text: str) -> str:
+    """A text of CQL, in which only two quotes mean something else than themselves, as Python writes it."""
+    return repr(text[1:-1].replace("''", "'"))
