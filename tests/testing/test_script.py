@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.testing import Clock, Script, answers, failing
-from penstock.testing.script import Batches
+from penstock.testing.player import Batches
 from penstock.testing.steps import Close, Heartbeat, Push
 
 DECLARE = """

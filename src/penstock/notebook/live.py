@@ -24,9 +24,9 @@ def watch(*queries: Query, seconds: float = 10.0, interval: float = 0.5) -> None
         raise EngineError("watching needs IPython", hint="pip install penstock[notebook]") from None
     if not queries:
         return
+    shown = _state(queries)  # before it is shown, so that nothing is missed
     handle: Any = display(_Shown(queries), display_id=True)  # type: ignore[no-untyped-call]
     end = time.monotonic() + seconds
-    shown = _state(queries)
     try:
         while (left := end - time.monotonic()) > 0 and any(q.status == "running" for q in queries):
             running = next(q for q in queries if q.status == "running")

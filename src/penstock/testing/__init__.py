@@ -13,7 +13,8 @@ from penstock.testing.asserts import answers, assert_answers, assert_same_answer
 from penstock.testing.clock import Clock
 from penstock.testing.faults import Consumer, crash_copy, failing, fails_on, full_disk
 from penstock.testing.opening import connect
-from penstock.testing.script import Player, Script
+from penstock.testing.player import Player
+from penstock.testing.script import Script
 
 __all__ = [
     "Clock", "Consumer", "Player", "Script", "answers", "assert_answers", "assert_same_answers", "assert_state",

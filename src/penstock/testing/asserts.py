@@ -15,7 +15,8 @@ from penstock.ingest import counted
 from penstock.query import Query
 from penstock.testing.compare import Tolerance, difference
 from penstock.testing.expected import read_expected, rows_of
-from penstock.testing.script import Batches, Script
+from penstock.testing.player import Batches
+from penstock.testing.script import Script
 from penstock.values import to_instant
 
 Answer = tuple[Any, ...]
