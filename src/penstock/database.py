@@ -14,7 +14,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -42,6 +41,7 @@ from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
+from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.optimize import optimize
@@ -50,6 +50,7 @@ from penstock.query import Due, Query, QueryOptions
 from penstock.reference import Change
 from penstock.relations import RelationStore
 from penstock.types import DataType
+from penstock.values import to_instant
 
 if TYPE_CHECKING:
     from penstock.results import Result
@@ -129,7 +130,7 @@ class Database:
                 raise BindError("give either the text of a query or a plan")
             if text is not None:
                 bound, reads = plan_of_text(self, text)
-                return self.register(bound, reads, name=name, text=text)
+                return self.register(bound, reads, name=name, text=text.strip())
             bound = plan if isinstance(plan, Plan) else from_json(_parsed(plan))
             self._check_plan(bound)
             reads = frozenset(
@@ -252,7 +253,7 @@ class Database:
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
             if name in self.catalog.relations:
-                instant = None if at is None else self._instant(at)
+                instant = None if at is None else to_instant(at)
                 self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor), instant)
                 return
             if at is not None:
@@ -272,7 +273,7 @@ class Database:
         with self._guarded, self._lock:
             self._check_open()
             source = self._input(name)
-            self._deliver(source, partial(source.heartbeat, self._instant(at)))
+            self._deliver(source, partial(source.heartbeat, to_instant(at)))
 
     def tick(self) -> None:
         """Let streams that are stamped on arrival move on with the clock, though nothing arrives.
@@ -433,6 +434,16 @@ class Database:
     ) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Nothing can be done with it any more."""
+        return self._closed
+
+    def _repr_html_(self) -> str:
+        from penstock.notebook import html
+
+        return html.database(self)
+
     def __repr__(self) -> str:
         parts = f"{len(self.catalog.streams)} streams, {len(self._queries)} queries"
         return f"<Database on {self.engine}: {parts}{', closed' if self._closed else ''}>"
@@ -490,7 +501,7 @@ class Database:
     def _explained(self, plan: Plan, format: str, query: Query | None = None) -> str:
         match format.lower():
             case "text":
-                return "\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query))))
+                return Explanation("\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query)))))
             case "json":
                 return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
             case "mermaid":
@@ -529,26 +540,6 @@ class Database:
             return found
         definition = self.catalog.stream(name)
         raise InputError(f"stream `{definition.name}` is derived from a query, so nothing can be put into it")
-
-    def _instant(self, value: object) -> int:
-        if isinstance(value, bool):
-            raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
-        if isinstance(value, int | np.integer):
-            if abs(int(value)) >= 2**62:
-                raise InputError(f"the instant {value} is out of range")
-            return int(value)
-        if isinstance(value, str):
-            try:
-                value = datetime.fromisoformat(value)
-            except ValueError:
-                raise InputError(f"{value!r} is not an instant", hint="write it as 2024-05-01T10:00:00") from None
-        if isinstance(value, date) and not isinstance(value, datetime):
-            value = datetime(value.year, value.month, value.day)
-        if isinstance(value, datetime):
-            aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
-            return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-        raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
 
     def _stamp_idle(self, source: StreamInput | None) -> None:
         """Streams stamped on arrival move on with the clock: what comes later is stamped later."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from penstock.errors import PenstockError, QueryFailed
 from penstock.hosts import Answers, Runner
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
+from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
 
@@ -192,9 +194,53 @@ class Query:
                 self._end("stopped")
             self._database._forget_query(self)
 
+    @property
+    def waiting(self) -> int:
+        """How many answers have not been fetched yet."""
+        with self._changed:
+            return sum(map(len, self._waiting))
+
+    def peek(self, rows: int = 10) -> pa.Table:
+        """The last answers that wait, at most so many. They are not taken: ``fetch`` gives them still."""
+        with self._changed:
+            last: list[Answers] = []
+            count = 0
+            while count < rows and len(last) < len(self._waiting):
+                last.append(self._waiting[-len(last) - 1])
+                count += len(last[-1])
+            table = self._runner.table(last[::-1])
+        return table.slice(max(0, table.num_rows - rows))
+
+    def wait_for_more(self, seconds: float) -> bool:
+        """Return when there are new answers or the query has ended, at the latest after so many seconds; False then."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            before = self.answered
+            while self.answered == before and self._status == "running":
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                if not self._changed.wait(min(_TICK, left)):
+                    self._database.tick()
+            return True
+
+    def watch(self, seconds: float = 10.0, *, interval: float = 0.5) -> None:
+        """In a notebook: show the query and its latest answers, and keep that up to date for so many seconds.
+
+        An interrupt ends it. Answers are not taken; see ``penstock.notebook.watch``.
+        """
+        from penstock.notebook import watch
+
+        watch(self, seconds=seconds, interval=interval)
+
     def explain(self) -> str:
         """The plan as text."""
-        return explain_text(self.plan)
+        return Explanation(explain_text(self.plan))
+
+    def _repr_html_(self) -> str:
+        from penstock.notebook import html
+
+        return html.query(self)
 
     def __repr__(self) -> str:
         return f"<Query {self.name}: {self._status}, {self.answered} answers>"

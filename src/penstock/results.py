@@ -7,7 +7,9 @@ from typing import Literal
 
 import pyarrow as pa
 
+from penstock.io.table_text import table_text
 from penstock.query import Query
+from penstock.shown import as_text
 
 
 @dataclass(frozen=True)
@@ -18,3 +20,13 @@ class Result:
     message: str
     table: pa.Table | None = None
     query: Query | None = None
+
+    def __str__(self) -> str:
+        return self.message if self.table is None else table_text(self.table).rstrip("\n")
+
+    _repr_pretty_ = as_text
+
+    def _repr_html_(self) -> str:
+        from penstock.notebook import html
+
+        return html.result(self)

@@ -20,7 +20,7 @@ there. Before the last answers of a query all streams are closed.
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,42 +31,12 @@ import pytest
 
 import penstock
 from penstock.database import Database
-
-Values = tuple[object, ...]
+from penstock.testing import Clock
+from penstock.testing.steps import ClockAt, Push, Statement, Step, Values, read_step, read_value, read_values
 
 
 class Malformed(Exception):
     """The example is not written in the notation."""
-
-
-@dataclass(frozen=True)
-class Push:
-    stream: str
-    rows: tuple[Values, ...]
-
-
-@dataclass(frozen=True)
-class Heartbeat:
-    stream: str
-    at: object
-
-
-@dataclass(frozen=True)
-class Close:
-    stream: str
-
-
-@dataclass(frozen=True)
-class Clock:
-    at: int
-
-
-@dataclass(frozen=True)
-class Statement:
-    text: str
-
-
-Step = Push | Heartbeat | Close | Clock | Statement
 
 
 @dataclass
@@ -97,9 +67,7 @@ class Example:
 
 _QUERY = re.compile(r"(SELECT|WITH|ISTREAM|DSTREAM|RSTREAM)\b")
 _STATEMENT = re.compile(r"(CREATE|INSERT|UPDATE|DELETE|DROP|STOP)\b")
-_STEP = re.compile(r"(earlier )?(\w+): (.+)")
 _INSTANT = re.compile(r"\[([^\]]+)\] (.+)")
-_WORDS = {"NULL": "None", "TRUE": "True", "FALSE": "False"}
 
 
 # -- reading ----------------------------------------------------------------------------------------------
@@ -176,20 +144,17 @@ def _logical_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _read_step(line: str) -> tuple[bool, Step]:
-    if clock := re.fullmatch(r"clock (\d+)", line):
-        return False, Clock(int(clock[1]))
-    found = _STEP.fullmatch(line)
-    if found is None:
-        raise Malformed(f"this is no step, statement, query or answer: {line}")
-    early, stream, what = bool(found[1]), found[2], found[3]
-    if what == "close":
-        return early, Close(stream)
-    if what.startswith("heartbeat "):
-        return early, Heartbeat(stream, _value(what.removeprefix("heartbeat ")))
-    rows = _list(what)
-    if not all(isinstance(row, tuple) for row in rows):
-        raise Malformed(f"rows are written in parentheses: {line}")
-    return early, Push(stream, tuple(rows))  # type: ignore[arg-type]
+    early = line.startswith("earlier ")
+    with _noted():
+        return early, read_step(line.removeprefix("earlier "))
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[None]:
+    try:
+        yield
+    except penstock.InputError as error:
+        raise Malformed(str(error)) from None
 
 
 def _read_answer(line: str, expected: Expected) -> None:
@@ -198,7 +163,7 @@ def _read_answer(line: str, expected: Expected) -> None:
     elif line == "nothing":
         expected.answers = expected.answers or Counter()
     elif late := re.fullmatch(r"late (\w+): (.+)", line):
-        expected.late[late[1]] = [_shown(row) for row in _list(late[2])]
+        expected.late[late[1]] = [_shown(row) for row in read_values(late[2])]
     elif failed := re.fullmatch(r"failed (\d+)", line):
         expected.failed = int(failed[1])
     elif instant := _INSTANT.fullmatch(line):
@@ -216,26 +181,10 @@ def _changes(text: str) -> list[tuple[str, Values]]:
         raise Malformed(f"an answer begins with + or - and a blank: {text}")
     changes = []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        value = _value(text[start + 2 : end].strip().removesuffix(","))
+        with _noted():
+            value = read_value(text[start + 2 : end].strip().removesuffix(","))
         changes.append((text[start], value if isinstance(value, tuple) else (value,)))
     return changes
-
-
-def _list(text: str) -> list[object]:
-    """Values separated by commas. A row of one column needs no comma of its own."""
-    rows = re.sub(r"\(([^(),']*|'[^']*')\)", r"(\1,)", text)
-    values = _value(f"[{rows}]")
-    assert isinstance(values, list)
-    return values
-
-
-def _value(text: str) -> object:
-    """A value as CQL writes it: numbers, 'texts', NULL, TRUE, FALSE, (rows) and [arrays]."""
-    plain = re.sub(r"'[^']*'|\b(?:NULL|TRUE|FALSE)\b", lambda m: _WORDS.get(m[0], m[0]), text)
-    try:
-        return ast.literal_eval(plain.strip())
-    except (ValueError, SyntaxError):
-        raise Malformed(f"this is no value: {text}") from None
 
 
 # -- running ----------------------------------------------------------------------------------------------
@@ -243,18 +192,14 @@ def _value(text: str) -> object:
 
 def run(example: Example, case: Case, engine: str, *, one_by_one: bool) -> None:
     """Play a case of an example; an assertion fails where it answers otherwise."""
-    now = Clock(0)
-
-    def clock() -> int:
-        return now.at
-
+    clock = Clock(0)
     with penstock.connect(engine=engine, clock=clock) as db:
         for text in example.declarations:
             db.execute(text)
         # Statements of the head are about relations as the query finds them.
         given = [s for s in example.steps if isinstance(s, Statement)]
         for step in _arranged([*given, *example.earlier], one_by_one):
-            now = _do(db, step, now)
+            _do(db, step, clock)
         expected = case.phases[0][1]
         if expected.refused is not None:
             with pytest.raises(penstock.PenstockError) as refused:
@@ -265,7 +210,7 @@ def run(example: Example, case: Case, engine: str, *, one_by_one: bool) -> None:
         steps = [s for s in example.steps if not isinstance(s, Statement)]
         for i, (more, expected) in enumerate(case.phases):
             for step in _arranged([*(steps if i == 0 else []), *more], one_by_one):
-                now = _do(db, step, now)
+                _do(db, step, clock)
             if i == len(case.phases) - 1:
                 for stream in db.catalog.streams.values():
                     if not stream.derived:
@@ -286,37 +231,29 @@ def _rows(query: penstock.Query) -> Iterator[Values]:
     yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
-def _do(db: Database, step: Step, now: Clock) -> Clock:
-    match step:
-        case Push(stream, rows):
-            db.push(stream, list(rows))
-        case Heartbeat(stream, at):
-            db.heartbeat(stream, at)
-        case Close(stream):
-            db.close_stream(stream)
-        case Statement(text):
-            db.execute(text)
-        case Clock():
-            return step
-    return now
+def _do(db: Database, step: Step, clock: Clock) -> None:
+    if isinstance(step, ClockAt):
+        clock.set(step.at)
+    step.do(db)
 
 
 def _arranged(steps: Sequence[Step], one_by_one: bool) -> list[Step]:
     """The steps with neighbouring pushes in turns of one row, or as one batch for each stream."""
     arranged: list[Step] = []
-    pushes: dict[str, list[Values]] = {}
+    pushes: dict[str, list[object]] = {}
 
     def flush() -> None:
         if one_by_one:
             while any(pushes.values()):
-                arranged.extend(Push(name, (rows.pop(0),)) for name, rows in pushes.items() if rows)
+                arranged.extend(Push(name, [rows.pop(0)]) for name, rows in pushes.items() if rows)
         else:
-            arranged.extend(Push(name, tuple(rows)) for name, rows in pushes.items())
+            arranged.extend(Push(name, list(rows)) for name, rows in pushes.items())
         pushes.clear()
 
     for step in steps:
         if isinstance(step, Push):
-            pushes.setdefault(step.stream, []).extend(step.rows)
+            assert isinstance(step.rows, list)
+            pushes.setdefault(step.name, []).extend(step.rows)
         else:
             flush()
             arranged.append(step)

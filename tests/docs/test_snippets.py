@@ -1,8 +1,10 @@
 """README and docs: what they show is what happens.
 
     python      run, all blocks of a file one after the other; an `output` block behind it is what it prints
-    console     `$ cat > FILE <<'END'` writes a file, `$ penstock …` runs; the lines behind a command are what it
-                prints, where `...` stands for any text within a line
+    ipython     a cell of a notebook, all of a file one after the other in one shell; an `output` block behind it is
+                what it prints
+    console     `$ cat > FILE <<'END'` writes a file, `$ penstock …` and `$ pytest …` run; the lines behind a command
+                are what it prints, where `...` stands for any text within a line
     cql         run in one database for each file; an `error` block behind it is the error it gives
     sh          commands for a clone, of which the targets of make must exist
     text        a picture
@@ -12,9 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,9 +28,10 @@ import penstock
 from penstock.cli.main import main
 from tests.conftest import ON_SPARK
 from tests.docs.fences import DOCS, ROOT, Fence, fences
+from tests.notebook.shells import Cells, shell
 
 FILES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")]
-LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text"}
+LANGUAGES = {"python", "ipython", "output", "console", "cql", "error", "sh", "text"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
 
 
@@ -49,8 +55,8 @@ def test_every_block_is_of_a_kind_that_is_checked(path: Path) -> None:
     found = blocks(path)
     assert {block.language for block in found} <= LANGUAGES
     for i, block in enumerate(found):
-        wanted = {"output": "python", "error": "cql"}.get(block.language)
-        assert wanted is None or found[i - 1].language == wanted, f"{path.name}, line {block.line}"
+        wanted = {"output": ("python", "ipython"), "error": ("cql",)}.get(block.language)
+        assert wanted is None or found[i - 1].language in wanted, f"{path.name}, line {block.line}"
     if path.name in MADE_TO_RUN:
         assert any(block.language in ("python", "console", "cql") for block in found)
 
@@ -58,6 +64,12 @@ def test_every_block_is_of_a_kind_that_is_checked(path: Path) -> None:
 def with_spark(path: Path) -> object:
     """README and the page about Spark run as a user runs them, on the engine that is the default."""
     return pytest.param(path, marks=ON_SPARK) if path.name in ("README.md", "spark.md") else path
+
+
+@pytest.fixture
+def cells() -> Iterator[Cells]:
+    with shell() as found:
+        yield found
 
 
 @pytest.fixture
@@ -82,6 +94,18 @@ def test_python(path: Path) -> None:
             exec(compile("\n" * block.line + block.text, str(path), "exec"), names)
         shown = behind(found, i, "output")
         assert matches(printed.getvalue(), shown or ""), f"line {block.line} prints\n{printed.getvalue()}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if any(b.language == "ipython" for b in blocks(p))])
+def test_ipython(path: Path, cells: Cells) -> None:
+    found = blocks(path)
+    for i, block in enumerate(found):
+        if block.language == "ipython":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                cells.run(block.text)
+            shown = behind(found, i, "output")
+            assert matches(printed.getvalue(), shown or ""), f"line {block.line} prints\n{printed.getvalue()}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
@@ -138,6 +162,10 @@ def carry_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> str:
         return ""
     if program == "cat":
         return Path(arguments[0]).read_text()
+    if program == "pytest":
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        run = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        return subprocess.run(run, env=environment, capture_output=True, text=True, check=False).stdout
     assert program == "penstock", command.line
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stdin", io.StringIO(command.typed))

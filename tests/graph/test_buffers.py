@@ -34,6 +34,7 @@ from penstock.errors import (
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime.storage import files
 from penstock.runtime.storage.storage import Storage
+from penstock.testing import full_disk
 from tests.conftest import ROOT
 
 STREAM = "CREATE STREAM s (t BIGINT, v BIGINT, n STRING) TIMESTAMP BY t"
@@ -745,60 +746,43 @@ def spilled(db: penstock.Database) -> list[Path]:
     return sorted(path.glob("*.arrows"))
 
 
-class FullDisk:
-    """A disk on which there is room for so many bytes more."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-        self.room, self._append = room, files.append
-        monkeypatch.setattr(files, "append", self.append)
-        monkeypatch.setattr("penstock.runtime.storage.storage.RETRY", 0.0)
-
-    def append(self, path: Path, size: int, content: Any) -> None:
-        if content.size > self.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.room -= content.size
-        self._append(path, size, content)
-
-
 def test_a_full_disk_is_like_a_budget_that_is_reached(
     connect: Callable[..., penstock.Database], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = FullDisk(monkeypatch, 40_000)
-    db = connect(memory="10 KB", when_full="raise")
-    monkeypatch.setattr("penstock.runtime.storage.storage.RETRY", 60.0)
-    db.execute(STREAM)
-    query = db.query("SELECT v FROM s")
-    resting = operator(db, "query")
-    db.suspend(resting)
-    given, refused = fill(db, 100)
-    assert "No space left on device" in str(refused)
-    assert given < 9_000
-    assert db.given("s") == given
-    assert any("stays in memory" in r.message for r in caplog.records)
-    db.resume(resting)
-    db.push("s", rows(given, 100))
-    assert query.fetch()["v"].to_pylist() == list(range(given + 100))
-    disk.room = 10**9
-    db.suspend(resting)
-    for i in range(10):
-        db.push("s", rows(given + 100 + 100 * i, 100))
-    assert storage(db).disk_used > 0
-    db.resume(resting)
-    assert query.fetch().num_rows == 1_000
+    with full_disk(40_000) as disk:
+        db = connect(memory="10 KB", when_full="raise")
+        monkeypatch.setattr("penstock.runtime.storage.storage.RETRY", 60.0)
+        db.execute(STREAM)
+        query = db.query("SELECT v FROM s")
+        resting = operator(db, "query")
+        db.suspend(resting)
+        given, refused = fill(db, 100)
+        assert "No space left on device" in str(refused)
+        assert given < 9_000
+        assert db.given("s") == given
+        assert any("stays in memory" in r.message for r in caplog.records)
+        db.resume(resting)
+        db.push("s", rows(given, 100))
+        assert query.fetch()["v"].to_pylist() == list(range(given + 100))
+        disk.room = 10**9
+        db.suspend(resting)
+        for i in range(10):
+            db.push("s", rows(given + 100 + 100 * i, 100))
+        assert storage(db).disk_used > 0
+        db.resume(resting)
+        assert query.fetch().num_rows == 1_000
 
 
-def test_inside_nothing_is_lost_when_the_disk_is_full(
-    connect: Callable[..., penstock.Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FullDisk(monkeypatch, 20_000)
-    db = connect(memory="5 KB")
-    db.execute(STREAM)
-    queries = [db.query(f"SELECT v FROM s WHERE v % {n} = 0") for n in (1, 2, 3)]
-    db.configure(threading="operator")
-    for i in range(50):
-        db.push("s", rows(100 * i, 100))
-    for n, query in enumerate(queries, 1):
-        assert query.fetch()["v"].to_pylist() == list(range(0, 5_000, n))
+def test_inside_nothing_is_lost_when_the_disk_is_full(connect: Callable[..., penstock.Database]) -> None:
+    with full_disk(20_000):
+        db = connect(memory="5 KB")
+        db.execute(STREAM)
+        queries = [db.query(f"SELECT v FROM s WHERE v % {n} = 0") for n in (1, 2, 3)]
+        db.configure(threading="operator")
+        for i in range(50):
+            db.push("s", rows(100 * i, 100))
+        for n, query in enumerate(queries, 1):
+            assert query.fetch()["v"].to_pylist() == list(range(0, 5_000, n))
 
 
 KILLED = """

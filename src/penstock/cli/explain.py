@@ -10,7 +10,8 @@ import typer
 
 import penstock
 from penstock.cli.failures import Failure
-from penstock.cli.script import run_script, table_text
+from penstock.cli.script import run_script
+from penstock.io.table_text import table_text
 
 
 def explain(

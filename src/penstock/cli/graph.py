@@ -13,9 +13,10 @@ import typer
 
 from penstock.cli.failures import Failure
 from penstock.cli.run import parse_inputs
-from penstock.cli.script import EngineOption, MasterOption, open_database, run_script, table_text
+from penstock.cli.script import EngineOption, MasterOption, open_database, run_script
 from penstock.errors import QueryFailed
 from penstock.graph.view import GraphView
+from penstock.io.table_text import table_text
 from penstock.play import input_name, play
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from penstock.cli.script import (
     open_database,
     resume_script,
     run_script,
-    table_text,
 )
+from penstock.io.table_text import table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
 from penstock.play import input_name, play
 

@@ -14,12 +14,9 @@ import penstock
 from penstock.cli.failures import Failure, failure
 from penstock.cli.statements import split
 from penstock.errors import PenstockError
-from penstock.io.table_text import TableText
 from penstock.kernels.warm import announce
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.database import Database
     from penstock.results import Result
 
@@ -98,10 +95,3 @@ def resume_script(db: Database, file: Path) -> list[Result]:
     except PenstockError as error:
         raise failure(error, str(file)) from None
     return results
-
-
-def table_text(table: pa.Table, *, color: bool = False) -> str:
-    """A whole table for people."""
-    layout = TableText(table.schema, color=color)
-    body = layout.body(table)
-    return layout.head() + body

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from penstock.cli.answers import Headings
-from penstock.cli.script import read_script, table_text
+from penstock.cli.script import read_script
 from penstock.cli.statements import split
 from penstock.errors import CatalogError, InputError, suggest
 from penstock.io.readers import read_batches
+from penstock.io.table_text import table_text
 from penstock.plan.nodes import Schema
 from penstock.play import input_name, load_relation
 

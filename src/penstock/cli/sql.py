@@ -17,24 +17,11 @@ import penstock
 from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, open_database
 from penstock.cli.shell import Shell
+from penstock.cql.keywords import KEYWORDS
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.database import Database
-
-KEYWORDS = [
-    "ALL", "AND", "AS", "ASC", "AVG", "BEGIN", "BETWEEN", "BIGINT", "BINARY", "BOOLEAN", "BY", "CASE",
-    "CAST", "COALESCE", "COLLECT", "COUNT", "CREATE", "CROSS", "DATE", "DECIMAL", "DELETE", "DESC",
-    "DESCRIBE", "DISTINCT", "DOUBLE", "DROP", "DSTREAM", "ELSE", "END", "EVERY", "EXCEPT", "EXISTS",
-    "EXPLAIN", "FALSE", "FILTER", "FIRST", "FROM", "FULL", "GAP", "GROUP", "HAVING", "HOP", "HOPPING",
-    "IN", "INNER", "INSERT", "INT", "INTERSECT", "INTERVAL", "INTO", "IS", "ISTREAM", "JOIN", "KEY",
-    "LAST", "LEFT", "LIKE", "LIMIT", "MASTER", "MAX", "MEDIAN", "MIN", "NOT", "NOW", "NULL", "NULLIF",
-    "ON", "OR", "ORDER", "PARTITION", "PRIORITY", "QUANTILE", "QUERIES", "QUERY", "RANGE", "REAL",
-    "RELATION", "RELATIONS", "RIGHT", "ROWS", "RSTREAM", "SELECT", "SESSION", "SET", "SHOW", "SIZE",
-    "SLACK", "SLIDE", "STDDEV", "STOP", "STREAM", "STREAMS", "STRING", "SUM", "THEN", "TIMESTAMP",
-    "TRUE", "TUMBLING", "TUPLES", "UNBOUNDED", "UNION", "UPDATE", "VALUES", "VARIANCE", "VIEW", "WHEN",
-    "WHERE", "WINDOW", "WITH",
-]  # fmt: skip
 
 
 def sql(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.graph import draw
+from penstock.shown import as_text
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,13 @@ class MemoryView:
     def __str__(self) -> str:
         return self.text()
 
+    _repr_pretty_ = as_text
+
+    def _repr_html_(self) -> str:
+        from penstock.notebook import html
+
+        return html.memory(self)
+
 
 @dataclass(frozen=True)
 class DropView:
@@ -208,6 +216,10 @@ class GraphView:
     def __str__(self) -> str:
         return self.text()
 
-    def _repr_svg_(self) -> str:
+    _repr_pretty_ = as_text
+
+    def _repr_html_(self) -> str:
         """The picture where a notebook shows the view."""
-        return self.svg()
+        from penstock.notebook import html
+
+        return html.graph(self)

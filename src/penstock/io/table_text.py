@@ -55,6 +55,13 @@ class TableText:
         return f"{_RED if row[self._op] == '-' else _GREEN}{line}{_OFF}"
 
 
+def table_text(table: pa.Table, *, color: bool = False) -> str:
+    """A whole table for people."""
+    layout = TableText(table.schema, color=color)
+    body = layout.body(table)
+    return layout.head() + body
+
+
 def _least(dtype: pa.DataType) -> int:
     found = from_arrow(dtype)
     return 0 if found is None else _LEAST.get(found.kind, 0)

@@ -18,7 +18,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -105,9 +105,7 @@ class Log:
         frame = Frame(str(self._path), self._size, len(payload), kind, number, rows, marks, prioritised)
         parts = [header, payload, bytes(frame.end - frame.start - _HEADER.size - len(payload))]
         try:
-            wanted = frame.end - frame.start
-            if os.writev(self._file, parts) != wanted:
-                raise OSError("the disk is full")
+            write(self._file, parts)
             if self._sync:
                 os.fdatasync(self._file)
         except OSError as error:
@@ -185,6 +183,12 @@ class Log:
     def _open(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._path, self._size = path, os.fstat(self._file).st_size
+
+
+def write(file: int, parts: Sequence[pa.Buffer | bytes]) -> None:
+    """Add to the end of a file, all or nothing that counts."""
+    if os.writev(file, parts) != sum(map(len, parts)):
+        raise OSError("the disk is full")
 
 
 def _frames(path: Path) -> Iterator[Frame]:

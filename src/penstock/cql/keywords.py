@@ -1,0 +1,15 @@
+"""The words of the language, for whoever completes or colours a text. The parser has its own view of them."""
+
+KEYWORDS = [
+    "ALL", "AND", "AS", "ASC", "AVG", "BEGIN", "BETWEEN", "BIGINT", "BINARY", "BOOLEAN", "BY", "CASE",
+    "CAST", "COALESCE", "COLLECT", "COUNT", "CREATE", "CROSS", "DATE", "DECIMAL", "DELETE", "DESC",
+    "DESCRIBE", "DISTINCT", "DOUBLE", "DROP", "DSTREAM", "ELSE", "END", "EVERY", "EXCEPT", "EXISTS",
+    "EXPLAIN", "FALSE", "FILTER", "FIRST", "FROM", "FULL", "GAP", "GROUP", "HAVING", "HOP", "HOPPING",
+    "IN", "INNER", "INSERT", "INT", "INTERSECT", "INTERVAL", "INTO", "IS", "ISTREAM", "JOIN", "KEY",
+    "LAST", "LEFT", "LIKE", "LIMIT", "MASTER", "MAX", "MEDIAN", "MIN", "NOT", "NOW", "NULL", "NULLIF",
+    "ON", "OR", "ORDER", "PARTITION", "PRIORITY", "QUANTILE", "QUERIES", "QUERY", "RANGE", "REAL",
+    "RELATION", "RELATIONS", "RIGHT", "ROWS", "RSTREAM", "SELECT", "SESSION", "SET", "SHOW", "SIZE",
+    "SLACK", "SLIDE", "STDDEV", "STOP", "STREAM", "STREAMS", "STRING", "SUM", "THEN", "TIMESTAMP",
+    "TRUE", "TUMBLING", "TUPLES", "UNBOUNDED", "UNION", "UPDATE", "VALUES", "VARIANCE", "VIEW", "WHEN",
+    "WHERE", "WINDOW", "WITH",
+]  # fmt: skip

@@ -1,0 +1,9 @@
+"""Penstock in notebooks: what is shown there, the magics ``%cql`` and ``%%cql``, and ``watch``.
+
+``%load_ext penstock`` loads the magics. IPython is needed for them and for ``watch``, nothing here needs it to be
+imported.
+"""
+
+from penstock.notebook.live import watch
+
+__all__ = ["watch"]

@@ -1,0 +1,183 @@
+"""``%cql`` and ``%%cql``: statements in notebooks and in IPython."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import display
+
+import penstock
+from penstock.cli.statements import split
+from penstock.cql.text import parse
+from penstock.database import Database
+from penstock.errors import BindError, CatalogError, InputError, PenstockError
+from penstock.hosts import check_engine, default_engine
+from penstock.io.table_text import table_text
+from penstock.notebook import html
+from penstock.results import Result
+from penstock.shown import Printer
+
+OPTIONS = "--db NAME, --engine ENGINE, --name QUERY, --replace"
+_OPTION = re.compile(r"\s*--([a-z]+)(?:[ =]+(?!-)(\S+))?")
+
+
+@dataclass
+class _Options:
+    """What stands before the statements. ``text``: the rest of the line."""
+
+    db: str | None = None
+    engine: str | None = None
+    name: str | None = None
+    replace: bool = False
+    text: str = ""
+
+
+@magics_class
+class CqlMagics(Magics):
+    """The magics of one shell."""
+
+    @no_var_expand
+    @line_cell_magic
+    def cql(self, line: str, cell: str | None = None) -> object:
+        """Run CQL statements: ``%%cql`` above a cell of them, ``%cql SELECT …`` in one line.
+
+        --db NAME        in the database of this variable; by default ``db``, which is made if it is not there
+        --engine ENGINE  the engine of the database that is made: local, spark or reference
+        --name QUERY     the name of the query that the last statement is, and of the variable that gets it
+        --replace        stop the query that has this name
+
+        Gives the query, or what the last statement gave. Nothing in braces is replaced by values of variables.
+        """
+        try:
+            options = _read(line)
+            text = options.text if cell is None else f"{options.text}\n{cell}" if options.text.strip() else cell
+            return self._run(options, text)
+        except PenstockError as error:
+            raise _short(error) from None
+
+    @property
+    def _variables(self) -> dict[str, Any]:
+        assert self.shell is not None
+        names: dict[str, Any] = self.shell.user_ns
+        return names
+
+    def _run(self, options: _Options, text: str) -> object:
+        parse(text)  # before anything is done
+        statements = list(_statements(text))
+        if not statements:
+            raise BindError("there is no statement in the cell")
+        db = self._database(options)
+        given: object = None
+        for i, statement in enumerate(statements):
+            last = i == len(statements) - 1
+            try:
+                result = self._one(db, statement, options if last else _Options())
+            except PenstockError as error:
+                error.text = text if error.text is not None else None
+                raise
+            if result.kind == "done":
+                print(result.message)
+            elif last:
+                given = result.query or result
+            else:
+                display(result)  # type: ignore[no-untyped-call]
+        db.settle()
+        return given
+
+    def _one(self, db: Database, statement: str, options: _Options) -> Result:
+        if options.name is None:
+            return db.run_script(statement)[0]
+        if not options.name.isidentifier():
+            raise InputError(f"`{options.name}` cannot be the name of a variable", hint="use letters, digits and _")
+        if options.replace and options.name in db.queries:
+            db.explain(statement)  # if that is wrong, the query before it stays
+            db.stop_query(options.name)
+        query = db.query(statement, name=options.name)
+        self._variables[options.name] = query
+        return Result("query", f"query {query.name} started", query=query)
+
+    def _database(self, options: _Options) -> Database:
+        name = options.db or "db"
+        found = self._variables.get(name)
+        if found is None and options.db is None:
+            engine = options.engine or default_engine()
+            check_engine(engine)
+            print(f"a new database on engine {engine}, in the variable `db`", flush=True)  # Spark takes some seconds
+            found = self._variables[name] = penstock.connect(engine=engine)
+        if found is None:
+            raise CatalogError(f"there is no variable `{name}`", hint=f"{name} = penstock.connect() makes one")
+        if not isinstance(found, Database):
+            raise InputError(f"the variable `{name}` is no database", hint="name another one with --db")
+        if options.engine is not None and found.engine != options.engine:
+            raise InputError(
+                f"the database `{name}` is on engine {found.engine}", hint="--engine is for one that is to be made"
+            )
+        return found
+
+
+def _read(line: str) -> _Options:
+    options, at = _Options(), 0
+    while found := _OPTION.match(line, at):
+        name, value = found.groups()
+        at = found.end()
+        if name == "replace":
+            options.replace = True
+            at = found.end(1)
+            continue
+        if name not in ("db", "engine", "name"):
+            raise InputError(f"no option --{name}", hint=f"there are {OPTIONS}")
+        if value is None:
+            raise InputError(f"--{name} needs a value", hint=f"the options are {OPTIONS}")
+        setattr(options, name, value)
+    options.text = line[at:].lstrip()
+    return options
+
+
+def _statements(text: str) -> Iterator[str]:
+    """The statements of a text, each with blanks before it, so that places in it are those in the text."""
+    found, rest = split(text)
+    at = 0
+    for statement in [*found, *([rest] if parse(rest) else [])]:
+        start = text.index(statement, at)
+        at = start + len(statement)
+        yield re.sub(r"[^\n]", " ", text[:start]) + statement
+
+
+def _short(error: PenstockError) -> PenstockError:
+    """The error, which IPython shows without the calls that led to it."""
+    error._render_traceback_ = lambda: html.failure(error).splitlines()  # type: ignore[attr-defined]
+    return error
+
+
+def load(shell: InteractiveShell) -> None:
+    """The magics and the display of tables, in a shell."""
+    shell.register_magics(CqlMagics)
+    formatters = _formatters(shell)
+    formatters["text/html"].for_type(pa.Table, html.table)
+    formatters["text/plain"].for_type(pa.Table, _plain)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Without the display of tables again; magics stay, IPython has no way to take them back."""
+    formatters = _formatters(shell)
+    for kind in ("text/html", "text/plain"):
+        formatters[kind].pop(pa.Table, None)
+
+
+def _formatters(shell: InteractiveShell) -> Any:
+    assert shell.display_formatter is not None
+    return shell.display_formatter.formatters
+
+
+def _plain(table: pa.Table, printer: Printer, cycle: bool) -> None:
+    """A table on a terminal, or where a notebook shows no HTML."""
+    few = table.slice(0, html.ROWS)
+    printer.text(table_text(few).rstrip("\n"))
+    if table.num_rows > html.ROWS:
+        printer.text(f"\n… {table.num_rows - html.ROWS:,} more rows")

@@ -1,0 +1,17 @@
+"""The explanation of a plan, as its user gets it."""
+
+from __future__ import annotations
+
+from penstock.shown import as_text
+
+
+class Explanation(str):
+    """A text that a notebook shows as a tree; otherwise a str like any other."""
+
+    __slots__ = ()
+    _repr_pretty_ = as_text
+
+    def _repr_html_(self) -> str:
+        from penstock.notebook import html
+
+        return html.plan(self)

@@ -1,0 +1,138 @@
+"""Things that go wrong when a test says so: sources, functions, consumers, disks, processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from penstock.database import Database
+from penstock.errors import InputError, StateError
+from penstock.hosts.spark.live import frames
+from penstock.runtime.storage import files, storage
+
+T = TypeVar("T")
+Raised = BaseException | type[BaseException]
+
+
+def failing(rows: Iterable[T], *, after: int, error: Raised = ConnectionError("the source is gone")) -> Iterator[T]:  # noqa: B008
+    """The first rows of a source, and then an exception in the place of the others."""
+    for i, row in enumerate(rows):
+        if i >= after:
+            raise error
+        yield row
+    raise error
+
+
+def fails_on(
+    function: Callable[..., object],
+    bad: Callable[..., bool] | Container[object],
+    error: Raised = RuntimeError("injected failure"),  # noqa: B008
+) -> Callable[..., object]:
+    """A function for ``create_function`` that raises for some arguments and otherwise does what it did.
+
+    ``bad``: a function of the same arguments that says when, or a collection of first arguments. Functions must give
+    the same for the same arguments, so there is no way to fail at the n-th call.
+    """
+    chosen: Callable[..., bool] = bad if callable(bad) else (lambda *arguments: arguments[0] in bad)
+
+    def sometimes(*arguments: object) -> object:
+        if chosen(*arguments):
+            raise error
+        return function(*arguments)
+
+    sometimes.__name__ = getattr(function, "__name__", "function")
+    return sometimes
+
+
+class Consumer:
+    """Somebody who takes answers and fails now and then: for ``subscribe`` and ``transfer``.
+
+    ``fails``: at which calls, counted from 1; a collection, or a function of that number. ``tables`` are those that it
+    has taken; it keeps them all.
+    """
+
+    def __init__(
+        self,
+        fails: Container[int] | Callable[[int], bool] = (),
+        error: Raised = RuntimeError("the consumer failed"),  # noqa: B008
+    ) -> None:
+        self.calls = 0
+        self.tables: list[pa.Table] = []
+        self._fails: Callable[[int], bool] = fails if callable(fails) else fails.__contains__
+        self._error = error
+
+    def __call__(self, table: pa.Table) -> None:
+        self.calls += 1
+        if self._fails(self.calls):
+            raise self._error
+        self.tables.append(table)
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """What it has taken, row by row."""
+        return [row for table in self.tables for row in table.to_pylist()]
+
+
+class Disk:
+    """How much room there is on a disk; it counts down as something is written, and may be changed."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def take(self, size: int) -> None:
+        """So many bytes are about to be written."""
+        if size > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= size
+
+
+@contextmanager
+def full_disk(room: int = 0) -> Iterator[Disk]:
+    """Meanwhile there is room for so many bytes more, for all databases of this process.
+
+    It is about what they write for rows that wait (engine ``local``) and into the logs of streams and the journal
+    (engine ``spark``, not the state that its workers write). What exceeds the room fails as it does on a disk that is
+    full. ``disk.room`` may be changed meanwhile, as if somebody had tidied up.
+    """
+    disk = Disk(room)
+    append, write, retry = files.append, frames.write, storage.RETRY
+
+    def appending(path: Path, size: int, content: pa.Buffer) -> None:
+        disk.take(content.size)
+        append(path, size, content)
+
+    def writing(file: int, parts: Sequence[pa.Buffer | bytes]) -> None:
+        disk.take(sum(map(len, parts)))
+        write(file, parts)
+
+    files.append, frames.write, storage.RETRY = appending, writing, 0.0
+    try:
+        yield disk
+    finally:
+        files.append, frames.write, storage.RETRY = append, write, retry
+
+
+def crash_copy(db: Database, to: str | Path) -> Path:
+    """The directory of a database on Spark as it would be if the process were killed now, copied to a new place: open
+    it there with ``connect(path)``. What is running goes on undisturbed."""
+    root = getattr(db._host, "root", None)
+    if root is None:
+        raise StateError("the database has no directory", hint="only databases on the engine spark have one")
+    to = Path(to)
+    if to.exists():
+        raise InputError(f"{to} is there already", hint="give a new place")
+    with db._lock:  # nothing is noted in the journal meanwhile, so what it speaks of is there
+        shutil.copytree(root, to, copy_function=_copied, ignore=shutil.ignore_patterns("lock"))
+    return to
+
+
+def _copied(source: str, target: str) -> None:
+    with suppress(FileNotFoundError):  # it was given up and has just been removed
+        shutil.copy2(source, target)

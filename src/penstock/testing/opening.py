@@ -1,0 +1,27 @@
+"""Databases for tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import penstock.database
+from penstock.database import Database
+from penstock.testing.clock import Clock
+
+
+def connect(
+    path: str | Path | None = None, *, engine: str | None = None, clock: Clock | None = None, **settings: Any
+) -> Database:
+    """Like ``penstock.connect``, with a simulated clock that drives the database.
+
+    The engine is ``local`` where neither you nor the environment variable PENSTOCK_ENGINE names one, unless there is a
+    directory, which only Spark has. Without a ``clock`` of yours there is a new one, in ``db.clock``.
+    """
+    clock = clock or Clock()
+    if engine is None:
+        engine = "spark" if path is not None else os.environ.get("PENSTOCK_ENGINE") or "local"
+    db = penstock.database.connect(path, engine=engine, clock=clock, **settings)
+    clock.drives(db)
+    return db
