@@ -1,0 +1,95 @@
+"""How Penstock is built, on one screen: boxes in rows, and arrows between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scripts.pictures.svg import Sheet
+
+COLUMN, ROW, GAP, MARGIN = 82.0, 84.0, 34.0, 16.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A place of the code: where it stands (column and how many of them, row), its name, and what it is for."""
+
+    name: str
+    about: tuple[str, ...]
+    column: int
+    span: int
+    row: int
+    outside: bool = False
+
+    @property
+    def left(self) -> float:
+        return MARGIN + self.column * COLUMN
+
+    @property
+    def width(self) -> float:
+        return self.span * COLUMN - 14
+
+    @property
+    def top(self) -> float:
+        return 44 + self.row * ROW
+
+    @property
+    def height(self) -> float:
+        return ROW - GAP
+
+
+BOXES = (
+    Box("a query", ("CQL, or a plan (JSON)",), 0, 3, 0, outside=True),
+    Box("rows", ("push, files, heartbeats",), 3, 3, 0, outside=True),
+    Box("answers", ("fetch, iterate, subscribe",), 6, 3, 0, outside=True),
+    Box("cql/", ("parse, bind, type",), 0, 3, 1),
+    Box("ingest.py, relations.py", ("instants, slack, late rows",), 3, 3, 1),
+    Box("query.py", ("answers nobody has had yet",), 6, 3, 1),
+    Box("plan/", ("typed plan, rewritten by rules",), 0, 3, 2),
+    Box("graph/", ("operators of all queries, equal parts once",), 3, 6, 2),
+    Box("runtime/", ("virtual operators, buffers between them, workers, strategies, threads",), 3, 6, 3),
+    Box("operators/", ("one relational operation each,", "over batches of changes"), 3, 3, 4),
+    Box("kernels/", ("pure functions over columns,", "compiled"), 6, 3, 4),
+    Box("reference.py", ("the meaning: every answer", "computed from scratch"), 0, 3, 4),
+    Box("hosts/: reference", ("checks the others",), 0, 3, 5),
+    Box("hosts/: local", ("in this process",), 3, 3, 5),
+    Box("hosts/: spark", ("logs, micro-batches, tasks",), 6, 3, 5),
+)
+ARROWS = (
+    ("a query", "cql/"), ("cql/", "plan/"), ("plan/", "graph/"), ("rows", "ingest.py, relations.py"),
+    ("ingest.py, relations.py", "graph/"), ("graph/", "query.py"), ("query.py", "answers"), ("graph/", "runtime/"),
+    ("runtime/", "operators/"), ("operators/", "kernels/"), ("plan/", "reference.py"),
+)  # fmt: skip
+
+
+def draw() -> str:
+    """The picture."""
+    sheet = Sheet("How Penstock is built: from queries and rows to answers")
+    head = "database.py puts it together, with one lock; catalog.py knows what has been declared"
+    sheet.text(MARGIN, 24, head, "faint")
+    boxes = {box.name: box for box in BOXES}
+    for start, end in ARROWS:
+        _arrow(sheet, boxes[start], boxes[end])
+    for box in BOXES:
+        sheet.rect(box.left, box.top, box.width, box.height, "bar rim" if box.outside else "panel rim", 6)
+        lift = 7 * (len(box.about) - 1)
+        middle = box.left + box.width / 2
+        sheet.text(middle, box.top + 21 - lift, box.name, "strong middle" if box.outside else "mono strong middle")
+        for i, line in enumerate(box.about):
+            sheet.text(middle, box.top + 38 - lift + 13 * i, line, "small faint middle")
+    last = max(box.top + box.height for box in BOXES)
+    sheet.text(MARGIN, last + 20, "hosts/ run it: the same answers on every engine", "faint")
+    return sheet.document()
+
+
+def _arrow(sheet: Sheet, start: Box, end: Box) -> None:
+    """Level between neighbours, upright otherwise, in the middle of the narrower one."""
+    if start.row == end.row:
+        y = start.top + start.height / 2
+        sheet.arrow([(start.left + start.width, y), (end.left, y)])
+        return
+    narrow = min(start, end, key=lambda box: box.span)
+    x = narrow.left + narrow.width / 2
+    down = start.row < end.row
+    sheet.arrow(
+        [(x, start.top + start.height), (x, end.top)] if down else [(x, start.top), (x, end.top + end.height)]
+    )
