@@ -1,7 +1,7 @@
 """What `mkdocs` does besides what mkdocs.yml says: pictures stand in their pages as text.
 
-A picture that is part of the page can be searched, copied from, and says more where the pointer rests; one that is wider
-than the page is moved to and fro within it.
+A picture that is part of the page can be searched, copied from, and says more where the pointer rests; one that is
+wider than the page is moved to and fro within it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs/reference/grammar.md"
-WORDS = frozenset({"name", "number", "text", "length", "unit"})
+WORDS = frozenset({"name", "number", "text", "length", "unit", "field"})
 """What the page explains in words."""
 
 
