@@ -6,6 +6,7 @@
     cql         run in one database for each file; an `error` block behind it is the error it gives
     sh          commands for a clone, of which the targets of make must exist
     text        a picture
+    ebnf        rules of the grammar: see test_grammar.py
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.conftest import ON_SPARK
 from tests.docs.fences import DOCS, ROOT, Fence, fences
 
 FILES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")]
-LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text"}
+LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text", "ebnf"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
 
 
@@ -162,17 +163,3 @@ def test_targets_of_make_exist(path: Path) -> None:
     for block in blocks(path):
         if block.language == "sh":
             assert set(re.findall(r"\bmake ([a-z]+)", block.text)) <= set(targets)
-
-
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
-
-
-@pytest.mark.parametrize("path", [DOCS / "concepts/architecture.md", DOCS / "concepts/papers.md"], ids=lambda p: p.name)
-def test_modules_that_are_named_exist(path: Path) -> None:
-    for name in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`", path.read_text(encoding="utf-8"))):
-        assert any((base / name).exists() for base in (ROOT / "src/penstock", ROOT)), name
