@@ -12,6 +12,9 @@ from typing import Any
 
 _IMAGE = re.compile(r'<p><img alt="([^"]*)" src="([^":]+\.svg)" ?/?></p>')
 
+WIDE = 1200
+"""What is wider than this many pixels can also be opened by itself."""
+
 
 def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
     """Pictures of this site are put into the page."""
@@ -19,6 +22,9 @@ def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
 
     def inside(found: re.Match[str]) -> str:
         text = (folder / found[2]).resolve().read_text(encoding="utf-8")
-        return f'<div class="picture" role="group" aria-label="{found[1]}">{text}</div>'
+        width = re.search(r'width="([0-9.]+)"', text)
+        wide = width is not None and float(width[1]) > WIDE
+        more = f'<p class="alone"><a href="{found[2]}">The whole picture</a></p>' if wide else ""
+        return f'<div class="picture" role="group" aria-label="{found[1]}">{text}</div>{more}'
 
     return _IMAGE.sub(inside, html)

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from scripts import site
+
 from tests.docs.fences import DOCS, ROOT
 
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -87,11 +87,15 @@ def test_a_picture_becomes_part_of_its_page(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures/a.svg").write_text("<svg>here</svg>")
     page = SimpleNamespace(file=SimpleNamespace(src_path="concepts/page.md"))
-    html = '<p>Before <img alt="no" src="../pictures/a.svg" /></p><p><img alt="A picture" src="../pictures/a.svg" /></p>'
+    inline, alone = ('<img alt="no" src="../pictures/a.svg" />', '<img alt="A picture" src="../pictures/a.svg" />')
+    html = f"<p>Before {inline}</p><p>{alone}</p>"
     made = site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)})
     assert made.count("<svg>here</svg>") == 1
     assert 'aria-label="A picture"' in made
-    assert '<img alt="no"' in made
+    assert inline in made
+    assert "alone" not in made
+    (tmp_path / "pictures/a.svg").write_text('<svg width="2000" height="10"></svg>')
+    assert '<a href="../pictures/a.svg">' in site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)})
 
 
 @pytest.mark.parametrize("path", [DOCS / "concepts/architecture.md", DOCS / "concepts/papers.md"], ids=lambda p: p.name)
