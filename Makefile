@@ -37,7 +37,9 @@ docs: $(READY)
 	@echo "docs: build/site/index.html"
 
 pictures: $(READY)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.lock
 	@$(BIN)/python -m scripts.pictures
+	@$(BIN)/python -m scripts.grammar
 
 spark: $(READY)
 	PENSTOCK_ALL_ON_SPARK=1 $(BIN)/python -m pytest -q tests/behaviour tests/docs tests/spark

@@ -102,3 +102,12 @@ def test_a_picture_becomes_part_of_its_page(tmp_path: Path) -> None:
 def test_modules_that_are_named_exist(path: Path) -> None:
     for module in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`", path.read_text(encoding="utf-8"))):
         assert any((base / module).exists() for base in (ROOT / "src/penstock", ROOT)), module
+
+
+def test_every_part_of_the_package_has_its_place_in_the_architecture() -> None:
+    text = (DOCS / "concepts/architecture.md").read_text(encoding="utf-8")
+    for path in sorted((ROOT / "src/penstock").iterdir()):
+        if path.name.startswith(("_", ".")) or (path.is_file() and path.suffix != ".py"):
+            continue
+        name = f"{path.name}/" if path.is_dir() else path.name
+        assert re.search(rf"(?<![\w/]){re.escape(name)}", text), name
