@@ -74,42 +74,71 @@ def depths(grammar: Rules) -> dict[str, int]:
     return found
 
 
-MOST = 60
-"""From so many words on a text is brought to its end by the shortest way."""
+def ways(node: Node) -> int:
+    """Between how many ways one has to choose here."""
+    match node:
+        case Choice(items):
+            return len(items)
+        case Optional(_):
+            return 2
+        case Repeated(_):
+            return 3
+    return 0
+
+
+def paths() -> dict[int, list[Node]]:
+    """The shortest way from a statement to each node, the node included."""
+    start = RULES["statement"]
+    found: dict[int, list[Node]] = {id(start): [start]}
+    waiting = [start]
+    for node in waiting:
+        below = inner(node)
+        if isinstance(node, Reference) and node.rule not in WORDS:
+            below = (RULES[node.rule],)
+        for child in below:
+            if id(child) not in found:
+                found[id(child)] = [*found[id(node)], child]
+                waiting.append(child)
+    return found
 
 
 class Writer:
-    """Texts at random, those ways first that have not been gone yet."""
+    """Texts: along a path, and elsewhere by the shortest way or, as long as there is ``luck``, at random."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._depths = depths(RULES)
-        self.gone: set[tuple[int, int]] = set()
-        self._words = 0
+        self._luck = 0
 
-    def statement(self, room: int) -> str:
-        self._words = 0
-        return self.write(RULES["statement"], room)
+    def along(self, path: list[Node], way: int) -> str:
+        """A text that comes to the end of the path, and goes this way there."""
+        self._luck = 0
+        return self._write(RULES["statement"], path, way)
 
-    def write(self, node: Node, room: int) -> str:
-        room = room if self._words < MOST else 0
+    def at_random(self, luck: int) -> str:
+        self._luck = luck
+        return self._write(RULES["statement"], [], 0)
+
+    def _write(self, node: Node, path: list[Node], way: int) -> str:
+        if path and path[0] is not node:
+            path = []
+        rest = path[1:]
         match node:
             case Terminal(text):
-                self._words += 1
                 return text
             case Reference(rule) if rule in WORDS:
                 return self._random.choice(SAMPLES[rule])
             case Reference(rule):
-                return self.write(RULES[rule], room - 1)
+                return self._write(RULES[rule], rest, way)
             case Sequence(items):
-                return " ".join(filter(None, (self.write(item, room) for item in items)))
+                return " ".join(filter(None, (self._write(item, rest, way) for item in items)))
             case Choice(items):
-                return self.write(items[self._way(node, [self._needs(i) for i in items], room)], room)
-            case Optional(item):
-                return self.write(item, room) if self._way(node, [0, self._needs(item)], room) else ""
-            case Repeated(item):
-                times = self._way(node, [0, self._needs(item), self._needs(item)], room)
-                return " ".join(self.write(item, room) for _ in range(times))
+                item = rest[0] if rest else items[way if path else self._chosen([self._needs(i) for i in items])]
+                return self._write(item, rest, way)
+            case Optional(item) | Repeated(item):
+                usual = [0] + [self._needs(item)] * (ways(node) - 1)
+                times = 1 if rest else way if path else self._chosen(usual)
+                return " ".join(self._write(item, rest if i == 0 else [], way) for i in range(times))
 
     def _needs(self, node: Node) -> int:
         match node:
@@ -121,49 +150,39 @@ class Writer:
                 return max(map(self._needs, items))
         return 0
 
-    def _way(self, node: Node, needs: list[int], room: int) -> int:
-        fits = [i for i, need in enumerate(needs) if need <= room] if room > 0 else []
-        new = [i for i in fits if (id(node), i) not in self.gone]
-        if not fits or (not new and not isinstance(node, Choice) and self._random.random() < 0.7):
-            way = needs.index(min(needs))
-        else:
-            way = self._random.choice(new or fits)
-        self.gone.add((id(node), way))
-        return way
-
-    def ways(self) -> set[tuple[int, int]]:
-        """All there are."""
-        found: set[tuple[int, int]] = set()
-        waiting: list[Node] = list(RULES.values())
-        while waiting:
-            node = waiting.pop()
-            waiting.extend(inner(node))
-            count = {Choice: len(inner(node)), Optional: 2, Repeated: 3}.get(type(node), 0)
-            found |= {(id(node), i) for i in range(count)}
-        return found
+    def _chosen(self, needs: list[int]) -> int:
+        if self._luck > 0 and self._random.random() < 0.7:
+            self._luck -= 1
+            return self._random.randrange(len(needs))
+        return needs.index(min(needs))
 
 
 @pytest.fixture(scope="module")
-def written() -> tuple[Writer, list[str]]:
+def texts() -> list[str]:
+    """One for each way that can be gone, and some at random."""
     writer = Writer(1)
-    ways = writer.ways()
-    texts: list[str] = []
-    while len(texts) < 200 or (writer.gone != ways and len(texts) < 3000):
-        texts.append(writer.statement(room=16 + len(texts) % 24))
-    return writer, texts
+    found = [writer.along(path, way) for path in paths().values() for way in range(ways(path[-1]))]
+    return [*found, *(writer.at_random(luck % 40) for luck in range(200))]
 
 
-def test_every_way_through_the_grammar_is_read(written: tuple[Writer, list[str]]) -> None:
-    writer, texts = written
+def test_every_way_through_the_grammar_is_read(texts: list[str]) -> None:
     for text in texts:
         assert len(parse(text)) == 1, text
-    assert writer.gone == writer.ways()
 
 
-def test_everything_that_the_parser_makes_is_in_the_grammar(written: tuple[Writer, list[str]]) -> None:
+def test_every_rule_can_be_reached() -> None:
+    reached = paths()
+    waiting: list[Node] = list(RULES.values())
+    while waiting:
+        node = waiting.pop()
+        waiting.extend(inner(node))
+        assert id(node) in reached, node
+
+
+def test_everything_that_the_parser_makes_is_in_the_grammar(texts: list[str]) -> None:
     made: set[type[exp.Expr]] = set()
     kinds: set[str] = set()
-    for text in written[1]:
+    for text in texts:
         for tree in (statement.tree for statement in parse(text)):
             for node in tree.walk():
                 made.add(type(node))

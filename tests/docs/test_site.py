@@ -85,17 +85,19 @@ def test_nothing_comes_from_elsewhere() -> None:
 
 def test_a_picture_becomes_part_of_its_page(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures/a.svg").write_text("<svg>here</svg>")
+    (tmp_path / "pictures/a.svg").write_text('<svg class="penstock-a">here</svg>')
     page = SimpleNamespace(file=SimpleNamespace(src_path="concepts/page.md"))
     inline, alone = ('<img alt="no" src="../pictures/a.svg" />', '<img alt="A picture" src="../pictures/a.svg" />')
     html = f"<p>Before {inline}</p><p>{alone}</p>"
     made = site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)})
-    assert made.count("<svg>here</svg>") == 1
+    assert made.count(">here</svg>") == 1
     assert 'aria-label="A picture"' in made
     assert inline in made
     assert "alone" not in made
-    (tmp_path / "pictures/a.svg").write_text('<svg width="2000" height="10"></svg>')
+    (tmp_path / "pictures/a.svg").write_text('<svg class="penstock-a" width="2000" height="10"></svg>')
     assert '<a href="../pictures/a.svg">' in site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)})
+    (tmp_path / "pictures/a.svg").write_text('<svg width="2000" height="10"></svg>')
+    assert site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)}) == html
 
 
 @pytest.mark.parametrize("path", [DOCS / "concepts/architecture.md", DOCS / "concepts/papers.md"], ids=lambda p: p.name)
