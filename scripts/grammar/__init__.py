@@ -1,4 +1,4 @@
-"""The grammar of CQL, read from docs/reference/grammar.md: its `ebnf` blocks are the one description of it.
+"""The grammar of CQL, read from docs/reference/grammar.md: its `text` blocks are the one description of it.
 
     name = …            a rule, up to the next
     WORD, 'text'        written as they are
@@ -69,7 +69,7 @@ def sections(text: str | None = None) -> dict[str, Rules]:
     found: dict[str, Rules] = {}
     page = PAGE.read_text(encoding="utf-8") if text is None else text
     for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
-        for block in re.findall(r"^```ebnf\n(.*?)^```", part, flags=re.MULTILINE | re.DOTALL):
+        for block in re.findall(r"^```text\n(.*?)^```", part, flags=re.MULTILINE | re.DOTALL):
             found[part.splitlines()[0].lower()] = read(block)
     return found
 

@@ -22,7 +22,7 @@ def test_a_picture_is_what_penstock_does(name: str) -> None:
     assert (FOLDER / f"{name}.svg").read_text(encoding="utf-8") == text, f"make it anew: {AGAIN}"
 
 
-def test_there_are_no_other_pictures_and_every_page_finds_its_own() -> None:
+def test_there_are_no_others_and_every_page_finds_its_own() -> None:
     assert {path.stem for path in FOLDER.glob("*.svg")} == set(PICTURES)
     shown = {
         (page.parent / target).resolve()
@@ -30,7 +30,6 @@ def test_there_are_no_other_pictures_and_every_page_finds_its_own() -> None:
         for target in re.findall(r"!\[[^\]]+\]\(([^)]+\.svg)\)", page.read_text(encoding="utf-8"))
     }
     assert {path for path in shown if not path.exists()} == set()
-    assert {path.name for path in FOLDER.glob("*.svg")} <= {path.name for path in shown}
 
 
 @pytest.mark.parametrize("path", sorted([*FOLDER.glob("*.svg"), *FOLDER.glob("grammar/*.svg")]), ids=lambda p: p.stem)

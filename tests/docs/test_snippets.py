@@ -6,7 +6,6 @@
     cql         run in one database for each file; an `error` block behind it is the error it gives
     sh          commands for a clone, of which the targets of make must exist
     text        a picture
-    ebnf        rules of the grammar: see test_grammar.py
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tests.conftest import ON_SPARK
 from tests.docs.fences import DOCS, ROOT, Fence, fences
 
 FILES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")]
-LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text", "ebnf"}
+LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
 
 
