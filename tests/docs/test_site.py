@@ -96,6 +96,10 @@ def test_a_picture_becomes_part_of_its_page(tmp_path: Path) -> None:
     assert "alone" not in made
     (tmp_path / "pictures/a.svg").write_text('<svg class="penstock-a" width="2000" height="10"></svg>')
     assert '<a href="../pictures/a.svg">' in site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)})
+    dark = "<style>.penstock-a{x:y}@media (prefers-color-scheme:dark){.penstock-a{x:z}}</style>"
+    (tmp_path / "pictures/a.svg").write_text(f'<svg class="penstock-a">{dark}</svg>')
+    made = site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)})
+    assert "<style>.penstock-a{x:y}[data-md-color-scheme=slate] .penstock-a{x:z}</style>" in made
     (tmp_path / "pictures/a.svg").write_text('<svg width="2000" height="10"></svg>')
     assert site.on_page_content(html, page=page, config={"docs_dir": str(tmp_path)}) == html
 
