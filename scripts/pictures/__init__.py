@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from scripts.pictures import alarms, answers, architecture, graphs, windows
+from scripts.pictures import alarms, answers, architecture, graphs, progress, windows
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
 
@@ -18,10 +18,12 @@ PICTURES: dict[str, Callable[[], str]] = {
     **{f"window-{w.name}": partial(windows.draw, w) for w in windows.WINDOWS},
     "answers": answers.up_to_date,
     "relation-to-stream": answers.relation_to_stream,
+    "progress": progress.draw,
     "alarms": alarms.draw,
     "graph-shared": graphs.shared,
     "graph-workers": graphs.buffered,
     "architecture": architecture.draw,
+    "spark": architecture.on_spark,
 }
 
 

@@ -1,4 +1,4 @@
-"""How Penstock is built, on one screen: boxes in rows, and arrows between them."""
+"""How Penstock is built, and how it works on Spark, on one screen: boxes in rows, and arrows between them."""
 
 from __future__ import annotations
 
@@ -61,23 +61,60 @@ ARROWS = (
 )  # fmt: skip
 
 
+SPARK = (
+    Box("push", ("rows",), 0, 3, 0, outside=True),
+    Box("fetch, subscribe", ("each answer once",), 4, 3, 0, outside=True),
+    Box("log of the stream", ("on disk before", "push returns"), 0, 3, 1),
+    Box("journal", ("a micro-batch counts when", "its record is here"), 4, 3, 1),
+    Box("micro-batch", ("a Spark job over what is new", "in the logs"), 0, 3, 2),
+    Box("files", ("the state after it, answers", "that nobody has had yet"), 4, 3, 2),
+    Box("a task for each shard", ("state before, operators as on local,", "state after and answers"), 0, 7, 3),
+)
+SPARK_ARROWS = (
+    ("push", "log of the stream"), ("log of the stream", "micro-batch"), ("micro-batch", "a task for each shard"),
+    ("a task for each shard", "files"), ("files", "journal"), ("journal", "fetch, subscribe"),
+)  # fmt: skip
+
+
 def draw() -> str:
-    """The picture."""
-    sheet = Sheet("How Penstock is built: from queries and rows to answers")
-    head = "database.py puts it together, with one lock; catalog.py knows what has been declared"
+    """The parts of the code."""
+    return _picture(
+        "How Penstock is built: from queries and rows to answers",
+        "database.py puts it together, with one lock; catalog.py knows what has been declared",
+        BOXES,
+        ARROWS,
+        "hosts/ run it: the same answers on every engine",
+    )
+
+
+def on_spark() -> str:
+    """What happens to rows of a database on Spark."""
+    return _picture(
+        "A database on Spark: from a push to an answer",
+        "connect(\"some/directory\"): all of it is kept there",
+        SPARK,
+        SPARK_ARROWS,
+        "whatever dies before its record is in the journal is done again from the logs",
+    )
+
+
+def _picture(
+    title: str, head: str, places: tuple[Box, ...], arrows: tuple[tuple[str, str], ...], foot: str
+) -> str:
+    sheet = Sheet(title)
     sheet.text(MARGIN, 24, head, "faint")
-    boxes = {box.name: box for box in BOXES}
-    for start, end in ARROWS:
+    boxes = {box.name: box for box in places}
+    for start, end in arrows:
         _arrow(sheet, boxes[start], boxes[end])
-    for box in BOXES:
+    for box in places:
         sheet.rect(box.left, box.top, box.width, box.height, "bar rim" if box.outside else "panel rim", 6)
-        lift = 7 * (len(box.about) - 1)
+        lift = 5 * (len(box.about) - 1)
         middle = box.left + box.width / 2
         sheet.text(middle, box.top + 21 - lift, box.name, "strong middle" if box.outside else "mono strong middle")
         for i, line in enumerate(box.about):
-            sheet.text(middle, box.top + 38 - lift + 13 * i, line, "small faint middle")
-    last = max(box.top + box.height for box in BOXES)
-    sheet.text(MARGIN, last + 20, "hosts/ run it: the same answers on every engine", "faint")
+            sheet.text(middle, box.top + 37 - lift + 12 * i, line, "small faint middle")
+    sheet.text(MARGIN, max(box.top + box.height for box in places) + 20, foot, "faint")
+    sheet.width = max(sheet.width, MARGIN + 6.3 * max(len(head), len(foot)))
     return sheet.document()
 
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from scripts.pictures import FOLDER, PICTURES, write
+from scripts.pictures import FOLDER, PICTURES, progress, write
 from scripts.pictures.alarms import ALARMS, BURST, heard
 from scripts.pictures.windows import ROWS, WINDOWS, Held, Window, run
 
@@ -63,6 +63,18 @@ def test_windows_hold_what_the_words_beside_them_say() -> None:
         for now in held[kind]:
             assert now.bounds is not None
             assert list(now.rows) == [name for name, second, _ in ROWS if now.bounds[0] <= second < now.bounds[1]]
+
+
+def test_progress_follows_the_newest_row_by_the_slack() -> None:
+    arrivals = progress.run()
+    assert arrivals == progress.run("reference")
+    newest = 0
+    for row in arrivals:
+        assert row.is_late == (row.at < newest - progress.SLACK)
+        newest = max(newest, row.at)
+        assert row.progress == newest - progress.SLACK
+    given = [at for row in arrivals for at in row.released]
+    assert given == sorted(row.at for row in arrivals if not row.is_late and row.at <= arrivals[-1].progress)
 
 
 def test_alarms_overtake_and_nothing_is_lost() -> None:

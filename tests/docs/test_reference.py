@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +157,22 @@ def test_every_name_of_a_module_for_users_is_in_the_docs() -> None:
         if importlib.util.find_spec(name) is not None:
             names = getattr(importlib.import_module(name), "__all__", ())
             assert {n for n in names if not re.search(rf"\b{n}\b", docs)} == set(), name
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.stem)
+def test_what_pages_call_is_there(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    known = {
+        "db": {*dir(penstock.Database), "engine", "catalog", "clock"},
+        "q": {*dir(penstock.Query), "name", "plan", "schema", "reads", "options", "text", "error", "answered"},
+        "query": {*dir(penstock.Query), "name", "plan", "schema", "reads", "options", "text", "error", "answered"},
+        "ps": set(dir(penstock.spark)),
+    }
+    for name, attributes in known.items():
+        called = set(re.findall(rf"(?<![\w.\\/]){name}\.([a-z]\w*)", text)) - {"py", "cql", "csv", "md"}
+        assert called <= attributes, name
+    modules = {path.stem for path in Path(penstock.__file__).parent.iterdir()}
+    assert set(re.findall(r"(?<![\w./])penstock\.([A-Za-z]\w*)", text)) <= {*dir(penstock), *modules}
 
 
 # -- errors -----------------------------------------------------------------------------------------------
