@@ -2,6 +2,7 @@
 # make demo    wind turbines and smart houses through six queries, live, on Spark (ENGINE=local: in the process)
 # make test    everything that must hold before a change is handed in
 # make docs    the site of the docs in build/site; a warning is an error
+# make pictures   the pictures of the docs, drawn from what queries answer
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
 # make kills   kills a streaming query on Spark 20 times and compares what it wrote; takes some minutes
 # make fuzz    the generated tests with new random cases, again and again until one fails or somebody stops it
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test docs spark kills fuzz clean
+.PHONY: setup demo test docs pictures spark kills fuzz clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -34,6 +35,11 @@ docs: $(READY)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.lock
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: build/site/index.html"
+
+pictures: $(READY)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.lock
+	@$(BIN)/python -m scripts.pictures
+	@$(BIN)/python -m scripts.grammar
 
 spark: $(READY)
 	PENSTOCK_ALL_ON_SPARK=1 $(BIN)/python -m pytest -q tests/behaviour tests/docs tests/spark

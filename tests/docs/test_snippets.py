@@ -190,17 +190,3 @@ def test_targets_of_make_exist(path: Path) -> None:
     for block in blocks(path):
         if block.language == "sh":
             assert set(re.findall(r"\bmake ([a-z]+)", block.text)) <= set(targets)
-
-
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
-
-
-@pytest.mark.parametrize("path", [DOCS / "concepts/architecture.md", DOCS / "concepts/papers.md"], ids=lambda p: p.name)
-def test_modules_that_are_named_exist(path: Path) -> None:
-    for name in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`", path.read_text(encoding="utf-8"))):
-        assert any((base / name).exists() for base in (ROOT / "src/penstock", ROOT)), name

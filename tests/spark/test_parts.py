@@ -298,7 +298,11 @@ def test_a_query_that_is_to_answer_soon_does_not_wait_for_the_trigger(tmp_path: 
                 db.execute("CREATE QUERY soon AS SELECT v FROM s WITH (latency = '10 ms')")
                 db.settle()
             answered = threading.Event()
-            db.queries["soon"].subscribe(lambda _, told=answered: told.set())
+
+            def tell(answers: pa.Table, told: threading.Event = answered) -> None:
+                told.set()
+
+            db.queries["soon"].subscribe(tell)
             db.push("s", [(1, 1, 1.0)])
             assert answered.wait(60)
             assert db.queries["patient"].fetch(wait=False).num_rows == 0
