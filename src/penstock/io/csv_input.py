@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -22,6 +24,7 @@ from penstock.io.files import compression_of, data_suffix
 from penstock.io.values import BadValue, convert_text, is_value
 
 _BLOCK_BYTES = 4 << 20
+_RELEASE_SECONDS = 10.0
 
 
 def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
@@ -98,19 +101,36 @@ def _header(source: IO[bytes], path: Path) -> list[str]:
 def _parse(source: IO[bytes], width: int, used: list[int], delimiter: str) -> Iterator[pa.RecordBatch]:
     names = [str(i) for i in range(width)]
     wanted = [names[i] for i in used]
-    reader = pa.csv.open_csv(
-        source,
-        read_options=pa.csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(wanted, pa.string()),
-            include_columns=wanted,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    yield from reader
+    released = threading.Event()
+    reader = None
+    try:
+        reader = pa.csv.open_csv(
+            _lent(source, released),
+            read_options=pa.csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, pa.string()),
+                include_columns=wanted,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        yield from reader
+    finally:
+        del reader
+        released.wait(_RELEASE_SECONDS)
+
+
+def _lent(source: IO[bytes], released: threading.Event) -> IO[bytes]:
+    """The source in an object that Arrow alone holds; ``released`` tells when it lets go of it.
+
+    Arrow reads ahead in a thread of its own, which lets go a little after the last batch. If the interpreter ends in
+    between, that thread cannot come to its end and aborts the process.
+    """
+    handle = io.BufferedReader(source, _BLOCK_BYTES)  # type: ignore[arg-type]
+    weakref.finalize(handle, released.set)
+    return handle
 
 
 def _typed(batch: pa.RecordBatch, columns: list[tuple[Target, int]]) -> pa.Table:
