@@ -11,7 +11,8 @@ import io
 import re
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -38,9 +39,9 @@ def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
         if not source.peek(1):
             return
         try:
-            batches = _parse(source, len(header), [at for _, at in columns], _delimiter(path))
-            for batch in batches:
-                yield _typed(batch, columns)
+            with closing(_parse(source, len(header), [at for _, at in columns], _delimiter(path))) as batches:
+                for batch in batches:
+                    yield _typed(batch, columns)
         except (pa.ArrowInvalid, BadValue) as problem:
             _find_fault(path, targets)
             raise InputError(f"{path} cannot be read as CSV: {problem}") from None
@@ -98,7 +99,9 @@ def _header(source: IO[bytes], path: Path) -> list[str]:
     raise InputError(f"{path} is empty: a CSV file needs a header line")
 
 
-def _parse(source: IO[bytes], width: int, used: list[int], delimiter: str) -> Iterator[pa.RecordBatch]:
+def _parse(
+    source: IO[bytes], width: int, used: list[int], delimiter: str
+) -> Generator[pa.RecordBatch, None, None]:
     names = [str(i) for i in range(width)]
     wanted = [names[i] for i in used]
     released = threading.Event()
