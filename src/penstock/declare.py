@@ -141,8 +141,9 @@ def _epoch(ticks: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str | None:
 
 
 def _columns(fields: Sequence[Field]) -> str:
-    one_line = ", ".join(f"{_name(f.name)} {f.type}" for f in fields)
-    return one_line if len(one_line) <= 72 else "\n  " + ",\n  ".join(one_line.split(", ")) + "\n"
+    columns = [f"{_name(f.name)} {f.type}" for f in fields]
+    one_line = ", ".join(columns)
+    return one_line if len(one_line) <= 72 else "\n  " + ",\n  ".join(columns) + "\n"
 
 
 def _name(name: str) -> str:
