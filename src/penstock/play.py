@@ -48,7 +48,7 @@ def play(
         else:
             stream = db.catalog.streams[name]
             ordering = frozenset({stream.timestamp_by} if stream.timestamp_by else ())
-            batches = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering)
+            batches = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering, time=stream.time)
             streams[name] = _after(batches, done.get(name, 0))
     pushed = {name: done.get(name, 0) for name in streams}
     while streams:

@@ -22,7 +22,7 @@ import pyarrow.csv
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match
 from penstock.io.files import compression_of, data_suffix
-from penstock.io.values import BadValue, convert_text, is_value
+from penstock.io.values import BadValue, convert_text
 
 _BLOCK_BYTES = 4 << 20
 _RELEASE_SECONDS = 10.0
@@ -100,7 +100,7 @@ def _header(source: IO[bytes], path: Path) -> list[str]:
 
 
 def _parse(
-    source: IO[bytes], width: int, used: list[int], delimiter: str
+    source: io.BufferedReader[_QuoteCounter], width: int, used: list[int], delimiter: str
 ) -> Generator[pa.RecordBatch, None, None]:
     names = [str(i) for i in range(width)]
     wanted = [names[i] for i in used]
@@ -125,13 +125,13 @@ def _parse(
         released.wait(_RELEASE_SECONDS)
 
 
-def _lent(source: IO[bytes], released: threading.Event) -> IO[bytes]:
+def _lent(source: io.BufferedReader[_QuoteCounter], released: threading.Event) -> IO[bytes]:
     """The source in an object that Arrow alone holds; ``released`` tells when it lets go of it.
 
     Arrow reads ahead in a thread of its own, which lets go a little after the last batch. If the interpreter ends in
     between, that thread cannot come to its end and aborts the process.
     """
-    handle = io.BufferedReader(source, _BLOCK_BYTES)  # type: ignore[arg-type]
+    handle = io.BufferedReader(source, _BLOCK_BYTES)
     weakref.finalize(handle, released.set)
     return handle
 
@@ -184,7 +184,7 @@ def _find_fault(path: Path, targets: list[Target]) -> None:
 
 def _check(path: Path, line: int, record: list[str], columns: list[tuple[Target, int]]) -> None:
     for target, at in columns:
-        if is_value(record[at], target.types[-1]) and not (target.not_null and record[at] == ""):
+        if target.is_text_of(record[at]):
             continue
         try:
             target.convert(pa.array([record[at] or None], pa.string()), convert_text)
