@@ -274,6 +274,8 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
     into = tree.args.get("into")
     target = identifier(into) if into is not None else None
+    if tree.args.get("exists") and name in db.queries:
+        return Result("query", f"query {name} is there already", query=db.queries[name])
     if name in db.queries:
         raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
     if into is not None:
@@ -305,8 +307,10 @@ def _stop(db: Database, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
     if name not in db.queries and tree.args.get("exists"):
         return Result("done", f"there was no query {name}")
+    text = db.queries[name].text if name in db.queries else ""
     db.stop_query(name)
-    return Result("done", f"query {name} stopped")
+    left = [s.name for s in db.catalog.streams.values() if text and s.text == text]
+    return Result("done", f"query {name} stopped" + "".join(f"; DROP STREAM {s} removes its stream" for s in left))
 
 
 def _explain(db: Database, tree: exp.Expr) -> Result:
