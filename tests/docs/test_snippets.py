@@ -30,7 +30,7 @@ FILES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != 
 LANGUAGES = {"python", "output", "console", "cql", "error", "sh", "text"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
 RUN_ON_SPARK = {"README.md", "spark.md", "cluster.md", "spark-dataframes.md", "replace-a-spark-job.md"}
-RUN_ON_TASKS = {"restart.md"}
+RUN_ON_TASKS = {"restart.md", "files.md"}
 """What is written for Spark, and shows nothing that needs more than its tasks."""
 
 
