@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -20,13 +21,16 @@ from penstock.plan.expr import Expr
 from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema, StreamScan
 from penstock.types import DataType
 
+if TYPE_CHECKING:
+    from penstock.io.times import TimeForm
+
 
 @dataclass(frozen=True)
 class StreamDef:
     """A stream: declared with columns, or derived from a query.
 
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
-    are dropped.
+    are dropped. ``time``: how times are written in what comes in, if not as usual.
     """
 
     name: str
@@ -39,6 +43,7 @@ class StreamDef:
     retain: int = 0
     buffer: Bound | None = None
     drops: bool = False
+    time: TimeForm | None = None
     query: Query | None = None
     reads: frozenset[str] = frozenset()
     text: str = ""

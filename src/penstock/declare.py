@@ -14,14 +14,17 @@ from penstock.cql.text import parse
 from penstock.errors import InputError, PenstockError, suggest
 from penstock.ingest import frame_as_table
 from penstock.io.sample import ROWS, Sample, sample_file, sample_table
+from penstock.io.times import TimeForm
+from penstock.io.values import BadValue, epoch_unit
 from penstock.plan.nodes import Field
 from penstock.plan.show import show_duration
 from penstock.types import TIMESTAMP, Kind
 
 _TIMES = ("ts", "timestamp", "event_time", "eventtime", "time", "datetime", "at", "t", "date")
 _TIME_LIKE = re.compile(r"(^|_|\b)(ts|at|t|time|timestamp|datetime|date|when)(_|\b|$)", re.IGNORECASE)
-_EPOCHS = ((10**9, 10**10, "seconds"), (10**12, 10**13, "milliseconds"), (10**18, 10**19, "nanoseconds"))
-"""Where numbers lie that count from 1970 to our days."""
+_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")
+_PATTERNS = (*(f"{day} {clock}" for day in _DAYS for clock in ("%H:%M:%S", "%H:%M")), *_DAYS)
+"""Texts that are tried as times."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,12 @@ def declaration(
         return Declaration(f"CREATE RELATION {_name(name)} ({_columns(sample.fields)}) {clause}", tuple(remarks))
     fields = list(sample.fields)
     orders = _column(sample, timestamp, _what(data)) if timestamp else _best(fields)
+    form = None
+    if not any(f.type.kind is Kind.TIMESTAMP for f in fields):
+        found, form, more = _written(sample, [orders] if orders else [f for f in fields if _TIME_LIKE.search(f.name)])
+        if found is not None:
+            fields[fields.index(found)] = orders = Field(found.name, TIMESTAMP)
+            remarks += more
     if orders is None:
         remarks.append("no column tells the time, so rows are stamped when they arrive")
         clause = ""
@@ -67,7 +76,7 @@ def declaration(
                 f"column `{orders.name}` of {_what(data)} holds {orders.type}, which is no time",
                 hint="TIMESTAMP BY takes times such as 2024-05-31T12:00:00Z, or whole numbers",
             )
-        clause, more = _ordering(sample, orders, slack)
+        clause, more = _ordering(sample, orders, slack, form)
         remarks += more
     return Declaration(f"CREATE STREAM {_name(name)} ({_columns(fields)}){clause}", tuple(remarks))
 
@@ -108,25 +117,51 @@ def _best(fields: Sequence[Field]) -> Field | None:
     return None
 
 
-def _ordering(sample: Sample, orders: Field, slack: str | None) -> tuple[str, list[str]]:
-    """The clause for the column that orders the rows, and remarks about it."""
+def _written(sample: Sample, columns: Sequence[Field]) -> tuple[Field | None, TimeForm | None, list[str]]:
+    """The first column with times that are no TIMESTAMP by themselves, how they are written, and remarks about it."""
+    for field in columns:
+        column = sample.rows[field.name].drop_null()
+        if not len(column):
+            continue
+        if field.type.kind in (Kind.BIGINT, Kind.INT) and (unit := epoch_unit(int(np.median(column.to_numpy())))):
+            return field, TimeForm(unit), [f"`{field.name}` is taken for {unit} since 1970"]
+        if field.type.kind is Kind.STRING:
+            forms = [form for form in map(TimeForm, _PATTERNS) if _reads(form, column)]
+            if forms:
+                others = "".join(f"; it could be '{other.text}' too" for other in forms[1:])
+                return field, forms[0], [f"`{field.name}` is read as '{forms[0].text}'{others}"]
+    return None, None, []
+
+
+def _reads(form: TimeForm, column: pa.ChunkedArray) -> bool:
+    try:
+        form.read(column.combine_chunks())
+    except BadValue:
+        return False
+    return True
+
+
+def _ordering(sample: Sample, orders: Field, slack: str | None, form: TimeForm | None) -> tuple[str, list[str]]:
+    """The clauses for the column that orders the rows, and remarks about it."""
     remarks = []
     column = sample.rows[orders.name]
     if column.null_count:
         remarks.append(f"column `{orders.name}` has NULLs, which the column that orders a stream may not have")
-    instants = column.drop_null().cast(TIMESTAMP.arrow if orders.type.kind is Kind.TIMESTAMP else pa.int64())
+    given = column.drop_null()
+    if form is not None:
+        given = form.read(given.combine_chunks())
+    instants = given.cast(TIMESTAMP.arrow if orders.type.kind is Kind.TIMESTAMP else pa.int64())
     ticks = instants.cast(pa.int64()).to_numpy()
-    if orders.type.kind is not Kind.TIMESTAMP and (unit := _epoch(ticks)):
-        remarks.append(f"`{orders.name}` looks like {unit} since 1970: windows count so too, write [RANGE 60], no unit")
     clause = f" TIMESTAMP BY {_name(orders.name)}"
+    written = "" if form is None else f" WITH (time = '{form.text}')"
     if slack is not None:
-        return f"{clause} SLACK {slack}", remarks
+        return f"{clause} SLACK {slack}{written}", remarks
     behind = int((np.maximum.accumulate(ticks) - ticks).max()) if len(ticks) else 0
     if not behind:
-        return clause, remarks
+        return clause + written, remarks
     wait = show_duration(_rounded(behind), "timestamp") if orders.type.kind is Kind.TIMESTAMP else str(behind)
     remarks.append(f"rows are out of order by up to {wait.lower()}; with SLACK each waits so long for earlier ones")
-    return f"{clause} SLACK {wait}", remarks
+    return f"{clause} SLACK {wait}{written}", remarks
 
 
 def _rounded(ticks: int) -> int:
@@ -135,14 +170,10 @@ def _rounded(ticks: int) -> int:
     return -(-ticks // units[-1]) * units[-1]
 
 
-def _epoch(ticks: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str | None:
-    middle = int(np.median(ticks)) if len(ticks) else 0
-    return next((unit for low, high, unit in _EPOCHS if low <= middle < high), None)
-
-
 def _columns(fields: Sequence[Field]) -> str:
-    one_line = ", ".join(f"{_name(f.name)} {f.type}" for f in fields)
-    return one_line if len(one_line) <= 72 else "\n  " + ",\n  ".join(one_line.split(", ")) + "\n"
+    columns = [f"{_name(f.name)} {f.type}" for f in fields]
+    one_line = ", ".join(columns)
+    return one_line if len(one_line) <= 72 else "\n  " + ",\n  ".join(columns) + "\n"
 
 
 def _name(name: str) -> str:

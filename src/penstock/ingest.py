@@ -22,13 +22,15 @@ import pyarrow.compute as pc
 from penstock import scalar
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, StateError, suggest
+from penstock.io.times import TimeForm
+from penstock.io.values import BadValue
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
 from penstock.kernels.priority import priorities_of
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Schema
-from penstock.types import STRING, DataType, Kind
+from penstock.types import STRING, TIMESTAMP, DataType, Kind
 
 Instant = int | float
 """Ticks, or ±infinity."""
@@ -76,14 +78,16 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, f.type.arrow) for f in schema])
 
 
-def as_table(rows: object, schema: Schema, where: str, optional: Sequence[str] = ()) -> pa.Table:
+def as_table(
+    rows: object, schema: Schema, where: str, optional: Sequence[str] = (), time: TimeForm | None = None
+) -> pa.Table:
     """Rows as given by a user, as a table of the declared columns; refused whole if any row is wrong.
 
-    ``optional`` columns are kept as they are where the rows have them.
+    ``optional`` columns are kept as they are where the rows have them. ``time``: how TIMESTAMP columns are written.
     """
     table = frame_as_table(rows)
     if table is not None:
-        return _from_table(table, schema, where, optional)
+        return _from_table(table, schema, where, optional, time)
     if isinstance(rows, Mapping):
         rows = [rows]
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
@@ -91,7 +95,7 @@ def as_table(rows: object, schema: Schema, where: str, optional: Sequence[str] =
             f"{where}: cannot read rows from {type(rows).__name__}",
             hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
         )
-    return _from_rows(list(rows), schema, where, optional)
+    return _from_rows(list(rows), schema, where, optional, time)
 
 
 def frame_as_table(rows: object) -> pa.Table | None:
@@ -109,7 +113,9 @@ def frame_as_table(rows: object) -> pa.Table | None:
     return None
 
 
-def _from_rows(rows: list[Any], schema: Schema, where: str, optional: Sequence[str]) -> pa.Table:
+def _from_rows(
+    rows: list[Any], schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None
+) -> pa.Table:
     names = [f.name for f in schema]
     extra = [n for n in optional if any(isinstance(r, Mapping) and n in r for r in rows)]
     columns: list[list[Any]] = [[] for _ in names]
@@ -137,7 +143,10 @@ def _from_rows(rows: list[Any], schema: Schema, where: str, optional: Sequence[s
             raise InputError(f"{where}, row {i + 1}: {row!r} is not a row", hint="a row is a dict or a tuple")
         for column, value in zip(columns, values, strict=True):
             column.append(value)
-    arrays = [_column(v, f.type, f.name, where) for v, f in zip(columns, schema, strict=True)]
+    arrays = [
+        _as_written(v, time, f.name, where) if time and f.type == TIMESTAMP else _column(v, f.type, f.name, where)
+        for v, f in zip(columns, schema, strict=True)
+    ]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
     for name, column in zip(extra, extras, strict=True):
         table = table.append_column(name, pa.array(column))
@@ -170,6 +179,13 @@ def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Arr
     return array
 
 
+def _as_written(values: list[Any] | pa.Array, time: TimeForm, name: str, where: str) -> pa.Array:
+    try:
+        return time.read(values)
+    except BadValue as bad:
+        raise InputError(f"{where}, row {bad.index + 1}, column `{name}`: {bad}") from None
+
+
 def counted(n: int, what: str) -> str:
     """``1 value``, ``2 values``."""
     return f"{n} {what}{'' if n == 1 else 's'}"
@@ -190,7 +206,9 @@ def _from_text(text: str, dtype: DataType, name: str, where: str, row: int) -> o
     return value.value
 
 
-def _from_table(table: pa.Table, schema: Schema, where: str, optional: Sequence[str]) -> pa.Table:
+def _from_table(
+    table: pa.Table, schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None
+) -> pa.Table:
     names = [f.name for f in schema]
     have = {c if c in names or c in optional else c.lower(): i for i, c in enumerate(table.column_names)}
     for column in have:
@@ -200,7 +218,11 @@ def _from_table(table: pa.Table, schema: Schema, where: str, optional: Sequence[
     for f in schema:
         if f.name not in have:
             raise InputError(f"{where}: column `{f.name}` is missing", hint=suggest(f.name, table.column_names))
-        arrays.append(_cast(table.column(have[f.name]), f.type, f.name, where))
+        column = table.column(have[f.name])
+        if time is not None and f.type == TIMESTAMP and not pa.types.is_temporal(column.type):
+            arrays.append(pa.chunked_array([_as_written(column.combine_chunks(), time, f.name, where)]))
+        else:
+            arrays.append(_cast(column, f.type, f.name, where))
     result = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
     for name in optional:
         if name in have:
@@ -323,7 +345,7 @@ class StreamInput:
         if isinstance(rows, pa.Table) and rows.schema.equals(self._arrow):
             table = rows
         else:
-            table = as_table(rows, self.definition.schema, where)
+            table = as_table(rows, self.definition.schema, where, time=self.definition.time)
         ts = self._instants(table, where)
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         _check_range(ts, in_order, where)

@@ -28,9 +28,12 @@ def play(
     on_progress: Callable[[str, int], None] | None = None,
     chunk_rows: int = 4_096,
     done: Mapping[str, int] | None = None,
+    close: bool = True,
     close_last: bool = True,
 ) -> None:
     """Feed every input to the end and close its stream, or with ``close_last`` false all but the last that ends.
+
+    Without ``close`` streams stay open, for rows that come later.
 
     The next chunk always comes from the stream that is least far, so that little waits for the others.
     ``on_progress`` hears the name of an input and how many of its rows have been pushed, after each push. ``done``: so
@@ -48,7 +51,7 @@ def play(
         else:
             stream = db.catalog.streams[name]
             ordering = frozenset({stream.timestamp_by} if stream.timestamp_by else ())
-            batches = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering)
+            batches = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering, time=stream.time)
             streams[name] = _after(batches, done.get(name, 0))
     pushed = {name: done.get(name, 0) for name in streams}
     while streams:
@@ -56,7 +59,7 @@ def play(
         chunk = next(streams[name], None)
         if chunk is None:
             del streams[name]
-            if streams or close_last:
+            if close and (streams or close_last):
                 db.close_stream(name)
         else:
             db.push(name, chunk)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,7 +12,8 @@ from sqlglot import exp
 from penstock import functions
 from penstock.cql.expressions import identifier
 from penstock.errors import CatalogError, suggest
-from penstock.plan.nodes import Schema
+from penstock.ingest import Instant
+from penstock.plan.nodes import Clock, Schema
 from penstock.results import Result
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ def show(db: Database, tree: exp.Expr) -> Result:
                     "columns": _shown(s.schema),
                     "timestamp by": s.timestamp_by or ("" if s.derived else "arrival"),
                     "kind": "derived" if s.derived else "declared",
+                    "progress": "" if s.derived else _progress(db.progress(s.name), s.clock),
+                    "late": "" if s.derived else str(db.late_count(s.name)),
                 }
                 for s in catalog.streams.values()
             ]
@@ -60,11 +65,20 @@ def show(db: Database, tree: exp.Expr) -> Result:
 
 
 _COLUMNS = {
-    "streams": ("stream", "columns", "timestamp by", "kind"),
+    "streams": ("stream", "columns", "timestamp by", "kind", "progress", "late"),
     "relations": ("relation", "columns", "rows"),
     "views": ("view", "text"),
     "queries": ("query", "status", "answers", "text"),
 }
+
+
+def _progress(instant: Instant, clock: Clock) -> str:
+    """Up to where a stream is complete, for people."""
+    if math.isinf(instant):
+        return "closed" if instant > 0 else ""
+    if clock == "ticks":
+        return str(instant)
+    return str(datetime(1970, 1, 1) + timedelta(microseconds=int(instant)))
 
 
 def _shown(schema: Schema) -> str:

@@ -21,6 +21,7 @@ from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, position_of
 from penstock.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, suggest
 from penstock.ingest import counted
+from penstock.io.times import TimeForm
 from penstock.plan.expr import Cast, Expr
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
@@ -137,9 +138,11 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     clock, column = _timestamp_by(tree.args.get("timestamp_by"), schema, name)
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
-    options = _options(
-        tree, {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
-    )
+    known = {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
+    options = _options(tree, {**known, "time": _time_option})
+    if "time" in options and all(f.type != TIMESTAMP for f in schema):
+        hint = "declare the column TIMESTAMP"
+        raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
     if priority is not None and options.get("overflow"):
         raise BindError(
             f"stream `{name}` has priorities, so its oldest rows cannot be dropped",
@@ -148,7 +151,7 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     db.add_stream(
         StreamDef(
             name, schema, position, clock, column, slack, priority, options.get("retain", 0), options.get("buffer"),
-            options.get("overflow", False), text=format_statement(tree),
+            options.get("overflow", False), options.get("time"), text=format_statement(tree),
         )
     )  # fmt: skip
     return Result("done", f"stream {name} created")
@@ -271,6 +274,8 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
     into = tree.args.get("into")
     target = identifier(into) if into is not None else None
+    if tree.args.get("exists") and name in db.queries:
+        return Result("query", f"query {name} is there already", query=db.queries[name])
     if name in db.queries:
         raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
     if into is not None:
@@ -302,8 +307,10 @@ def _stop(db: Database, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
     if name not in db.queries and tree.args.get("exists"):
         return Result("done", f"there was no query {name}")
+    text = db.queries[name].text if name in db.queries else ""
     db.stop_query(name)
-    return Result("done", f"query {name} stopped")
+    left = [s.name for s in db.catalog.streams.values() if text and s.text == text]
+    return Result("done", f"query {name} stopped" + "".join(f"; DROP STREAM {s} removes its stream" for s in left))
 
 
 def _explain(db: Database, tree: exp.Expr) -> Result:
@@ -372,6 +379,12 @@ def _overflow_option(name: str, node: exp.Expr) -> bool:
         hint = "write overflow = 'drop oldest', or leave it out: then nothing is dropped"
         raise BindError(f"`{name}` is {node.sql()}", hint=hint)
     return True
+
+
+def _time_option(name: str, node: exp.Expr) -> TimeForm:
+    if not (isinstance(node, exp.Literal) and node.is_string):
+        raise BindError(f"`{name}` is {node.sql()}", hint="write for example time = 'milliseconds'")
+    return TimeForm.parse(node.name)
 
 
 def _boolean_option(name: str, node: exp.Expr) -> bool:

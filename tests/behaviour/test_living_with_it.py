@@ -159,3 +159,39 @@ def test_answers_wait_in_order_however_many_there_are(engine: str) -> None:
         db.close_stream("s")
         assert fetched.fetch().column("a").to_pylist() == list(range(300))
         assert [a for batch in read for a in batch.column("a").to_pylist()] == list(range(300))
+
+
+def test_looking_how_far_streams_are() -> None:
+    with penstock.connect(engine="local") as db:
+        db.run_script(f"""
+            {DECLARE};
+            CREATE STREAM r (at TIMESTAMP) TIMESTAMP BY at SLACK 1 SECOND;
+            CREATE STREAM d AS SELECT ISTREAM a FROM s;
+            CREATE STREAM silent (t BIGINT) TIMESTAMP BY t""")
+        db.push("s", [(5, "a", 1), (4, "a", 1)])
+        db.push("r", [("2024-05-01 10:00:01.5",)])
+        table = db.execute("SHOW STREAMS").table
+        assert table is not None
+        assert table.select(["stream", "progress", "late"]).to_pylist() == [
+            {"stream": "s", "progress": "5", "late": "1"},
+            {"stream": "r", "progress": "2024-05-01 10:00:00.500000", "late": "0"},
+            {"stream": "d", "progress": "", "late": ""},
+            {"stream": "silent", "progress": "", "late": "0"},
+        ]
+        db.close_stream("s")
+        table = db.execute("SHOW STREAMS").table
+        assert table is not None
+        assert table["progress"][0].as_py() == "closed"
+
+
+def test_a_query_that_is_there_and_one_that_leaves_its_stream_behind() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        create = "CREATE QUERY IF NOT EXISTS q AS SELECT ISTREAM a FROM s INTO d"
+        first, again = db.execute(create), db.execute(create)
+        assert again.message == "query q is there already"
+        assert again.query is first.query
+        assert db.execute("STOP QUERY q").message == "query q stopped; DROP STREAM d removes its stream"
+        db.execute("DROP STREAM d")
+        db.execute("CREATE QUERY q AS SELECT a FROM s")
+        assert db.execute("STOP QUERY q").message == "query q stopped"

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
+from tests.spark.direct import directly
 
 import penstock
 from penstock.cli.failures import Failure, report
 from penstock.cli.main import main
+from penstock.cli.script import open_database
 from penstock.cli.shell import Shell
 from penstock.cli.sql import NameCompleter, history_file
 from penstock.cli.statements import split
@@ -219,6 +221,17 @@ def test_the_caret_is_for_people_only() -> None:
     report(failed, terminal)
     assert pipe.getvalue() == "penstock: error: line 1, column 8: no\n"
     assert terminal.getvalue() == pipe.getvalue() + "  SELECT x\n         ^\n"
+
+
+def test_somebody_at_a_terminal_is_told_why_it_takes_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    for engine, times in (("spark", 1), ("local", 0)):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("PENSTOCK_ENGINE", engine)
+        with directly(), open_database(None, None, None) as db:
+            assert db.engine == engine
+        said = "penstock: starting Spark, some seconds; --engine local starts at once\n"
+        assert terminal.getvalue().count(said) == times
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from tests.spark.direct import directly
 
 from penstock.cli.main import main
 
@@ -193,3 +194,26 @@ def test_interrupt_is_code_130(place: Place, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("penstock.cli.run.play", interrupted)
     assert place.run(DECLARED + HOT, "--input", "s=@s.csv", "--output", "@hot.csv") == 130
     assert not list(place.folder.glob("*hot.csv*"))
+
+
+def test_a_file_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("q.cql").write_text(
+        "CREATE STREAM s (t BIGINT) TIMESTAMP BY t; CREATE QUERY q AS SELECT count(*) AS n FROM s [TUMBLING 10];"
+    )
+    command = ["run", "q.cql", "--input", "s=s.csv", "--database", "db", "--output", "out", "--engine", "spark"]
+
+    def run(times: list[int], *options: str) -> list[str]:
+        Path("s.csv").write_text("t\n" + "".join(f"{t}\n" for t in times))
+        with directly():
+            assert main([*command, *options]) == 0
+        return Path("out/q.csv").read_text().splitlines()[1:]
+
+    assert run([1, 2], "--keep-open") == []
+    assert run([1, 2, 3, 12], "--keep-open") == ["10,+,3"]
+    assert "closed" not in capsys.readouterr().err
+    assert run([1, 2, 3, 12, 25]) == ["10,+,3", "20,+,1", "30,+,1"]
+    assert len(run([1, 2, 3, 12, 25, 45])) == 3
+    assert "penstock: `s` was closed by an earlier run, at the end of its file; what has come since is not read" in (
+        capsys.readouterr().err
+    )

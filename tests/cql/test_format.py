@@ -137,6 +137,7 @@ STATEMENTS = [
     "CREATE RELATION IF NOT EXISTS r (k BIGINT, n STRING) KEY (k, n) WITH (x = true)",
     "CREATE QUERY q AS SELECT a FROM s INTO t WITH (priority = 3, latency = '100 ms')",
     "CREATE QUERY q AS SELECT a FROM s [ROWS 2] MASTER s INTO t",
+    "CREATE QUERY IF NOT EXISTS q AS SELECT a FROM s",
     "CREATE QUERY q AS WITH x AS (SELECT a FROM s) SELECT a FROM x WITH (priority = 0)",
     "STOP QUERY q",
     "DROP STREAM s",

@@ -29,10 +29,14 @@ from penstock.cli.main import main
 from tests.conftest import ON_SPARK
 from tests.docs.fences import DOCS, ROOT, Fence, fences
 from tests.notebook.shells import Cells, shell
+from tests.spark.direct import directly
 
 FILES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")]
 LANGUAGES = {"python", "ipython", "output", "console", "cql", "error", "sh", "text"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
+RUN_ON_SPARK = {"README.md", "spark.md", "cluster.md", "spark-dataframes.md", "replace-a-spark-job.md"}
+RUN_ON_TASKS = {"restart.md", "files.md"}
+"""What is written for Spark, and shows nothing that needs more than its tasks."""
 
 
 def blocks(path: Path) -> list[Fence]:
@@ -62,8 +66,8 @@ def test_every_block_is_of_a_kind_that_is_checked(path: Path) -> None:
 
 
 def with_spark(path: Path) -> object:
-    """README and the page about Spark run as a user runs them, on the engine that is the default."""
-    return pytest.param(path, marks=ON_SPARK) if path.name in ("README.md", "spark.md") else path
+    """README and the pages about Spark run as a user runs them, on the engine that is the default."""
+    return pytest.param(path, marks=ON_SPARK) if path.name in RUN_ON_SPARK else path
 
 
 @pytest.fixture
@@ -73,12 +77,18 @@ def cells() -> Iterator[Cells]:
 
 
 @pytest.fixture
-def as_user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def as_user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    on_tasks = request.node.callspec.params["path"].name in RUN_ON_TASKS
     if request.node.get_closest_marker("xdist_group"):
         request.getfixturevalue("spark")
-        monkeypatch.delenv("PENSTOCK_ENGINE")
-        monkeypatch.delenv("PENSTOCK_TRIGGER")
+    elif not on_tasks:
+        yield
+        return
+    monkeypatch.delenv("PENSTOCK_ENGINE")
+    monkeypatch.delenv("PENSTOCK_TRIGGER")
+    with directly() if on_tasks else contextlib.nullcontext():
+        yield
 
 
 @pytest.mark.usefixtures("as_user")

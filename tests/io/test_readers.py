@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
@@ -51,6 +53,22 @@ def error(path: Path, schema: tuple[Field, ...] = KV, **options: Any) -> str:
 
 
 # -- CSV ------------------------------------------------------------------------------------------------
+
+
+def test_csv_has_been_read_when_arrow_has_let_go_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of Arrow that still holds it when the process ends aborts the process."""
+    arrow, held = pa.csv.open_csv, []
+
+    def slow(file: object, **options: Any) -> object:
+        held.append(file)
+        threading.Timer(0.2, held.clear).start()
+        return arrow(file, **options)
+
+    monkeypatch.setattr(pa.csv, "open_csv", slow)
+    assert read(put(tmp_path / "s.csv", "k,v\n1,2\n")) == [{"k": 1, "v": 2.0}]
+    assert not held
+    assert "'x' is not a BIGINT" in error(put(tmp_path / "s.csv", "k,v\nx,2\n"))
+    assert not held
 
 
 def test_csv_columns_go_by_name_whatever_the_case_and_others_are_ignored(tmp_path: Path) -> None:

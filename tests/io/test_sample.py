@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +144,32 @@ def test_slack_is_as_far_as_rows_are_out_of_order(tmp_path: Path) -> None:
     (1_714_557_600, "seconds"), (1_714_557_600_000, "milliseconds"), (1_714_557_600_000_000_000, "nanoseconds"),
 ])  # fmt: skip
 def test_numbers_that_look_like_other_units(tmp_path: Path, second: int, unit: str) -> None:
-    found = declaration("x", pa.table({"ts": [second], "v": [1]}))
-    assert unit in found.remarks[0]
+    table = pa.table({"ts": [second], "v": [1]})
+    found = declaration("x", table)
+    assert found.remarks == (f"`ts` is taken for {unit} since 1970",)
+    assert found.statement.endswith(f"TIMESTAMP BY ts WITH (time = '{unit}')")
+    with penstock.connect(engine="local") as db:
+        db.declare("x", table)
+        times = db.query("SELECT ts FROM x")
+        db.push("x", table)
+        assert times.fetch()["ts"].to_pylist() == [datetime(2024, 5, 1, 10)]
     assert not declaration("x", pa.table({"ts": [1_714_557_600_000_000]})).remarks
+
+
+@pytest.mark.parametrize(("texts", "pattern", "remark"), [
+    (["01.05.2024 10:00", "01.05.2024 10:05"], "%d.%m.%Y %H:%M", "`at` is read as '%d.%m.%Y %H:%M'"),
+    (["05/31/2024"], "%m/%d/%Y", "`at` is read as '%m/%d/%Y'"),
+    (["01/02/2024"], "%d/%m/%Y", "`at` is read as '%d/%m/%Y'; it could be '%m/%d/%Y' too"),
+])  # fmt: skip
+def test_texts_that_are_times(texts: list[str], pattern: str, remark: str) -> None:
+    found = declaration("x", pa.table({"at": texts, "v": ["a"] * len(texts)}))
+    assert found.remarks == (remark,)
+    fields = "(at TIMESTAMP, v STRING)"
+    assert found.statement == f"CREATE STREAM x {fields} TIMESTAMP BY at WITH (time = '{pattern}')"
+
+
+def test_texts_that_are_no_times() -> None:
+    assert "stamped" in declaration("x", pa.table({"at": ["home", None], "when": pa.nulls(2, pa.string())})).remarks[0]
 
 
 def test_dates_order_streams_as_times() -> None:
@@ -153,7 +178,7 @@ def test_dates_order_streams_as_times() -> None:
 
 
 def test_many_columns_have_a_line_each() -> None:
-    table = pa.table({f"a_long_name_{i}": [1.5] for i in range(9)})
+    table = pa.table({f"a_long_name_{i}": [Decimal("1.5")] for i in range(9)})
     statement = declaration("x", table).statement
     assert len(statement.splitlines()) == 11
     with penstock.connect(engine="reference") as db:

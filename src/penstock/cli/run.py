@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -57,6 +58,10 @@ def run(
     database: DatabaseOption = None,
     format: FormatOption = None,
     late: LateOption = None,
+    keep_open: Annotated[
+        bool,
+        typer.Option("--keep-open", help="Streams stay open at the end of their files: more rows will come."),
+    ] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Run the queries of a file over data files, and write their answers as they come.
@@ -85,12 +90,17 @@ def run(
             else:
                 answers = resume_answers(db, queries, output, stack)
             late_rows = stack.enter_context(LateRows(db, late, chosen))
-            rows = play_all(db, inputs, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
+            over = [name for name in inputs if name in db.catalog.streams and db.progress(name) == math.inf]
+            shown = output is not None or not sys.stdout.isatty()
+            rows = play_all(db, inputs, answers, late_rows, shown=shown, close=not keep_open)
             summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
     except KeyboardInterrupt:
         if database is not None:
             print(f"penstock: interrupted; the same command goes on from {database}", file=sys.stderr)
         raise
+    for name in () if quiet else over:
+        said = "was closed by an earlier run, at the end of its file; what has come since is not read"
+        print(f"penstock: `{name}` {said} (--keep-open leaves streams open for more)", file=sys.stderr)
     if not quiet:
         print(summary, file=sys.stderr)
 
@@ -117,7 +127,7 @@ def _check_inputs(db: Database, queries: list[Query], inputs: dict[str, Path]) -
 
 
 def play_all(
-    db: Database, inputs: dict[str, Path], answers: Answers, late_rows: LateRows, *, shown: bool
+    db: Database, inputs: dict[str, Path], answers: Answers, late_rows: LateRows, *, shown: bool, close: bool = True
 ) -> dict[str, int]:
     """Play the inputs to their ends, passing answers and late rows on; how many rows each had."""
     done = _done(db, inputs)
@@ -131,9 +141,9 @@ def play_all(
             show(name, pushed)
 
         for name, stream in db.catalog.streams.items():
-            if not stream.derived and stream.name not in inputs:
+            if close and not stream.derived and stream.name not in inputs:
                 db.close_stream(name)
-        play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK)
+        play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK, close=close)
         answers.drain()
     return rows
 

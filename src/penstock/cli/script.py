@@ -14,6 +14,7 @@ import penstock
 from penstock.cli.failures import Failure, failure
 from penstock.cli.statements import split
 from penstock.errors import PenstockError
+from penstock.hosts import default_engine
 from penstock.kernels.warm import announce
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ DatabaseOption = Annotated[
 def open_database(engine: Engine | None, master: str | None, path: Path | None) -> Database:
     """The database of a command; says on a terminal what takes time."""
     announce(sys.stderr)
-    return penstock.connect(path, engine=None if engine is None else engine.value, master=master)
+    chosen = default_engine() if engine is None else engine.value
+    if chosen == "spark" and sys.stderr.isatty():
+        print("penstock: starting Spark, some seconds; --engine local starts at once", file=sys.stderr, flush=True)
+    return penstock.connect(path, engine=chosen, master=master)
 
 
 def read_script(file: Path) -> str:

@@ -150,7 +150,8 @@ class Shell:
             self._answers()
         else:
             rows = 0
-            for table in read_batches(path, self._db.catalog.streams[name].schema):
+            stream = self._db.catalog.streams[name]
+            for table in read_batches(path, stream.schema, time=stream.time):
                 self._db.push(name, table)
                 rows += table.num_rows
                 self._answers()

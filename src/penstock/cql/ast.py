@@ -90,7 +90,13 @@ class CreateRelation(exp.Expression):
 class CreateQuery(exp.Expression):
     """A registered query; ``into`` names the stream its answers are pushed to."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True, "into": False, "options": False}
+    arg_types: ClassVar[dict[str, bool]] = {
+        "this": True,
+        "expression": True,
+        "into": False,
+        "options": False,
+        "exists": False,
+    }
 
 
 class StopQuery(exp.Expression):

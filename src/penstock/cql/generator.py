@@ -191,6 +191,7 @@ class CqlGenerator(generator.Generator):
     def createquery_sql(self, expression: ast.CreateQuery) -> str:
         return self._words(
             "CREATE QUERY",
+            "IF NOT EXISTS" if expression.args.get("exists") else "",
             self.sql(expression, "this"),
             self._optional(expression, "AS", "expression"),
             self._optional(expression, "INTO", "into"),

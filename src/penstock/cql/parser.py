@@ -116,11 +116,12 @@ class CqlParser(QueryParser):
         return ast.CreateView(this=name, expression=self._parse_query(), replace=replace)
 
     def _parse_create_query(self) -> exp.Expr:
+        exists = self._word("IF", "NOT", "EXISTS")
         name = self._name("a name for the query")
         self._take(TokenType.ALIAS, "AS and a query")
         query = self._parse_query()
         into = self._name("a stream after INTO") if self._match(TokenType.INTO) else None
-        return ast.CreateQuery(this=name, expression=query, into=into, options=self._parse_options())
+        return ast.CreateQuery(this=name, expression=query, into=into, options=self._parse_options(), exists=exists)
 
     def _parse_columns(self, otherwise: str | None = None) -> list[exp.ColumnDef]:
         what = "( and the columns" + (f", or {otherwise}" if otherwise else "")

@@ -12,7 +12,7 @@ import pyarrow.parquet
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match
 from penstock.io.files import Format
-from penstock.io.values import BadValue, convert_arrow, convertible
+from penstock.io.values import BadValue, convert_arrow
 
 _IPC_FILE_MAGIC = b"ARROW1"
 
@@ -70,7 +70,7 @@ def _usable(schema: pa.Schema, targets: list[Target], path: Path) -> list[tuple[
     columns = match(schema.names, targets, path)
     for target, at in columns:
         held = schema.field(at).type
-        fitting = tuple(t for t in target.types if convertible(held, t))
+        fitting = tuple(t for t in target.types if target.takes(held, t))
         if not fitting:
             raise InputError(f"{path}: column `{target.name}` holds {held}, which is not {target.types[0]}")
         target.types = fitting

@@ -9,22 +9,39 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.errors import InputError, suggest
-from penstock.io.values import BadValue
+from penstock.io.times import TimeForm, check_microseconds
+from penstock.io.values import BadValue, convertible, is_value
 from penstock.plan.nodes import Field
-from penstock.types import DataType
+from penstock.types import DataType, Kind, from_arrow
 
 
 @dataclass
 class Target:
-    """A column wanted from the files. The first of ``types`` that takes the first rows is its type."""
+    """A column wanted from the files. The first of ``types`` that takes the first rows is its type.
+
+    ``time``: how times are written in it.
+    """
 
     name: str
     types: tuple[DataType, ...]
     optional: bool = False
     not_null: bool = False
+    time: TimeForm | None = None
+
+    def takes(self, held: pa.DataType, dtype: DataType) -> bool:
+        """Whether a column of an Arrow type can be read as this type at all."""
+        if self.time is not None and (found := from_arrow(held)) is not None and found.is_numeric:
+            return True
+        return convertible(held, dtype)
+
+    def is_text_of(self, text: str) -> bool:
+        """Whether a text is surely a value of the column."""
+        return self.time is None and is_value(text, self.types[-1]) and not (self.not_null and text == "")
 
     def convert(self, column: pa.Array, by: Callable[[pa.Array, DataType], pa.Array]) -> pa.Array:
         """The column as this target's type, settling which type that is."""
+        if self.time is not None:
+            by = self._as_written
         *others, last = self.types
         for dtype in others:
             try:
@@ -36,15 +53,33 @@ class Target:
         else:
             converted = by(column, last)
             self.types = (last,)
+        if self.time is None and self.types[0].kind is Kind.TIMESTAMP and _is_whole(column):
+            check_microseconds(converted.cast(pa.int64()))
         if self.not_null and converted.null_count:
             index = converted.is_null().index(True).as_py()
             raise BadValue(index, None, self.types[0], "may not stand in the column that orders the stream")
         return converted
 
+    def _as_written(self, column: pa.Array, dtype: DataType) -> pa.Array:
+        assert self.time is not None
+        return self.time.read(column)
 
-def targets_for(schema: Sequence[Field], extra: Sequence[Field], not_null: frozenset[str]) -> list[Target]:
+
+def _is_whole(column: Sequence[object] | pa.Array) -> bool:
+    """Whether a column begins with a whole number, as JSON or Arrow have them."""
+    if isinstance(column, pa.Array):
+        return bool(pa.types.is_integer(column.type))
+    return bool(column) and isinstance(column[0], int)
+
+
+def targets_for(
+    schema: Sequence[Field], extra: Sequence[Field], not_null: frozenset[str], time: TimeForm | None
+) -> list[Target]:
     """Declared columns, then extra ones; an extra name given more than once lists its possible types."""
-    targets = [Target(f.name, (f.type,), not_null=f.name in not_null) for f in schema]
+    targets = [
+        Target(f.name, (f.type,), not_null=f.name in not_null, time=time if f.type.kind is Kind.TIMESTAMP else None)
+        for f in schema
+    ]
     declared = {f.name.lower() for f in schema}
     extras: dict[str, Target] = {}
     for f in extra:

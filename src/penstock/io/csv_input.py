@@ -9,7 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -19,9 +22,10 @@ import pyarrow.csv
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match
 from penstock.io.files import compression_of, data_suffix
-from penstock.io.values import BadValue, convert_text, is_value
+from penstock.io.values import BadValue, convert_text
 
 _BLOCK_BYTES = 4 << 20
+_RELEASE_SECONDS = 10.0
 
 
 def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
@@ -35,9 +39,9 @@ def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
         if not source.peek(1):
             return
         try:
-            batches = _parse(source, len(header), [at for _, at in columns], _delimiter(path))
-            for batch in batches:
-                yield _typed(batch, columns)
+            with closing(_parse(source, len(header), [at for _, at in columns], _delimiter(path))) as batches:
+                for batch in batches:
+                    yield _typed(batch, columns)
         except (pa.ArrowInvalid, BadValue) as problem:
             _find_fault(path, targets)
             raise InputError(f"{path} cannot be read as CSV: {problem}") from None
@@ -95,22 +99,41 @@ def _header(source: IO[bytes], path: Path) -> list[str]:
     raise InputError(f"{path} is empty: a CSV file needs a header line")
 
 
-def _parse(source: IO[bytes], width: int, used: list[int], delimiter: str) -> Iterator[pa.RecordBatch]:
+def _parse(
+    source: io.BufferedReader[_QuoteCounter], width: int, used: list[int], delimiter: str
+) -> Generator[pa.RecordBatch, None, None]:
     names = [str(i) for i in range(width)]
     wanted = [names[i] for i in used]
-    reader = pa.csv.open_csv(
-        source,
-        read_options=pa.csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(wanted, pa.string()),
-            include_columns=wanted,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    yield from reader
+    released = threading.Event()
+    reader = None
+    try:
+        reader = pa.csv.open_csv(
+            _lent(source, released),
+            read_options=pa.csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, pa.string()),
+                include_columns=wanted,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        yield from reader
+    finally:
+        del reader
+        released.wait(_RELEASE_SECONDS)
+
+
+def _lent(source: io.BufferedReader[_QuoteCounter], released: threading.Event) -> IO[bytes]:
+    """The source in an object that Arrow alone holds; ``released`` tells when it lets go of it.
+
+    Arrow reads ahead in a thread of its own, which lets go a little after the last batch. If the interpreter ends in
+    between, that thread cannot come to its end and aborts the process.
+    """
+    handle = io.BufferedReader(source, _BLOCK_BYTES)
+    weakref.finalize(handle, released.set)
+    return handle
 
 
 def _typed(batch: pa.RecordBatch, columns: list[tuple[Target, int]]) -> pa.Table:
@@ -161,7 +184,7 @@ def _find_fault(path: Path, targets: list[Target]) -> None:
 
 def _check(path: Path, line: int, record: list[str], columns: list[tuple[Target, int]]) -> None:
     for target, at in columns:
-        if is_value(record[at], target.types[-1]) and not (target.not_null and record[at] == ""):
+        if target.is_text_of(record[at]):
             continue
         try:
             target.convert(pa.array([record[at] or None], pa.string()), convert_text)

@@ -12,6 +12,7 @@ from penstock.io.columns import Target, targets_for
 from penstock.io.csv_input import read_csv
 from penstock.io.files import Format, input_files
 from penstock.io.json_input import read_json
+from penstock.io.times import TimeForm
 from penstock.plan.nodes import Field
 
 
@@ -22,15 +23,17 @@ def read_batches(
     batch_rows: int = 65_536,
     extra: tuple[Field, ...] = (),
     not_null: frozenset[str] = frozenset(),
+    time: TimeForm | None = None,
 ) -> Iterator[pa.Table]:
     """Tables of at most ``batch_rows`` rows with the declared columns, in the order of the file.
 
     Columns go by name (exactly, else whatever the case); others in the file are ignored. ``extra`` columns
-    come along where the file has them; one named twice has the first of its types that fits. A path that is
+    come along where the file has them; one named twice has the first of its types that fits. ``time``: how the
+    declared TIMESTAMP columns are written. A path that is
     not there is found out at once, everything else while reading. Errors are ``InputError``.
     """
     format, files = input_files(Path(path))
-    return _read(format, files, targets_for(schema, extra, not_null), batch_rows)
+    return _read(format, files, targets_for(schema, extra, not_null, time), batch_rows)
 
 
 def _read(format: Format, files: list[Path], targets: list[Target], batch_rows: int) -> Iterator[pa.Table]:

@@ -37,12 +37,24 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINTS = {
     Kind.BOOLEAN: "write true or false",
     Kind.DATE: "write it as 2024-05-31",
-    Kind.TIMESTAMP: "write ISO 8601, such as 2024-05-31T12:00:00Z",
+    Kind.TIMESTAMP: (
+        "write ISO 8601, such as 2024-05-31T12:00:00Z; "
+        "other forms are declared with the stream: WITH (time = '%d.%m.%Y %H:%M')"
+    ),
     Kind.INTERVAL: "write it as 90 seconds, 00:01:30, or in microseconds",
 }
 _WITH_POINT = (Kind.REAL, Kind.DOUBLE, Kind.DECIMAL)
 _COMMA = re.compile(r"[+-]?\d+,\d+")
 _INT_RANGE = {Kind.INT: 2**31, Kind.BIGINT: 2**63, Kind.TIMESTAMP: 2**63, Kind.INTERVAL: 2**63}
+
+
+_EPOCHS = ((10**9, 10**10, "seconds"), (10**12, 10**13, "milliseconds"), (10**18, 10**19, "nanoseconds"))
+"""Where numbers lie that count from 1970 to our days."""
+
+
+def epoch_unit(number: int) -> str | None:
+    """The unit in which a number would be a time of our days, counted from 1970; None for microseconds and others."""
+    return next((unit for low, high, unit in _EPOCHS if low <= number < high), None)
 
 
 class BadValue(Exception):
@@ -57,6 +69,10 @@ class BadValue(Exception):
         self.hint = None if reason else _HINTS.get(dtype.kind)
         if reason is None and dtype.kind in _WITH_POINT and isinstance(value, str) and _COMMA.fullmatch(value.strip()):
             self.hint = f"write the decimal point as a point: {value.strip().replace(',', '.')}"
+        number = reason is None and isinstance(value, str) and _INTEGER.fullmatch(value.strip())
+        if number and dtype.kind is Kind.TIMESTAMP:
+            unit = epoch_unit(int(number[0])) or "microseconds"
+            self.hint = f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')"
 
 
 class _Unfit(ValueError):

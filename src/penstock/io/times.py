@@ -1,0 +1,139 @@
+"""Times that are not written as ISO 8601: numbers that count from 1970, or texts of another form.
+
+``WITH (time = 'milliseconds')`` and ``WITH (time = '%d.%m.%Y %H:%M')`` of a stream. Only what comes in is meant: values
+that are times already stay what they are, and numbers in CQL and in heartbeats are microseconds as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import BindError
+from penstock.io.values import BadValue, epoch_unit
+from penstock.types import TIMESTAMP
+
+_PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+_ABBREVIATIONS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIMIT = 2**63
+_A_DAY = (("%Y", "%y", "%c", "%x"), ("%d", "%j", "%c", "%x"))
+"""A pattern needs one of each."""
+_HOW = "it is seconds, milliseconds, microseconds or nanoseconds (since 1970), or a form such as '%d.%m.%Y %H:%M:%S'"
+
+
+@dataclass(frozen=True)
+class TimeForm:
+    """How a stream's times are written: a ``unit`` that is counted from 1970, or else a ``pattern`` of strptime."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> TimeForm:
+        """From the text of the option; BindError if it is none."""
+        unit = text.strip().lower()
+        unit = _ABBREVIATIONS.get(unit, unit if unit.endswith("s") else f"{unit}s")
+        if unit in _PER_SECOND:
+            return cls(unit)
+        try:
+            # What a pattern makes of a time must be read again by it.
+            datetime.strptime(datetime(2024, 5, 31, 12, tzinfo=UTC).strftime(text), text)
+        except ValueError:
+            raise BindError(f"`time` is {text!r}", hint=_HOW) from None
+        if not all(any(part in text for part in parts) for parts in _A_DAY):
+            raise BindError(f"`time` is {text!r}, which names no day of a year", hint=_HOW)
+        return cls(text)
+
+    def read(self, values: Sequence[Any] | pa.Array) -> pa.Array:
+        """A column as TIMESTAMP; BadValue names the first that is none."""
+        column = values if isinstance(values, pa.Array) else _array(values)
+        if column is not None:
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if pa.types.is_integer(column.type) and self.text in _PER_SECOND:
+                ticks = self._whole(column)
+                if ticks is not None:
+                    return ticks
+            if (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) and len(column) > 1:
+                return self._texts(column)
+            values = column.to_pylist()
+        return self._one_by_one(values)
+
+    def _whole(self, column: pa.Array) -> pa.Array | None:
+        """Numbers without a fraction all at once; None if one is too large."""
+        per = _PER_SECOND[self.text]
+        try:
+            ticks = column.cast(pa.int64())
+            if per <= 10**6:
+                ticks = pc.multiply_checked(ticks, 10**6 // per)
+            else:
+                mask = np.asarray(ticks.is_null())
+                ticks = pa.array(np.floor_divide(ticks.fill_null(0).to_numpy(), per // 10**6), mask=mask)
+        except pa.ArrowInvalid:
+            return None
+        return ticks.cast(TIMESTAMP.arrow)
+
+    def _texts(self, column: pa.Array) -> pa.Array:
+        """Texts, each that is there several times once."""
+        found = pc.dictionary_encode(column)
+        try:
+            return self._one_by_one(found.dictionary.to_pylist()).take(found.indices)
+        except BadValue as bad:
+            bad.index = pc.index(column, found.dictionary[bad.index]).as_py()
+            raise
+
+    def _one_by_one(self, values: Sequence[Any]) -> pa.Array:
+        ticks = []
+        for index, value in enumerate(values):
+            try:
+                ticks.append(None if value is None or value == "" else self._ticks(value))
+            except (ValueError, TypeError, ArithmeticError):
+                raise BadValue(index, value, TIMESTAMP, self._reason()) from None
+            if ticks[-1] is not None and not -_LIMIT <= ticks[-1] < _LIMIT:
+                raise BadValue(index, value, TIMESTAMP, "is out of the range of TIMESTAMP")
+        return pa.array(ticks, pa.int64()).cast(TIMESTAMP.arrow)
+
+    def _reason(self) -> str:
+        if self.text in _PER_SECOND:
+            return f"is not a number of {self.text}, as WITH (time = '{self.text}') says"
+        return f"is not written as WITH (time = '{self.text}') says"
+
+    def _ticks(self, value: Any) -> int:
+        if isinstance(value, datetime):
+            since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH
+            return (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
+        if isinstance(value, date):
+            return self._ticks(datetime(value.year, value.month, value.day))
+        if self.text not in _PER_SECOND:
+            return self._ticks(datetime.strptime(value.strip() if isinstance(value, str) else value, self.text))
+        if isinstance(value, bool):
+            raise ValueError
+        count = Decimal(repr(value) if isinstance(value, float) else value)
+        return int((count * 10**6 / _PER_SECOND[self.text]).to_integral_value("ROUND_FLOOR"))
+
+
+def check_microseconds(ticks: pa.Array) -> None:
+    """BadValue if the first of some numbers was taken for microseconds and looks like another unit."""
+    number = ticks[0].as_py()
+    if number is not None and (unit := epoch_unit(number)):
+        say = f"say WITH (time = '{unit}') in CREATE STREAM, or 'microseconds' if it is so"
+        reason = f"looks like {unit} since 1970, and would be taken for microseconds; {say}"
+        raise BadValue(0, number, TIMESTAMP, reason)
+
+
+def _array(values: Sequence[Any]) -> pa.Array | None:
+    """Values of one kind as an array; None for a mixture."""
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds != {str} and kinds != {int}:
+        return None
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        return None

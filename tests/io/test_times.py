@@ -1,0 +1,165 @@
+"""Times that are not written as ISO 8601, from files and from rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.spark.direct import directly
+
+import penstock
+from penstock.play import play
+
+NOON = datetime(2024, 5, 31, 12)
+FORMS: list[tuple[str, Any]] = [
+    ("seconds", 1717156800), ("milliseconds", 1717156800000), ("us", 1717156800000000),
+    ("nanosecond", 1717156800000000999), ("%d.%m.%Y %H:%M", "31.05.2024 12:00"),
+    ("%Y%m%d %H%M%S%z", "20240531 140000+0200"),
+]  # fmt: skip
+
+
+def database(form: str, more: str = "") -> penstock.Database:
+    db = penstock.connect(engine="local")
+    db.execute(f"CREATE STREAM s (at TIMESTAMP, n BIGINT{more}) TIMESTAMP BY at WITH (time = '{form}')")
+    return db
+
+
+def pushed(form: str, *values: Any) -> list[Any]:
+    with database(form) as db:
+        query = db.query("SELECT at FROM s")
+        db.push("s", [(value, 0) for value in values])
+        return list(query.fetch()["at"].to_pylist())
+
+
+def played(form: str, path: Path) -> list[Any]:
+    with database(form) as db:
+        query = db.query("SELECT at FROM s")
+        play(db, {"s": path})
+        assert not db.late_count("s")
+        return list(query.fetch()["at"].to_pylist())
+
+
+@pytest.mark.parametrize(("form", "value"), FORMS)
+def test_rows_and_tables(form: str, value: Any) -> None:
+    assert pushed(form, value, value) == [NOON] * 2
+    with database(form) as db:
+        query = db.query("SELECT at FROM s")
+        db.push("s", pd.DataFrame({"at": [value], "n": [0]}))
+        db.push("s", pa.table({"at": pa.array([value, value]).dictionary_encode(), "n": [0, 0]}))
+        db.push("s", pa.table({"at": pa.chunked_array([pa.array([value])]), "n": [0]}))
+        assert query.fetch()["at"].to_pylist() == [NOON] * 4
+
+
+@pytest.mark.parametrize(("form", "value"), FORMS)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_files(form: str, value: Any, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"s.{kind}"
+    if kind == "parquet":
+        pa.parquet.write_table(pa.table({"at": [value], "n": [0]}), path)
+    elif kind == "csv":
+        path.write_text(f"at,n\n{value},0\n{value},\n")
+    else:
+        path.write_text(pa.table({"at": [value], "n": [0]}).to_pandas().to_json(orient="records", lines=True))
+    assert set(played(form, path)) == {NOON}
+
+
+def test_times_that_are_times_stay_what_they_are() -> None:
+    zoned = NOON.replace(tzinfo=UTC)
+    assert pushed("seconds", NOON, zoned, date(2024, 6, 1)) == [NOON, NOON, datetime(2024, 6, 1)]
+    with database("seconds") as db:
+        query = db.query("SELECT at FROM s")
+        db.execute("INSERT INTO s VALUES ('2024-05-31 12:00:00', 1)")
+        db.push("s", pa.table({"at": pa.array([NOON], pa.timestamp("ms", "Europe/Oslo")), "n": [0]}))
+        assert query.fetch()["at"].to_pylist() == [NOON, NOON]
+
+
+def test_fractions_and_times_before_1970() -> None:
+    half = NOON.replace(microsecond=500_000)
+    assert pushed("seconds", 1717156800.5, "1717156800.5") == [half, half]
+    assert pushed("nanoseconds", -1, 1) == [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1970, 1, 1)]
+    assert pushed("nanoseconds", "-1", 1.0)[0] == datetime(1969, 12, 31, 23, 59, 59, 999999)
+
+
+def test_null_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("at,n,seen\n1717156800,0,\n1717156801,0,1717156800\n")
+    with database("seconds", ", seen TIMESTAMP") as db:
+        query = db.query("SELECT seen FROM s")
+        play(db, {"s": path})
+        assert query.fetch()["seen"].to_pylist() == [None, NOON]
+    with database("seconds") as db, pytest.raises(penstock.InputError, match="NULL"):
+        db.push("s", [(None, 1)])
+
+
+@pytest.mark.parametrize(("form", "value", "message"), [
+    ("seconds", "noon", "row 2, column `at`: 'noon' is not a number of seconds, as WITH (time = 'seconds') says"),
+    ("seconds", True, "True is not a number of seconds"),
+    ("seconds", 2**62, "is out of the range of TIMESTAMP"),
+    ("seconds", 2**70, "is out of the range of TIMESTAMP"),
+    ("seconds", float("nan"), "nan is not a number of seconds"),
+    ("%d.%m.%Y", "2024-05-31", "'2024-05-31' is not written as WITH (time = '%d.%m.%Y') says"),
+    ("%d.%m.%Y", 5, "5 is not written as WITH (time = '%d.%m.%Y') says"),
+])  # fmt: skip
+def test_values_of_another_form_are_refused(form: str, value: Any, message: str) -> None:
+    with pytest.raises(penstock.InputError) as caught:
+        pushed(form, "31.05.2024" if "%" in form else 1717156800, value)
+    assert message in str(caught.value)
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("at,n\n31.05.2024 12:00,1\n31.05.2024 12:00,1\n31/05/2024,1\n")
+    with pytest.raises(penstock.InputError, match=r"line 4, column `at`: '31/05/2024' is not written as"):
+        played("%d.%m.%Y %H:%M", path)
+
+
+@pytest.mark.parametrize(("form", "message"), [
+    ("'fortnights'", "`time` is 'fortnights', which names no day of a year; it is seconds, milliseconds"),
+    ("'%H:%M'", "which names no day of a year"),
+    ("'%d.%m.'", "which names no day of a year"),
+    ("'%Q'", "`time` is"),
+    ("5", "`time` is 5; write for example time = 'milliseconds'"),
+])  # fmt: skip
+def test_forms_that_are_none(form: str, message: str) -> None:
+    with penstock.connect(engine="local") as db, pytest.raises(penstock.BindError) as caught:
+        db.execute(f"CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at WITH (time = {form})")
+    assert message in str(caught.value)
+
+
+def test_a_stream_that_has_no_time_to_read() -> None:
+    with penstock.connect(engine="local") as db, pytest.raises(penstock.BindError, match="declare the column"):
+        db.execute("CREATE STREAM s (at BIGINT) TIMESTAMP BY at WITH (time = 'seconds')")
+
+
+@pytest.mark.parametrize(("number", "unit"), [
+    (1717156800, "seconds"), (1717156800000, "milliseconds"), (1717156800000000000, "nanoseconds"),
+])  # fmt: skip
+def test_numbers_in_files_are_not_taken_for_microseconds_if_they_look_otherwise(
+    number: int, unit: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text(f'{{"at": {number}}}\n')
+    pa.parquet.write_table(pa.table({"at": [number]}), tmp_path / "s.parquet")
+    (tmp_path / "s.csv").write_text(f"at\n{number}\n")
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at")
+        for kind in ("jsonl", "parquet", "csv"):
+            with pytest.raises(penstock.InputError, match=rf"WITH \(time = '{unit}'\)"):
+                play(db, {"s": path.with_suffix(f".{kind}")})
+    path.write_text('{"at": 1717156800000000, "n": 1}\n')
+    assert played("microseconds", path) == [NOON]
+
+
+def test_a_stream_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    with directly():
+        with penstock.connect(tmp_path / "db", engine="spark") as db:
+            db.execute("CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at WITH (time = 'seconds')")
+            db.query("SELECT at FROM s", name="q")
+        with penstock.connect(tmp_path / "db", engine="spark") as db:
+            db.push("s", [(1717156800,)])
+            assert db.queries["q"].fetch()["at"].to_pylist() == [NOON]
