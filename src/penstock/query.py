@@ -211,7 +211,7 @@ class Query:
             table = self._runner.table(last[::-1])
         return table.slice(max(0, table.num_rows - rows))
 
-    def wait_for_more(self, seconds: float) -> bool:
+    def _wait_for_more(self, seconds: float) -> bool:
         """Return when there are new answers or the query has ended, at the latest after so many seconds; False then."""
         until = time.monotonic() + seconds
         with self._changed:

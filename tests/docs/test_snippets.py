@@ -106,7 +106,8 @@ def test_python(path: Path) -> None:
         assert matches(printed.getvalue(), shown or ""), f"line {block.line} prints\n{printed.getvalue()}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if any(b.language == "ipython" for b in blocks(p))])
+@pytest.mark.parametrize("path", [p for p in FILES if any(b.language == "ipython" for b in blocks(p))],
+                         ids=lambda p: p.name)  # fmt: skip
 def test_ipython(path: Path, cells: Cells) -> None:
     found = blocks(path)
     for i, block in enumerate(found):

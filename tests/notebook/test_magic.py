@@ -174,14 +174,14 @@ def test_watching_is_bounded(cells: Cells, query: Query) -> None:
     cells.run("from penstock.notebook import watch; watch(q, seconds=0); watch()")
     assert cells.error is None
     assert len(cells.shown) == 2
-    assert query.wait_for_more(0.0) is False
+    assert query._wait_for_more(0.0) is False
 
 
 def test_an_interrupt_ends_watching(cells: Cells, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(seconds: float) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(query, "wait_for_more", interrupted)
+    monkeypatch.setattr(query, "_wait_for_more", interrupted)
     cells.run("q.watch(60)")
     assert cells.error is None
     assert len(cells.shown) == 2

@@ -32,7 +32,7 @@ def watch(*queries: Query, seconds: float = 10.0, interval: float = 0.5) -> None
             running = next(q for q in queries if q.status == "running")
             pause = min(interval, left)
             began = time.monotonic()
-            running.wait_for_more(pause)
+            running._wait_for_more(pause)
             if (state := _state(queries)) != shown:
                 shown = state
                 handle.update(_Shown(queries))
