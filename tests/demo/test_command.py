@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
 from penstock.cli.main import main
 from penstock.demo import script
-from penstock.demo.run import Run, Show
+from penstock.demo.run import PROFILES, Run, Show
+from penstock.demo.scenario import Scenario
 from penstock.demo.terminal import Terminal
 from penstock.errors import EngineError
 
@@ -31,7 +34,12 @@ def test_in_a_pipe_it_is_lines_and_ends_by_itself(capsys: pytest.CaptureFixture[
     assert "penstock demo --cql" in out
 
 
-def test_on_spark(spark: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_spark(
+    spark: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = PROFILES["spark"]
+    small = replace(usual, scenario=Scenario(readings=8, burst=3_000, chunk=1_000))
+    monkeypatch.setitem(PROFILES, "spark", small)
     assert main(["demo", "--engine", "spark", "--seconds", "1"]) == 0
     out = capsys.readouterr().out
     assert "Spark has started" in out
