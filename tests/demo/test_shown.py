@@ -97,6 +97,7 @@ def test_the_tree_names_each_query_and_a_join_of_two_streams_at_both(snapshot: S
     assert any(line.startswith("motion") and line.endswith("⋈ ─ busy_home") for line in lines)
     assert any(line.endswith("⋈ of busy_home") for line in lines)
     assert any("shared by 2" in line for line in lines)
+    assert not any("  " in line.partition("  shared")[0].lstrip("│ ") for line in lines)
     compact = tree.text(tree.compact(snapshot.graph))
     assert all(any(query.name in line for line in compact) for query in snapshot.queries)
 

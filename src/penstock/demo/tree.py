@@ -125,8 +125,11 @@ def _grow(
         following = ways[id]
         if len(following) != 1:
             break
-        if operator.kind != "intake" or operators[following[0].target].partition != operator.partition:
-            line += _arrow(operator, operators[following[0].target], following[0])
+        arrow, *tag = _arrow(operator, operators[following[0].target], following[0])
+        if operator.kind != "intake":
+            line += [arrow, *tag]
+        elif tag:
+            line += [(arrow[0].lstrip(), arrow[1]), *tag]
         id = following[0].target
     if len(operator.queries) > 1 and operator.kind not in ("source", "relation", "intake"):
         line.append((f"  shared by {len(operator.queries)}", "shared"))
@@ -166,4 +169,4 @@ def _number(n: int, one: str) -> str:
 
 def text(lines: Sequence[Line]) -> list[str]:
     """Without what the pieces are."""
-    return ["".join(piece for piece, _ in line) for line in lines]
+    return ["".join(piece for piece, _ in line).rstrip() for line in lines]
