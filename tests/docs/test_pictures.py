@@ -30,6 +30,7 @@ def test_there_are_no_others_and_every_page_finds_its_own() -> None:
         for target in re.findall(r"!\[[^\]]+\]\(([^)]+\.svg)\)", page.read_text(encoding="utf-8"))
     }
     assert {path for path in shown if not path.exists()} == set()
+    assert {path.resolve() for path in FOLDER.glob("*.svg")} <= shown
 
 
 @pytest.mark.parametrize("path", sorted([*FOLDER.glob("*.svg"), *FOLDER.glob("grammar/*.svg")]), ids=lambda p: p.stem)
