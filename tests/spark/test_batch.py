@@ -15,6 +15,7 @@ from penstock.catalog import FunctionDef
 from penstock.types import BIGINT
 from tests.behaviour.cases import Case as Example
 from tests.behaviour.test_examples import CASES
+from tests.budget import examples
 from tests.generated.language import Case, Row, cases
 from tests.generated.running import answers, comparable
 from tests.spark.frames import frame, multiset, schema_of
@@ -40,7 +41,7 @@ def test_examples(spark: SparkSession, case: Example, shards: int) -> None:
     assert multiset(found) == Counter(tuple(comparable(v) for v in (ts, op, *row)) for ts, op, row in case.answers)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases(), shards=st.sampled_from([1, 2, 5]))
 def test_generated_queries(spark: SparkSession, case: Case, shards: int) -> None:
     case = without_late(case)
