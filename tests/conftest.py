@@ -14,18 +14,22 @@ from coverage import Coverage
 from hypothesis import settings
 
 from penstock.hosts import ENGINES
+from tests.budget import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Generated tests repeat themselves, so that a change is judged by what it changes; `make fuzz` looks for new cases.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None, print_blob=True)
+# Those that do not say how many examples they have, have a share of 100.
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=examples(100))
+settings.register_profile("explore", deadline=None, print_blob=True, max_examples=examples(100))
 settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS", "repeatable"))
 
 # Tests that do not say which engine they mean are not about engines; on Spark each call returns with its answers.
 os.environ["PENSTOCK_ENGINE"] = "local"
 os.environ["PENSTOCK_TRIGGER"] = "push"
+# A Java that lives for minutes does not earn back what its second compiler costs.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 ROOT = Path(__file__).parents[1]
 ON_SPARK = pytest.mark.xdist_group("spark")

@@ -179,7 +179,7 @@ def test_every_function(name: str) -> None:
     found = signatures(name)
     assert found
 
-    @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.data())
     def on(data: st.DataObject) -> None:
         types = data.draw(st.sampled_from(found))
@@ -210,7 +210,7 @@ CASTS = [(a, b) for a in TYPES for b in (*TYPES, array(INT)) if a != b and scala
 
 @pytest.mark.parametrize(("source", "target"), CASTS, ids=lambda t: str(t))
 def test_every_cast(source: DataType, target: DataType) -> None:
-    @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.data())
     def on(data: st.DataObject) -> None:
         length = data.draw(st.integers(1, 8))

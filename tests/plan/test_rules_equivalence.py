@@ -53,7 +53,8 @@ def test_handmade_plans_keep_their_answers(plan: Query) -> None:
             variant = replace(plan, output=output, masters=masters)
             expected = answers(variant, data)
             for rule in dict.fromkeys(RULES):
-                assert answers(rule(variant), data) == expected, rule
+                rewritten = rule(variant)
+                assert rewritten == variant or answers(rewritten, data) == expected, rule
             assert answers(optimize(variant), data) == expected
 
 
@@ -81,7 +82,7 @@ def test_optimising_keeps_the_answers(query: Query, data: Inputs) -> None:
 def test_every_rule_alone_keeps_the_answers(rule: Rule, query: Query, data: Inputs) -> None:
     rewritten = rule(query)
     assert rewritten.schema == query.schema
-    assert answers(rewritten, data) == answers(query, data)
+    assert rewritten == query or answers(rewritten, data) == answers(query, data)
 
 
 @settings(FEW, max_examples=examples(60))
