@@ -3,9 +3,9 @@
     python scripts/coverage_report.py
 
 Reads what ``pytest --cov`` left in ``.coverage``; the least share is ``fail_under`` in pyproject.toml. Compiled kernels
-count as Python (tests/kernels/test_as_python.py). What only Spark's own Python workers run is not seen; the same code is
-run in one process by most tests of the engine ``spark``. Of generated tests only the first examples are followed, so a
-line that is named here may have been run all the same.
+count as Python (tests/kernels/test_as_python.py). What only Spark's own Python workers run is not seen; most tests of
+the engine ``spark`` run the same code in their own process. Not every test is followed all the way (tests/following.py),
+so a line that is named here may have been run all the same.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
     print(f"\ncoverage: {total:.2f} % of {found['totals']['num_statements']:,} lines; at least {least:g} %", end="")
     print(" (all lines that were not run: coverage report -m)")
     if total < least:
-        print(f"error: the tests run too little of the package: {total:.2f} % is less than {least:g} %", file=sys.stderr)
+        print(f"error: tests run too little of the package: {total:.2f} % is less than {least:g} %", file=sys.stderr)
         return 1
     return 0
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from coverage import Coverage
 from hypothesis import settings
 
 from penstock.hosts import ENGINES
+from tests import following
 from tests.budget import examples
 
 if TYPE_CHECKING:
@@ -45,36 +44,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         sampled = params.get("engine") == "spark" and zlib.crc32(item.nodeid.encode()) % ONE_OF == 0
         if sampled or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(ON_SPARK)
+    following.choose(items)
 
-FOLLOWED = 10
-"""Coverage follows so many examples of a generated test: following costs as much again, and further examples seldom
-run a line that these did not."""
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with following.unfollowed(item):
+        yield
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    generated = getattr(getattr(item, "obj", None), "hypothesis", None)
-    coverage = Coverage.current()
-    if generated is None or coverage is None:
+    with following.for_some_examples(item):
         yield
-        return
-    test, calls = generated.inner_test, 0
-
-    @functools.wraps(test)
-    def followed(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == FOLLOWED + 1:
-            coverage.stop()
-        return test(*args, **kwargs)
-
-    generated.inner_test = followed
-    try:
-        yield
-    finally:
-        generated.inner_test = test
-        if calls > FOLLOWED:
-            coverage.start()
 
 
 @pytest.fixture(params=ENGINES)
