@@ -4,7 +4,7 @@
 
 Reads what ``pytest --cov`` left in ``.coverage``; the least share is ``fail_under`` in pyproject.toml. Compiled kernels
 count as Python (tests/kernels/test_as_python.py). What only Spark's own Python workers run is not seen; most tests of
-the engine ``spark`` run the same code in their own process. Not every test is followed all the way (tests/following.py),
+the engine ``spark`` run the same code in their own process. Not every test is followed to its end (tests/following.py),
 so a line that is named here may have been run all the same.
 """
 

@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${1:?usage: test.sh BIN}
+# The processes that tests start find the package compiled.
+unset PYTHONDONTWRITEBYTECODE
 
 step() {
   printf '\n== %s\n' "$*"

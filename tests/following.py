@@ -1,6 +1,6 @@
 """Coverage follows a part of the suite, because following doubles what a test costs.
 
-It follows the first examples of a generated test, and of a test with many cases the first ones and a sample of the rest.
+It follows the first examples of a generated test; of a test with many cases the first, and a sample of the rest.
 So what it counts as run was run; what it does not may have been.
 """
 

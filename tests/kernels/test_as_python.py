@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 from coverage import Coverage
-
 from tests.conftest import ROOT
 
 TESTS = [f"tests/operators/test_{name}.py" for name in (
