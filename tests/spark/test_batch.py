@@ -15,8 +15,7 @@ from penstock.catalog import FunctionDef
 from penstock.types import BIGINT
 from tests.behaviour.cases import Case as Example
 from tests.behaviour.test_examples import CASES
-from tests.budget import examples
-from tests.conftest import ONE_OF
+from tests.budget import examples, paired
 from tests.generated.language import Case, Row, cases
 from tests.generated.running import answers, comparable
 from tests.spark.frames import frame, multiset, schema_of
@@ -29,12 +28,7 @@ CREATE VIEW big AS SELECT k, g, v FROM s [RANGE 6] WHERE k > 1;
 """
 
 
-SHARDS = (1, 2, 5)
-# On every number of shards where there is time for it, otherwise on one of them.
-RUNS = [(c, n) for i, c in enumerate(CASES[::3]) for n in (SHARDS if ONE_OF == 1 else [SHARDS[i % len(SHARDS)]])]
-
-
-@pytest.mark.parametrize(("case", "shards"), RUNS, ids=lambda value: getattr(value, "name", None))
+@pytest.mark.parametrize(("case", "shards"), paired(CASES[::3], (1, 2, 5)), ids=lambda v: getattr(v, "name", None))
 def test_examples(spark: SparkSession, case: Example, shards: int) -> None:
     streams: dict[str, list[Row]] = {}
     for name, row in case.rows:

@@ -15,7 +15,7 @@ from penstock.delta import Arrivals, Delta
 from penstock.hosts.local.program import Program
 from penstock.hosts.reference import ReferenceHost
 from penstock.state import StateStore, fingerprint
-from tests.budget import examples
+from tests.budget import examples, paired
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
@@ -107,8 +107,7 @@ class _Process:
         return False
 
 
-@pytest.mark.parametrize("processes", [2, 5])
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize(("name", "processes"), paired(MORE, [2, 5]))
 def test_a_long_run_in_turns_is_the_same(name: str, processes: int, tmp_path: Path) -> None:
     query = plan(MORE[name])
     straight = program(query)
