@@ -55,7 +55,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    with following.for_some_examples(item):
+    with following.by_example(item):
         yield
 
 

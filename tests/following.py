@@ -1,12 +1,13 @@
 """Coverage follows a part of the suite, because following doubles what a test costs.
 
-It follows the first examples of a generated test; of a test with many cases the first, and a sample of the rest.
+It follows the first examples of a generated test and the first cases of one with many, and a sample of the rest.
 So what it counts as run was run; what it does not may have been.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,13 @@ from typing import Any
 import pytest
 from coverage import Coverage
 
-EXAMPLES = 10
-"""So many of a generated test."""
+EXAMPLES = 5
+"""So many of a generated test, which are small ones, ..."""
+ONE_EXAMPLE_OF = 8 if os.environ.get("NUMBA_DISABLE_JIT", "0") == "0" else 1
+"""... and one of so many after those; all where they are run for it (test_as_python.py)."""
 CASES = 20
 """So many of a test with parameters ..."""
-ONE_OF = 5
+ONE_CASE_OF = 5
 """... and one of so many after those."""
 
 _UNSEEN = pytest.StashKey[bool]()
@@ -30,7 +33,7 @@ def choose(items: Sequence[pytest.Item]) -> None:
     cases: Counter[str] = Counter()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        item.stash[_UNSEEN] = cases[test] >= CASES and cases[test] % ONE_OF != 0
+        item.stash[_UNSEEN] = cases[test] >= CASES and cases[test] % ONE_CASE_OF != 0
         cases[test] += 1
 
 
@@ -49,21 +52,22 @@ def unfollowed(item: pytest.Item) -> Iterator[None]:
 
 
 @contextmanager
-def for_some_examples(item: pytest.Item) -> Iterator[None]:
-    """Coverage rests after the first examples of a generated test."""
+def by_example(item: pytest.Item) -> Iterator[None]:
+    """Coverage rests during most examples of a generated test."""
     generated = getattr(getattr(item, "obj", None), "hypothesis", None)
     coverage = Coverage.current()
     if generated is None or coverage is None:
         yield
         return
-    test, calls = generated.inner_test, 0
+    test, calls, follows = generated.inner_test, 0, True
 
     @functools.wraps(test)
     def followed(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
+        nonlocal calls, follows
         calls += 1
-        if calls == EXAMPLES + 1:
-            coverage.stop()
+        if follows != (calls <= EXAMPLES or calls % ONE_EXAMPLE_OF == 0):
+            follows = not follows
+            (coverage.start if follows else coverage.stop)()
         return test(*args, **kwargs)
 
     generated.inner_test = followed
@@ -71,5 +75,5 @@ def for_some_examples(item: pytest.Item) -> Iterator[None]:
         yield
     finally:
         generated.inner_test = test
-        if calls > EXAMPLES:
+        if not follows:
             coverage.start()

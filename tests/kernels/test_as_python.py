@@ -12,9 +12,16 @@ import sys
 from coverage import Coverage
 from tests.conftest import ROOT
 
-TESTS = [f"tests/operators/test_{name}.py" for name in (
-    "fast_aggregate", "fast_join", "filter_group", "intern", "overlap_join", "windows"
-)]  # fmt: skip
+TESTS = (
+    "tests/graph/test_masters.py",
+    "tests/operators/test_fast_aggregate.py",
+    "tests/operators/test_fast_join.py",
+    "tests/operators/test_filter_group.py",
+    "tests/operators/test_intern.py",
+    "tests/operators/test_overlap_join.py",
+    "tests/operators/test_smart.py",
+    "tests/operators/test_windows.py",
+)
 SHARE = "0.1"
 """Of the examples of each test."""
 

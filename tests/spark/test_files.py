@@ -62,8 +62,7 @@ def written(spark: SparkSession, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(("kind", "shards"), paired(["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"], [1, 2]))
 def test_the_same_rows_as_from_spark(spark: SparkSession, tmp_path: Path, kind: str, shards: int) -> None:
     spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
     try:
