@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 import penstock.spark as ps
+from tests.budget import paired
 
 SCHEMA = """at TIMESTAMP, face TIMESTAMP_NTZ, i INT, l BIGINT, d DOUBLE, f FLOAT, n DECIMAL(9, 2), b BOOLEAN, s STRING,
             day DATE"""
