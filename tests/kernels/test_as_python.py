@@ -22,7 +22,7 @@ TESTS = (
     "tests/operators/test_smart.py",
     "tests/operators/test_windows.py",
 )
-SHARE = "0.1"
+SHARE = "0.04"
 """Of the examples of each test."""
 
 
