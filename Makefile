@@ -1,6 +1,6 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
 # make demo    wind turbines and smart houses through six queries, live, on Spark (ENGINE=local: in the process)
-# make test    everything that must hold before a change is handed in
+# make test    everything that must hold before a change is handed in: ruff, mypy, tests, docs, coverage
 # make docs    the site of the docs in build/site; a warning is an error
 # make pictures   the pictures of the docs, drawn from what queries answer
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
@@ -27,9 +27,7 @@ demo: $(READY)
 	@$(BIN)/penstock demo --engine $(ENGINE)
 
 test: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	@scripts/test.sh $(BIN)
 
 docs: $(READY)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.lock
@@ -42,15 +40,15 @@ pictures: $(READY)
 	@$(BIN)/python -m scripts.grammar
 
 spark: $(READY)
-	PENSTOCK_ALL_ON_SPARK=1 $(BIN)/python -m pytest -q tests/behaviour tests/docs tests/spark
+	PENSTOCK_ALL_ON_SPARK=1 PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q tests/behaviour tests/docs tests/spark
 
 kills: $(READY)
 	PENSTOCK_KILLS=20 $(BIN)/python -m pytest -q tests/spark/test_kills.py
 
 fuzz: $(READY)
-	@while PENSTOCK_HYPOTHESIS=explore $(BIN)/python -m pytest -q -n 2 -x \
+	@while PENSTOCK_HYPOTHESIS=explore PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q -n 2 -x \
 	  tests/generated tests/operators tests/state tests/plan tests/kernels; do :; done
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov .coverage.*
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,18 +12,23 @@ import pytest
 from hypothesis import settings
 
 from penstock.hosts import ENGINES
+from tests import following
+from tests.budget import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Generated tests repeat themselves, so that a change is judged by what it changes; `make fuzz` looks for new cases.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None, print_blob=True)
+# Those that do not say how many examples they have, have a share of 100.
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=examples(100))
+settings.register_profile("explore", deadline=None, print_blob=True, max_examples=examples(100))
 settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS", "repeatable"))
 
 # Tests that do not say which engine they mean are not about engines; on Spark each call returns with its answers.
 os.environ["PENSTOCK_ENGINE"] = "local"
 os.environ["PENSTOCK_TRIGGER"] = "push"
+# A Java that lives for minutes does not earn back what its second compiler costs.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 ROOT = Path(__file__).parents[1]
 ON_SPARK = pytest.mark.xdist_group("spark")
@@ -39,6 +44,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         sampled = params.get("engine") == "spark" and zlib.crc32(item.nodeid.encode()) % ONE_OF == 0
         if sampled or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(ON_SPARK)
+    following.choose(items)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with following.unfollowed(item):
+        yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with following.by_example(item):
+        yield
 
 
 @pytest.fixture(params=ENGINES)

@@ -135,7 +135,7 @@ class _Reader:
                     inner = self.choice()
                     if not self._sign(_CLOSING[text]):
                         raise Malformed(f"`{text}` is never closed")
-                    items.append({"[": Optional, "{": Repeated}[text](inner) if text != "(" else inner)
+                    items.append(Optional(inner) if text == "[" else Repeated(inner) if text == "{" else inner)
                 case "rule":
                     items.append(Reference(text))
                 case _:

@@ -89,9 +89,9 @@ def up_to_date() -> str:
     _rows(sheet, 66)
     _track(sheet, 108, f"window {WINDOW}", "rows of the last 4")
     for i, (start, end, value) in enumerate(lives(inside)):
-        y = 96 + i * 22
-        sheet.rect(_x(start), y, (end - start) * UNIT, 18, "bar rim", 4)
-        sheet.text(_x(start) + 8, y + 13, str(value), "small strong")
+        top = 96 + i * 22
+        sheet.rect(_x(start), top, (end - start) * UNIT, 18, "bar rim", 4)
+        sheet.text(_x(start) + 8, top + 13, str(value), "small strong")
     _track(sheet, 208, "answer", "sum of the window")
     for start, end, value in lives(total):
         sheet.rect(_x(start), 194, (end - start) * UNIT, 26, "panel rim", 4)
@@ -118,9 +118,9 @@ def relation_to_stream() -> str:
     _rows(sheet, 66)
     _track(sheet, 108, "answer", "rows of the last 4")
     for i, (start, end, value) in enumerate(lives(inside)):
-        y = 96 + i * 22
-        sheet.rect(_x(start), y, (end - start) * UNIT, 18, "bar rim", 4)
-        sheet.text(_x(start) + 8, y + 13, str(value), "small strong")
+        top = 96 + i * 22
+        sheet.rect(_x(start), top, (end - start) * UNIT, 18, "bar rim", 4)
+        sheet.text(_x(start) + 8, top + 13, str(value), "small strong")
     for (kind, about), found, y in zip(_KINDS.items(), told, places, strict=True):
         _track(sheet, y + 4, kind, about)
         _said(sheet, found, y + 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from penstock.runtime.buffer import Buffer
 KINDS: dict[str, type[Buffer]] = {"V1": MonitoredBuffer, "synch": LockedBuffer, "V2": Buffer}
 
 
+@functools.cache
 def answers(how: Configuration | None) -> list[tuple[int, ...]]:
     values = np.random.default_rng(1).integers(0, 101, 400)
     with database("gen1", "gen2") as db:

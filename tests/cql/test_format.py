@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from sqlglot import exp
+from tests.budget import examples
 
 from penstock.cql.text import format_statement, parse
 from penstock.errors import CqlSyntaxError
@@ -354,13 +355,13 @@ def assert_round_trip_if_cql(text: str) -> None:
     assert_round_trip(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(EXPRESSIONS)
 def test_any_expression(text: str) -> None:
     assert_round_trip_if_cql(f"SELECT {text} AS x FROM s WHERE {text}")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(queries())
 def test_any_query(text: str) -> None:
     assert_round_trip_if_cql(f"CREATE QUERY q AS {text} INTO t WITH (priority = 1)")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.budget import examples
 from tests.generated.language import Case, Row, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
@@ -40,7 +41,7 @@ def single_rows(case: Case) -> Feed:
 
 
 @pytest.mark.parametrize("engine", FAST)
-@settings(max_examples=250, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases(), data=st.data())
 def test_the_answers_are_those_of_the_reference(engine: str, case: Case, data: st.DataObject) -> None:
     wanted = answers(case, "reference")
@@ -50,7 +51,7 @@ def test_the_answers_are_those_of_the_reference(engine: str, case: Case, data: s
 
 
 @pytest.mark.parametrize("engine", FAST)
-@settings(max_examples=60, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases())
 def test_single_rows_give_the_same_answers(engine: str, case: Case) -> None:
     assert answers(case, engine, single_rows(case)) == answers(case, "reference"), str(case)

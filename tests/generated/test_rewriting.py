@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from penstock.plan.alternatives import alternatives
 from penstock.plan.nodes import Query
 from penstock.plan.serial import from_json, to_json
+from tests.budget import examples
 from tests.generated.language import Case, cases
 from tests.generated.running import answers
 
@@ -18,7 +19,7 @@ def unchanged(query: Query) -> Query:
     return query
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=RELAXED)
 @given(cases())
 def test_the_optimiser_keeps_every_answer(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -27,7 +28,7 @@ def test_the_optimiser_keeps_every_answer(case: Case) -> None:
     assert answers(case, "reference") == plain, str(case)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=RELAXED)
 @given(cases())
 def test_alternatives_and_the_json_form_keep_every_answer(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -19,6 +19,7 @@ from rich.cells import cell_len
 from penstock.graph.draw import common
 from penstock.graph.draw.style import CELLS
 from penstock.graph.view import BufferView, EdgeView, GraphView, PartitionView, QueryView
+from tests.budget import examples
 from tests.graph.views import anyhow, graph, many, operator, shops
 
 NASTY = "<b>\"&'|#;`[](){}%% end\n\x00\x1b[31m 温度センサー ünï 🌊 --> </svg>"
@@ -265,7 +266,7 @@ def test_nothing_overlaps(view: GraphView) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(0, 10))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_nothing_overlaps_in_any_graph(seed: int, count: int, together: int) -> None:
     check(anyhow(random.Random(seed), count, together))
 

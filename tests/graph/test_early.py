@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.runtime.lanes import MODES
+from tests.budget import examples
 
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
@@ -114,7 +115,7 @@ def counted(table: pa.Table) -> Counter[object]:
     return Counter(zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     life=lives(),
     mode=st.sampled_from(MODES),

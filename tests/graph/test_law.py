@@ -18,6 +18,7 @@ from penstock.hosts.local import host
 from penstock.runtime.lanes import MODES
 from penstock.runtime.settings import ARCHITECTURES, MASTERS, PLACEMENTS, THREADING
 from penstock.runtime.strategies import STRATEGIES
+from tests.budget import examples
 from tests.generated.language import Case, Row, cases
 from tests.generated.running import comparable
 
@@ -175,7 +176,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "CONVERGE_EVERY", 1)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])
 @given(life=lives())
 def test_every_query_has_its_answers(life: tuple[Case, list[Event]]) -> None:
     case, events = life

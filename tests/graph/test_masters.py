@@ -23,6 +23,7 @@ from penstock.reference import INFINITY, Element, evaluate
 from penstock.reference_windows import value_key
 from penstock.runtime.settings import MASTERS
 from penstock.values import to_arrow
+from tests.budget import examples
 from tests.strategies import Inputs, R, S, inputs, queries
 
 RELAXED = list(HealthCheck)
@@ -70,7 +71,7 @@ def _reads_streams(node: StreamScan | QueryStream) -> bool:
     return any(isinstance(n, StreamScan) for n in walk(node))
 
 
-@settings(max_examples=250, suppress_health_check=RELAXED)
+@settings(max_examples=examples(250), suppress_health_check=RELAXED)
 @given(queries(), inputs(), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4)), max_size=8), st.data())
 def test_naive_and_smart_are_the_reference(
     query: Query, given: Inputs, turns: list[tuple[int, int]], data: st.DataObject

@@ -24,6 +24,7 @@ from penstock.operators.stored import RowsWindow
 from penstock.operators.window_store import LAG, Share, WindowStore
 from penstock.plan.nodes import Field
 from penstock.types import BIGINT
+from tests.budget import examples
 from tests.generated.language import Case, stream_rows
 from tests.graph.test_law import Add, Event, Push, Stop, configurations, lived
 
@@ -211,7 +212,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "CONVERGE_EVERY", 1)
 
 
-@settings(max_examples=40, suppress_health_check=RELAXED)
+@settings(max_examples=examples(40), suppress_health_check=RELAXED)
 @given(life=lives())
 def test_queries_that_come_and_go_have_their_answers(eager: None, life: tuple[Case, list[Event]]) -> None:
     case, events = life
@@ -270,7 +271,7 @@ class Window:
         return list(range(max(self.first, self.next - self.size), self.next))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_a_store_is_what_each_window_would_have(data: st.DataObject) -> None:
     store = WindowStore()

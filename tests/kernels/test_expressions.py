@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from penstock import functions, scalar
 from penstock.errors import BindError, QueryFailed
@@ -281,7 +282,7 @@ def exprs(draw: Any, dtype: DataType, depth: int) -> Expr:
     return column
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_nested_expressions(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(TYPES))
@@ -290,7 +291,7 @@ def test_nested_expressions(data: st.DataObject) -> None:
     check(expr, data.draw(columns_of(SCHEMA, length)), SCHEMA)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_filters_and_split_batches(data: st.DataObject) -> None:
     predicate = data.draw(exprs(BOOLEAN, 3))
@@ -312,7 +313,7 @@ def test_filters_and_split_batches(data: st.DataObject) -> None:
     assert run.failures == 2 * context.failures
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_only_counted_rows_count(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from((INT, BIGINT, DOUBLE, STRING)))

@@ -26,6 +26,7 @@ from penstock.plan.window import Range, Unbounded, WindowSpec
 from penstock.scalar import Context, evaluate, hashable
 from penstock.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, REAL, STRING, TIMESTAMP, DataType
 from penstock.values import to_arrow, to_python
+from tests.budget import examples
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Values = tuple[object, ...]
@@ -188,7 +189,7 @@ def flat(outs: Sequence[Delta]) -> list[Change]:
 
 @pytest.mark.parametrize("order", ["fifo", "any", "never"])
 @pytest.mark.parametrize("keys", KEYS, ids=lambda keys: " ".join(str(k.type) for k in keys) or "none")
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(data=st.data())
 def test_same_as_compute_however_cut(order: str, keys: tuple[Expr, ...], data: st.DataObject) -> None:
     some = data.draw(events(order))
@@ -205,7 +206,7 @@ def test_same_as_compute_however_cut(order: str, keys: tuple[Expr, ...], data: s
         assert sorted(flat(run(quiet, some, cuts)), key=repr) == sorted((c for c in truth if c[1] > 0), key=repr)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(some=events("fifo"))
 def test_moment_and_priority_are_the_greatest_of_the_rows(some: list[Event]) -> None:
     aggregate = node((K,), [AggregateCall("count", (), BIGINT)])
@@ -266,7 +267,7 @@ def test_average_of_integers_is_rounded_once(total: int, n: int) -> None:
     assert _quotient(total >> 64, low, n) == float(Fraction(total, n))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([1.0, 1e-8, 1e12]))
 def test_sliding_sums_of_doubles_are_exactly_rounded(seed: int, size: int, scale: float) -> None:
     numbers = np.random.default_rng(seed).normal(size=200) * scale

@@ -27,6 +27,7 @@ from penstock.reference import Element, evaluate
 from penstock.scalar import Context, hashable
 from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array, decimal
 from penstock.values import to_arrow, to_python
+from tests.budget import examples
 
 LEFT: Schema = (
     Field("k", INT), Field("s", STRING), Field("d", DOUBLE), Field("b", BOOLEAN), Field("m", decimal(20, 2)),
@@ -207,7 +208,7 @@ def join_of(condition: int, left: WindowSpec, right: WindowSpec) -> Join:
 conditions = st.integers(0, len(CONDITIONS) - 1)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(conditions, FIFO_SPECS, FIFO_SPECS, elements(LEFT), elements(RIGHT), st.data())
 def test_changes_as_in_the_reference(
     condition: int, left: WindowSpec, right: WindowSpec, r: list[Element], s: list[Element], data: st.DataObject
@@ -231,7 +232,7 @@ def test_changes_as_in_the_reference(
     assert rows_of(feed(silent, a, b, cuts)) == Counter({k: v for k, v in rows_of(whole).items() if k[3] > 0})
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(conditions, SPECS, SPECS, elements(LEFT), elements(RIGHT), st.data())
 def test_ends_as_in_the_reference(
     condition: int, left: WindowSpec, right: WindowSpec, r: list[Element], s: list[Element], data: st.DataObject
@@ -259,7 +260,7 @@ def lasting(draw: st.DrawFn, schema: Schema, rank: int) -> list[Row]:
     return rows
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(conditions, lasting(LEFT, 0), lasting(RIGHT, 1), st.booleans(), st.sampled_from([3, 8_192]))
 def test_ends_in_any_order(condition: int, left: list[Row], right: list[Row], single: bool, piece: int) -> None:
     node = join_of(condition, Unbounded(), Unbounded())
@@ -298,7 +299,7 @@ def _on_right(expr: Expr) -> Expr:
     return remap(expr, lambda i: i + L)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(elements(LEFT), elements(RIGHT), elements(RIGHT))
 def test_a_join_of_joins(r: list[Element], s: list[Element], t: list[Element]) -> None:
     inner = join_of(0, Range(5), Range(9))
@@ -316,7 +317,7 @@ def test_a_join_of_joins(r: list[Element], s: list[Element], t: list[Element]) -
     assert upper.size().rows == 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(elements(RIGHT), FIFO_SPECS, FIFO_SPECS)
 def test_a_stream_joined_with_itself(s: list[Element], one: WindowSpec, other: WindowSpec) -> None:
     scan = StreamScan("s", RIGHT, 0, "ticks")

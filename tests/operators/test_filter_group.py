@@ -37,6 +37,7 @@ from penstock.types import (
     decimal,
 )
 from penstock.values import to_arrow, to_python
+from tests.budget import examples
 
 STEP = Step((MAX_TS, 0))
 MONEY = decimal(10, 2)
@@ -263,13 +264,13 @@ def run(data: st.DataObject, rows: st.SearchStrategy[int]) -> None:
         both.check(drawn.batch(schema, data.draw(rows)))
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_every_member_gives_what_it_gives_by_itself(data: st.DataObject) -> None:
     run(data, st.sampled_from((0, 1, 2, 10, 40)))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_also_in_blocks(data: st.DataObject) -> None:
     """As above, where few rows are already more than are looked at, or copied, together."""

@@ -31,6 +31,7 @@ from penstock.reference_relations import Snapshot
 from penstock.reference_windows import Row, value_key
 from penstock.scalar import Context
 from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, STRING, DataType, array, decimal
+from tests.budget import examples
 from tests.operators.general import (
     History,
     Line,
@@ -127,7 +128,7 @@ def _check(node: Node, history: History, cuts: list[int]) -> None:
 
 
 def _checked(nodes: st.SearchStrategy[Node]) -> Callable[[], None]:
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(nodes, histories(), st.lists(st.integers(0, 9), max_size=9))
     def check(node: Node, history: History, cuts: list[int]) -> None:
         _check(node, history, cuts)

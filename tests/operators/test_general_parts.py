@@ -36,6 +36,7 @@ from penstock.reference_windows import Row as ReferenceRow
 from penstock.reference_windows import value_key
 from penstock.scalar import Context, order_key
 from penstock.types import BIGINT, BOOLEAN, DOUBLE
+from tests.budget import examples
 from tests.operators.general import delta_of, lines, pieces
 
 ONE = (Field("a", BIGINT),)
@@ -45,7 +46,7 @@ A, B = Column(0, BIGINT), Column(1, BIGINT)
 # The ordered bag.
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("aaarlg"), st.integers(0, 20)), max_size=80))
 def test_a_sorted_bag_is_a_sorted_list(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -94,7 +95,7 @@ def _ending(rows: list[tuple[Instant, Row]]) -> Delta:
     return output.delta(ends=True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(0, 2), st.integers(1, 5)), max_size=12),
     st.lists(st.integers(0, 12), max_size=6),
@@ -149,7 +150,7 @@ def _at(instants: list[Instant]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([t for t, _ in instants], np.int64), np.array([s for _, s in instants], np.int64)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.booleans()), max_size=25),
     st.lists(st.integers(0, 25), max_size=8),

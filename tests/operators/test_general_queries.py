@@ -17,6 +17,7 @@ from penstock.plan.optimize import optimize
 from penstock.reference import INFINITY, Answer, Evaluator, _Input
 from penstock.reference_windows import value_key
 from penstock.scalar import Context, order_key
+from tests.budget import examples
 from tests.operators.general import Contents, History, Tree, frontier, pieces
 from tests.strategies import Inputs, inputs, queries
 
@@ -102,7 +103,7 @@ def _lines(deltas: list[Delta]) -> list[Line]:
     return found
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries(), inputs(), st.lists(st.integers(0, 30), max_size=12), st.booleans(), st.booleans())
 def test_queries(query: Query, given: Inputs, cuts: list[int], rewritten: bool, ordered: bool) -> None:
     assume(bounded_window(query) is None)

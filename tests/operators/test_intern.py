@@ -13,6 +13,7 @@ from penstock.kernels.intern import Interner
 from penstock.scalar import hashable
 from penstock.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING, DataType, array, decimal
 from penstock.values import to_arrow, to_python
+from tests.budget import examples
 
 _VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     INT: st.sampled_from([0, 1, -1, 2**31 - 1, None]),
@@ -29,7 +30,7 @@ _KEYS: list[tuple[DataType, ...]] = [(t,) for t in _VALUES] + [(INT, STRING), (D
 
 @pytest.mark.parametrize("nulls_match", [True, False])
 @pytest.mark.parametrize("types", _KEYS, ids=lambda types: " ".join(map(str, types)) or "none")
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(data=st.data())
 def test_codes_stand_for_keys(types: tuple[DataType, ...], nulls_match: bool, data: st.DataObject) -> None:
     interner = Interner(types, nulls_match=nulls_match)

@@ -17,6 +17,7 @@ from penstock.plan.nodes import Field, Join, Query, StreamScan, Window
 from penstock.plan.window import Generic
 from penstock.reference import Element, evaluate
 from penstock.types import BIGINT, INT
+from tests.budget import examples
 
 SPECS = st.one_of(
     st.builds(
@@ -59,7 +60,7 @@ def pairs_of(windows: list[WindowPairs]) -> list[Counter[tuple[int, int]]]:
     return [Counter(zip(w.left.tolist(), w.right.tolist(), strict=True)) for w in windows]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(SPECS, STREAMS, STREAMS, st.integers(1, 7))
 def test_reuse_changes_nothing_and_the_reference_agrees(spec: Generic, r: Rows, s: Rows, step: int) -> None:
     left, right = stamped(r), stamped(s)

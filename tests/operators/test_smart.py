@@ -19,6 +19,7 @@ from penstock.operators.window import build_window
 from penstock.plan.nodes import Field
 from penstock.plan.window import Now, PartitionRows, Range, Rows, Unbounded, WindowSpec
 from penstock.types import BIGINT
+from tests.budget import examples
 
 SCHEMA = (Field("v", BIGINT),)
 SPECS = (Rows(1), Rows(2), Rows(7), Rows(1000), Range(1), Range(3), Range(2**62), Now(), Unbounded())
@@ -66,7 +67,7 @@ def size(smart: SmartWindow) -> tuple[int, int, int]:
     return len(smart.inside), smart.passed, smart.leaving
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.sampled_from(SPECS),
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([OWN, OWN, MASTER, 3])), max_size=40),

@@ -20,6 +20,7 @@ from penstock.scalar import Context, evaluate
 from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
 from penstock.values import to_arrow, to_python
 from tests import strategies
+from tests.budget import examples
 
 SCAN = strategies.R
 STEP = Step((MAX_TS, 0))
@@ -91,7 +92,7 @@ def rows_of(result: Delta | Arrivals) -> list[str]:
     return [repr(r) for r in zip(*columns, strict=True)]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(chains(), changes(), st.data())
 def test_like_the_reference_and_split_anywhere(
     steps: list[Filter | Project], given: tuple[Delta, list[Row]], data: st.DataObject
@@ -120,7 +121,7 @@ def test_like_the_reference_and_split_anywhere(
     assert operator.size() == NOTHING
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(chains(), changes())
 def test_arrivals(steps: list[Filter | Project], given: tuple[Delta, list[Row]]) -> None:
     delta, values = given

@@ -20,6 +20,7 @@ from penstock.reference_windows import Row, sliding
 from penstock.scalar import hashable
 from penstock.types import BIGINT, DOUBLE, STRING
 from penstock.values import to_arrow, to_python
+from tests.budget import examples
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Change = tuple[Instant, int, object, Instant, int]
@@ -105,7 +106,7 @@ def run(
 
 
 @pytest.mark.parametrize("spec", _SPECS, ids=str)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data())
 def test_same_as_reference_however_cut(spec: WindowSpec, data: st.DataObject) -> None:
     ts, rows = data.draw(inputs())

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.plan.golden_cases import CASES
 from tests.plan.plans import R, call, col, count_by, num, over, query
 from tests.strategies import Inputs, inputs, queries
@@ -20,7 +21,7 @@ from penstock.plan.rules import RULES, Rule
 from penstock.reference import Change, Element, evaluate
 from penstock.scalar import Context, hashable
 
-FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def answers(query: Query, given: Inputs) -> Counter[Hashable]:
@@ -52,7 +53,8 @@ def test_handmade_plans_keep_their_answers(plan: Query) -> None:
             variant = replace(plan, output=output, masters=masters)
             expected = answers(variant, data)
             for rule in dict.fromkeys(RULES):
-                assert answers(rule(variant), data) == expected, rule
+                rewritten = rule(variant)
+                assert rewritten == variant or answers(rewritten, data) == expected, rule
             assert answers(optimize(variant), data) == expected
 
 
@@ -75,15 +77,15 @@ def test_optimising_keeps_the_answers(query: Query, data: Inputs) -> None:
 
 
 @pytest.mark.parametrize("rule", dict.fromkeys(RULES))
-@settings(FEW, max_examples=60)
+@settings(FEW, max_examples=examples(60))
 @given(query=queries(), data=inputs())
 def test_every_rule_alone_keeps_the_answers(rule: Rule, query: Query, data: Inputs) -> None:
     rewritten = rule(query)
     assert rewritten.schema == query.schema
-    assert answers(rewritten, data) == answers(query, data)
+    assert rewritten == query or answers(rewritten, data) == answers(query, data)
 
 
-@settings(FEW, max_examples=60)
+@settings(FEW, max_examples=examples(60))
 @given(query=queries(), data=inputs(most=5), seed=st.integers(0, 11))
 def test_alternatives_give_the_same_answers(query: Query, data: Inputs, seed: int) -> None:
     expected = answers(query, data)
@@ -92,7 +94,7 @@ def test_alternatives_give_the_same_answers(query: Query, data: Inputs, seed: in
             assert answers(alternative.query, data) == expected, alternative.description
 
 
-@settings(FEW, max_examples=60)
+@settings(FEW, max_examples=examples(60))
 @given(query=queries())
 def test_optimising_twice_keeps_the_plan_valid(query: Query) -> None:
     once = optimize(query)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.plan.plans import R, S, call, col, count_by, eq, num, over, project, query
 from tests.strategies import queries
 
@@ -38,7 +39,7 @@ def through_text(obj: dict[str, Any]) -> Any:
     return json.loads(json.dumps(obj, allow_nan=False))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(queries())
 def test_round_trip(plan: Query) -> None:
     for each in (plan, optimize(plan)):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.reference.handmade import (
     ask,
     at,
@@ -613,7 +614,7 @@ def _elements(draw: st.DrawFn) -> list[Element]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(r=_elements(), s=_elements(), data=st.data())
 def test_cutting_the_input_changes_nothing(
     name: str, r: list[Element], s: list[Element], data: st.DataObject

@@ -23,6 +23,7 @@ from penstock.runtime.placement import (
     segments,
     stall_avoiding,
 )
+from tests.budget import examples
 from tests.runtime.graphs import connected, fewest, graphs, members, path_graph
 
 Construction = Callable[[PlacementGraph], Placement]
@@ -84,7 +85,7 @@ def test_no_other_placement_lacks_less(graph: PlacementGraph, chance: random.Ran
 
 
 @given(graphs(most=6))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_never_fewer_than_the_fewest(graph: PlacementGraph) -> None:
     assert fewest(graph) <= len(members(stall_avoiding(graph))) <= len(graph.nodes)
 

@@ -13,6 +13,7 @@ from penstock.graph.vertex import Vertex
 from penstock.runtime.run import PUSHED, Runtime
 from penstock.runtime.settings import ARCHITECTURES, THREADING, Settings
 from penstock.runtime.strategies import NAMES
+from tests.budget import examples
 from tests.runtime.fakes import Fake, Map, Merge, Row, Sink, Source, link, message
 
 MAPS = (lambda v: v, lambda v: v + 1, lambda v: v if v % 3 else None, lambda v: None)
@@ -102,7 +103,7 @@ def answers(sinks: list[Sink]) -> list[dict[int, list[Row]]]:
     return [{port: rows for port, rows in sink.rows.items() if rows} for sink in sinks]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(plans(), ways, moves)
 def test_never_what_only_when(plan: Plan, first: Settings, moves: list[tuple[Any, ...]]) -> None:
     failures: list[tuple[Vertex | None, Exception]] = []

@@ -15,6 +15,7 @@ from penstock.catalog import FunctionDef
 from penstock.types import BIGINT
 from tests.behaviour.cases import Case as Example
 from tests.behaviour.test_examples import CASES
+from tests.budget import examples, paired
 from tests.generated.language import Case, Row, cases
 from tests.generated.running import answers, comparable
 from tests.spark.frames import frame, multiset, schema_of
@@ -27,8 +28,7 @@ CREATE VIEW big AS SELECT k, g, v FROM s [RANGE 6] WHERE k > 1;
 """
 
 
-@pytest.mark.parametrize("case", CASES[::3], ids=lambda c: c.name)
-@pytest.mark.parametrize("shards", [1, 2, 5])
+@pytest.mark.parametrize(("case", "shards"), paired(CASES[::3], (1, 2, 5)), ids=lambda v: getattr(v, "name", None))
 def test_examples(spark: SparkSession, case: Example, shards: int) -> None:
     streams: dict[str, list[Row]] = {}
     for name, row in case.rows:
@@ -40,7 +40,7 @@ def test_examples(spark: SparkSession, case: Example, shards: int) -> None:
     assert multiset(found) == Counter(tuple(comparable(v) for v in (ts, op, *row)) for ts, op, row in case.answers)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases(), shards=st.sampled_from([1, 2, 5]))
 def test_generated_queries(spark: SparkSession, case: Case, shards: int) -> None:
     case = without_late(case)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.hosts.spark.live import slot
+from tests.budget import examples
 from tests.spark.direct import Direct, directly
 
 DECLARE = """
@@ -85,7 +86,7 @@ ops: st.SearchStrategy[list[Op]] = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(first=st.lists(numbers, unique=True, max_size=8), ops=ops, slots=st.integers(1, 3), seed=st.integers(0, 9))
 def test_families_do_not_show(
     tmp_path_factory: pytest.TempPathFactory, first: list[int], ops: list[Op], slots: int, seed: int

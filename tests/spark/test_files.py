@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 import penstock.spark as ps
+from tests.budget import paired
 
 SCHEMA = """at TIMESTAMP, face TIMESTAMP_NTZ, i INT, l BIGINT, d DOUBLE, f FLOAT, n DECIMAL(9, 2), b BOOLEAN, s STRING,
             day DATE"""
@@ -62,8 +63,7 @@ def written(spark: SparkSession, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(("kind", "shards"), paired(["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"], [1, 2]))
 def test_the_same_rows_as_from_spark(spark: SparkSession, tmp_path: Path, kind: str, shards: int) -> None:
     spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
     try:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
+from tests.budget import examples
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers, comparable
@@ -63,7 +64,7 @@ def restarted(
         shutil.rmtree(folder)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases(), data=st.data(), shards=st.sampled_from([1, 2, 5]), batch_rows=st.sampled_from([1, 3, 1000]))
 def test_restarted_runs(case: Case, data: st.DataObject, shards: int, batch_rows: int) -> None:
     feed = data.draw(feeds(case))
@@ -81,7 +82,7 @@ def test_cases_that_once_failed(case: Case) -> None:
         assert restarted(case, feed, 2, 2, frozenset([1]), frozenset([0])) == answers(case, "reference")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])
 @given(case=cases(), data=st.data(), shards=st.sampled_from([1, 2, 5]))
 def test_on_spark_itself(spark: SparkSession, case: Case, data: st.DataObject, shards: int) -> None:
     feed = data.draw(feeds(case))

@@ -16,6 +16,7 @@ import penstock
 from penstock.hosts.spark.live import host
 from penstock.hosts.spark.live.host import SparkHost
 from penstock.hosts.spark.live.part import Part
+from tests.budget import examples
 from tests.generated.language import Row
 from tests.spark.direct import directly
 from tests.spark.test_parts_generated import Both, Op, both, pushes
@@ -327,7 +328,7 @@ _ops: st.SearchStrategy[list[Op]] = st.lists(
 _PUSHED: list[Op] = [("push", (name, [1, 2, 3, 4, 6, 2])) for name in ("s", "r", "s", "r", "s")]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(QUERIES), min_size=1, max_size=4), _ops)
 def test_overtaking_does_not_show_in_what_is_answered(texts: list[str], todo: list[Op]) -> None:
     first: list[Op] = [("query", (text, 5)) for text in texts]

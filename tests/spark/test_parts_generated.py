@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.hosts.spark.live import host
 from penstock.hosts.spark.live.plan import Plan, Report
+from tests.budget import examples
 from tests.generated.language import Row
 from tests.spark.direct import Direct, directly
 
@@ -184,7 +185,7 @@ def both(trigger: object, todo: Sequence[Op], kind: type[Both] = Both) -> None:
 FIRST: list[Op] = [("query", (QUERIES[0], 5)), ("query", (QUERIES[1], 9)), ("push", ("s", [1, 2, 3]))]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ops)
 def test_parts_that_change_and_a_driver_that_dies(todo: list[Op]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -192,14 +193,14 @@ def test_parts_that_change_and_a_driver_that_dies(todo: list[Op]) -> None:
         both("push", [*FIRST, *todo])
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ops.map(lambda todo: [op for op in todo if op[0] != "kill"]), st.sampled_from([0, 3600]))
 def test_parts_that_change_with_threads_of_their_own(todo: list[Op], trigger: float) -> None:
     with directly():
         both(trigger, [*FIRST, *todo])
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops.map(lambda todo: [op for op in todo if op[0] != "kill"]))
 def test_parts_that_change_on_spark_itself(spark: SparkSession, todo: list[Op]) -> None:
     both(0, [*FIRST, *todo])

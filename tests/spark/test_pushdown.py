@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -35,11 +34,12 @@ TAKEN = [
 LEFT = ["x > 1", "x = x", "k + 1 > 6", "k > 0 OR x > 1", "upper(t) = 'A'"]
 
 
-@pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> DataFrame:
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    folder = str(tmp_path_factory.mktemp("pushdown") / "t")
     rows = spark.sql(f"SELECT * FROM ({ROWS}) AS v(ts, i, k, b, t, d, at, face, n, x)")
-    rows.coalesce(1).write.parquet(str(tmp_path / "t"))
-    return spark.read.schema(SCHEMA).parquet(str(tmp_path / "t"))
+    rows.coalesce(1).write.parquet(folder)
+    return spark.read.schema(SCHEMA).parquet(folder)
 
 
 def plan(frame: DataFrame) -> str:
@@ -58,7 +58,7 @@ def test_the_same_rows_as_without(spark: SparkSession, table: DataFrame, zone: s
         # In the pipeline one query wants all rows, so nothing is left to Spark.
         everything = {**queries, "all": "SELECT ts AS row, -1 AS q FROM s"}
         wanted = multiset(ps.pipeline(spark, everything, timestamps={"s": "ts"}, s=table).answers.where("q >= 0"))
-        # A union of single queries: each with its own filter in Spark.
+        # Single queries: each with its own filter in Spark.
         found: Counter[object] = Counter()
         for name, text in queries.items():
             answers = ps.sql(spark, text, timestamps={"s": "ts"}, s=table)

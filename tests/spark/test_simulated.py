@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import CheckpointError
 from penstock.hosts.spark import checkpoint
 from tests.behaviour.test_examples import CASES
+from tests.budget import examples
 from tests.generated.language import Case, Row, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import answers, comparable
@@ -26,7 +27,7 @@ def at_once(case: Case, shards: int, partitions: int = 1, seed: int = 0) -> Coun
     return Simulated(job, {"q": case.beginning}, partitions=partitions, seed=seed).step(case.streams)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=RELAXED)
 @given(cases(), st.sampled_from([1, 2, 5]), st.sampled_from([1, 3]), st.integers(0, 99))
 def test_a_table_gives_what_the_stream_gives(case: Case, shards: int, partitions: int, seed: int) -> None:
     case = without_late(case)
@@ -54,7 +55,7 @@ def test_examples(case: object, shards: int) -> None:
     assert Simulated(job, {}).step(streams) == wanted
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=RELAXED)
 @given(cases(), st.sampled_from([1, 2, 5]), st.data())
 def test_micro_batches_do_not_show(case: Case, shards: int, data: st.DataObject) -> None:
     """Whatever is in a micro-batch, tried once or twice, in a worker that remembers everything or nothing."""
@@ -80,7 +81,7 @@ def test_micro_batches_do_not_show(case: Case, shards: int, data: st.DataObject)
     assert found == answers(case, "reference", close=False), str(case)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=RELAXED)
 @given(cases(), st.sampled_from([1, 2, 5]), st.data())
 def test_it_does_not_show_which_process_a_micro_batch_is_in(case: Case, shards: int, data: st.DataObject) -> None:
     """Three processes, each of which remembers what it worked on, and now and then one that remembers nothing."""

@@ -15,6 +15,7 @@ from penstock.delta import Arrivals, Delta
 from penstock.hosts.local.program import Program
 from penstock.hosts.reference import ReferenceHost
 from penstock.state import StateStore, fingerprint
+from tests.budget import examples, paired
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
@@ -35,7 +36,7 @@ def in_turns(case: Case, feed: Feed, turns: Sequence[int], *, mapped: bool = Tru
         return answers(case, "reference", feed)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases(), data=st.data())
 def test_processes_that_take_turns_give_the_answers_of_one(case: Case, data: st.DataObject) -> None:
     feed = data.draw(feeds(case))
@@ -44,7 +45,7 @@ def test_processes_that_take_turns_give_the_answers_of_one(case: Case, data: st.
     assert found == answers(case, "reference"), f"{case}\n  {feed}\n  {turns}"
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases(), behind=st.integers(1, 9))
 def test_one_that_is_always_behind(case: Case, behind: int) -> None:
     """Row by row, so that pieces are merged in between; every so often the other one goes on."""
@@ -106,8 +107,7 @@ class _Process:
         return False
 
 
-@pytest.mark.parametrize("processes", [2, 5])
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize(("name", "processes"), paired(MORE, [2, 5]))
 def test_a_long_run_in_turns_is_the_same(name: str, processes: int, tmp_path: Path) -> None:
     query = plan(MORE[name])
     straight = program(query)

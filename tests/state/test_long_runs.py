@@ -11,6 +11,7 @@ from penstock.delta import Delta
 from penstock.hosts.local.program import Program
 from penstock.state import StateStore, fingerprint
 from penstock.values import to_python
+from tests.budget import paired
 from tests.state.programs import feed, plan, program
 
 QUERIES = {
@@ -64,8 +65,7 @@ def _again(store: StateStore, version: int, like: Program) -> Program:
     return fresh
 
 
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(("name", "every"), paired(QUERIES, [1, 3]))
 def test_a_long_run_with_restarts_is_the_same(name: str, every: int, tmp_path: Path) -> None:
     query = plan(QUERIES[name])
     straight, restarted = program(query), program(query)

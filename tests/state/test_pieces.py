@@ -15,6 +15,7 @@ from penstock.operators.pieces import KeyedPieces, RowPieces, Tracked, Whole
 from penstock.operators.state import Loaded, Piece, Saved, below, together, under, with_meta
 from penstock.operators.tables import from_number, from_text, number, to_text
 from penstock.scalar import hashable
+from tests.budget import examples
 
 
 class Shelf:
@@ -40,7 +41,7 @@ def numbers(start: int, stop: int) -> pa.Table:
     return pa.table({"n": np.arange(start, stop)})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.booleans()), max_size=60))
 def test_rows_come_back(steps: list[tuple[int, int, bool]]) -> None:
     shelf, pieces, tail, head = Shelf(), RowPieces(), 0, 0
@@ -75,7 +76,7 @@ def test_many_small_saves_of_rows(window: int) -> None:
 Change = tuple[int, list[int], list[int], bool]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(
         st.tuples(

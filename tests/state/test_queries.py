@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.hosts.reference import ReferenceHost
+from tests.budget import examples
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
@@ -29,7 +30,7 @@ def restarted(case: Case, feed: Feed, events: Sequence[Event], *, mapped: bool =
         return answers(case, "reference", feed)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases(), data=st.data())
 def test_answers_after_any_restarts_are_those_of_the_reference(case: Case, data: st.DataObject) -> None:
     feed = data.draw(feeds(case))
@@ -38,7 +39,7 @@ def test_answers_after_any_restarts_are_those_of_the_reference(case: Case, data:
     assert found == answers(case, "reference"), f"{case}\n  {feed}\n  {events}"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=RELAXED)
 @given(case=cases())
 def test_a_restart_after_every_row(case: Case) -> None:
     feed = single_rows(case)
