@@ -195,3 +195,22 @@ def test_a_query_that_is_there_and_one_that_leaves_its_stream_behind() -> None:
         db.execute("DROP STREAM d")
         db.execute("CREATE QUERY q AS SELECT a FROM s")
         assert db.execute("STOP QUERY q").message == "query q stopped"
+
+
+def test_null_fills_columns_of_a_union() -> None:
+    with penstock.connect(engine="local") as db:
+        db.run_script(f"{DECLARE}; CREATE STREAM r (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+        text = """SELECT a, NULL AS x, NULL AS d FROM s [NOW] UNION ALL (SELECT NULL, x, NULL FROM r [NOW])
+                  UNION ALL SELECT NULL, NULL, DATE '2024-05-01' FROM r [NOW] WHERE x > 5"""
+        q = db.query(f"SELECT ISTREAM a, x, d FROM ({text}) AS u")
+        assert [str(f.type) for f in q.plan.schema] == ["BIGINT", "DOUBLE", "DATE"]
+        db.push("s", [(1, "g", 7)])
+        db.push("r", [(2, 1.5)])
+        db.close_stream("s")
+        db.close_stream("r")
+        assert [tuple(row.values())[2:] for row in q.fetch().to_pylist()] == [(7, None, None), (None, 1.5, None)]
+        for other in ("NULL", "collect(a)"):
+            with pytest.raises(penstock.BindError, match="a column of nothing but NULL needs a type"):
+                db.query(f"SELECT NULL FROM s UNION SELECT {other} FROM s")
+        with pytest.raises(penstock.BindError, match="line 1, column 33: no column `nope`"):
+            db.query("SELECT NULL FROM s UNION SELECT nope FROM s")

@@ -15,6 +15,7 @@ from penstock.catalog import Catalog
 from penstock.cql.ast import Emit, StreamWindow
 from penstock.cql.blocks import SelectBinder, unify
 from penstock.cql.expressions import ExpressionBinder, identifier
+from penstock.cql.padding import typed_nulls
 from penstock.cql.scope import Scope
 from penstock.cql.subqueries import SubQuery
 from penstock.cql.text import position_of
@@ -218,6 +219,7 @@ class QueryBinder:
         return SelectBinder.uncorrelated(node)
 
     def _set_operation(self, tree: exp.SetOperation, parent: Scope | None) -> Node:
+        tree = typed_nulls(tree, lambda side: QueryBinder(self.catalog, dict(self.ctes)).relation(side, parent).schema)
         left = self.relation(tree.this, parent)
         right = self.relation(tree.expression, parent)
         if len(left.schema) != len(right.schema):
