@@ -1,6 +1,6 @@
 """Many filters over one stream on Spark: one pipeline of ours against a streaming query of plain Spark for each.
 
-    python -m benchmarks.spark_filters [--quick] [--rows N] [--batches N] [--queries N]
+    python -m benchmarks.spark_filters [--quick] [--scale X] [--rows N] [--batches N] [--queries N]
 
 Every query takes one in a hundred rows of a stream of ``--rows`` rows, in ``--batches`` micro-batches. Time counts from
 the first query's start to the last one's end, in one session (local[2]), after 50 small micro-batches on both sides.
@@ -9,7 +9,6 @@ Every query must give as many answers on both sides.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 import time
@@ -22,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from benchmarks.report import Report, progress
-from benchmarks.spark_common import WARM, collected, run, session, stream, warmed, write
+from penstock.bench.on_spark import collected, run, session, stream, warm_up, warmed, write
+from penstock.bench.report import Report, amount, options, progress
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 
@@ -68,22 +67,21 @@ def plain(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rows and queries")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--batches", type=int)
     parser.add_argument("--queries", type=int)
     args = parser.parse_args()
-    rows = args.rows or (100_000 if args.quick else 1_000_000)
-    queries = args.queries or (20 if args.quick else 100)
+    rows = args.rows or amount(args, 1_000_000, 50_000)
+    queries = args.queries or (8 if args.quick else 100)
     report = Report("spark_filters")
-    spark = session()
+    spark, few = session(), warm_up(args)
 
     def ours(folder: Path) -> DataFrame:
         return ps.pipeline(spark, texts(queries), s=stream(spark, folder, SCHEMA)).answers
 
     with tempfile.TemporaryDirectory() as folder:
-        warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
+        warm = write(Path(folder, "warm"), table(1_000 * few), few)
         data = write(Path(folder, "data"), table(rows), args.batches or (2 if args.quick else 10))
         before = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")

@@ -1,6 +1,6 @@
 """A window equi-join of two streams on Spark: ours against Spark's own stream-stream join.
 
-    python -m benchmarks.spark_join [--quick] [--rows N] [--batches N] [--shards N]
+    python -m benchmarks.spark_join [--quick] [--scale X] [--rows N] [--batches N] [--shards N]
 
 Two streams of ``--rows`` rows, 10,000 in a second of event time, 100,000 keys; pairs less than 10 seconds apart. Both
 sides read the same Parquet files, one of each stream in a micro-batch, in the same session (local[2]), after a warm-up
@@ -10,7 +10,6 @@ for each micro-batch: with some sizes it loses a pair.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
@@ -21,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from benchmarks.report import Report
-from benchmarks.spark_common import WARM, Made, median_ms, session, stream, warmed, write
+from penstock.bench.on_spark import Made, median_ms, session, stream, warm_up, warmed, write
+from penstock.bench.report import Report, amount, options
 
 KEYS = 100_000
 GAP = 100
@@ -84,19 +83,18 @@ def sides(spark: SparkSession, folder: Path, shards: int | None) -> dict[str, Ma
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows and micro-batches")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--batches", type=int)
     parser.add_argument("--shards", type=int)
     args = parser.parse_args()
-    rows = args.rows or (400_000 if args.quick else 2_000_000)
+    rows = args.rows or amount(args, 2_000_000, 100_000)
     batches = args.batches or (2 if args.quick else 10)
     report = Report("spark_join")
     streams = tables(rows)
-    spark = session()
+    spark, few = session(), warm_up(args)
     with tempfile.TemporaryDirectory() as folder:
-        warm = sides(spark, write_both(Path(folder, "warm"), tables(2_000 * WARM), WARM), args.shards)
+        warm = sides(spark, write_both(Path(folder, "warm"), tables(2_000 * few), few), args.shards)
         data = sides(spark, write_both(Path(folder, "data"), streams, batches), args.shards)
         # Ours before and after, so that what else the machine does shows.
         before, theirs, after = (warmed(warm[name], data[name], name) for name in ("ours", "spark", "ours"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import statistics
@@ -17,11 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from benchmarks.report import progress
+from penstock.bench.report import progress
 
 WARM = 50
 """Micro-batches before anything is measured: so many Java needs to compile what runs often."""
 Made = Callable[[], DataFrame]
+
+
+def warm_up(arguments: argparse.Namespace) -> int:
+    """So many micro-batches before anything is measured."""
+    return 5 if arguments.quick else WARM
 
 
 def session() -> SparkSession:
