@@ -25,8 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock
-from benchmarks.spark_filters import SCHEMA, plain
-from penstock.bench.on_spark import run, session, stream, warm_up, write
+from benchmarks.spark_filters import SCHEMA
+from penstock.bench.compare import plain_spark
+from penstock.bench.files import write
+from penstock.bench.on_spark import run, session, stream, warm_up
 from penstock.bench.report import Report, amount, options, progress
 
 KEYS = 100
@@ -120,10 +122,11 @@ def against_spark(report: Report, folder: str, files: Path, wanted: list[int], s
     spark = session()
     warm = write(Path(folder, "warm"), table(1_000 * warm_up), warm_up)
     run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
-    spent, found = plain(spark, files, [condition(i) for i in range(len(wanted))], ("ts", "k", "v"))
+    conditions = [condition(i) for i in range(len(wanted))]
+    spent, found = plain_spark.queries(spark, files, SCHEMA, conditions, ("ts", "k", "v"))
     spark.stop()
-    if list(found.values()) != wanted:
-        raise SystemExit(f"answers differ: Spark's {list(found.values())}, counted {wanted}")
+    if found != wanted:
+        raise SystemExit(f"answers differ: Spark's {found}, counted {wanted}")
     report.add(f"many queries: ours, seconds for {len(wanted)} queries", seconds)
     report.add(f"many queries: Spark's own, seconds for {len(wanted)} queries", spent)
     report.add("many queries: speed against as many queries of Spark", spent / seconds, 20)

@@ -9,19 +9,17 @@ Every query must give as many answers on both sides.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 import penstock.spark as ps
-from penstock.bench.on_spark import collected, run, session, stream, warm_up, warmed, write
+from penstock.bench.compare import plain_spark
+from penstock.bench.files import write
+from penstock.bench.on_spark import collected, run, session, stream, warm_up, warmed
 from penstock.bench.report import Report, amount, options, progress
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
@@ -39,31 +37,6 @@ def table(rows: int) -> pa.Table:
     random = np.random.default_rng(1)
     ts = pa.array(np.arange(rows) * 100).view(pa.timestamp("us"))
     return pa.table({"ts": ts, "k": random.integers(0, 10_000, rows), "v": random.random(rows)})
-
-
-def plain(
-    spark: SparkSession, folder: Path, conditions: Sequence[str], columns: Sequence[str] = ("k", "v")
-) -> tuple[float, dict[str, int]]:
-    """Seconds until a streaming query for each condition is done, and the answers of each."""
-    checkpoints = tempfile.mkdtemp()
-    try:
-        began = time.perf_counter()
-        running = []
-        for i, where in enumerate(conditions):
-            out = stream(spark, folder, SCHEMA).where(where).select(*columns)
-            out = out.observe("answers", F.count(F.lit(1)).alias("n"))
-            writer = out.writeStream.format("noop").option("checkpointLocation", f"{checkpoints}/{i}")
-            running.append(writer.trigger(availableNow=True).start())
-            progress(f"spark: {i + 1} queries started")
-        for query in running:
-            query.awaitTermination()
-        seconds = time.perf_counter() - began
-        counts = [
-            sum(int(p.observedMetrics["answers"]["n"]) for p in q.recentProgress if p.observedMetrics) for q in running
-        ]
-        return seconds, {f"q{i}": n for i, n in enumerate(counts)}
-    finally:
-        shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def main() -> None:
@@ -85,13 +58,13 @@ def main() -> None:
         data = write(Path(folder, "data"), table(rows), args.batches or (2 if args.quick else 10))
         before = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
-        seconds, wanted = plain(spark, data, [condition(i) for i in range(queries)])
+        seconds, wanted = plain_spark.queries(spark, data, SCHEMA, [condition(i) for i in range(queries)])
         after = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         progress("comparing the answers")
         found: dict[object, int] = {}
         for name, count in collected(lambda: ours(data), lambda f: f.groupBy("query").count()):
             found[name] = found.get(name, 0) + count  # type: ignore[operator]
-    if found != {name: n for name, n in wanted.items() if n}:
+    if found != {f"q{i}": n for i, n in enumerate(wanted) if n}:
         raise SystemExit(f"answers differ: ours {found}, Spark's {wanted}")
     mean = (before.whole + after.whole) / 2
     report.add("filters: answers, the same on both sides", before.answers)

@@ -18,14 +18,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from penstock.bench.on_spark import Made, collected, median_ms, session, stream, warm_up, warmed, write
+from penstock.bench.compare import plain_spark
+from penstock.bench.compare.jobs import HOPPING
+from penstock.bench.files import write
+from penstock.bench.on_spark import Made, collected, median_ms, session, stream, warm_up, warmed
 from penstock.bench.report import Report, amount, options, progress
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
-QUERY = "SELECT k, count(*) AS n, avg(v) AS m FROM s [HOPPING 10 SECONDS EVERY 1 SECOND] GROUP BY k"
 KEYS = 1_000
 
 
@@ -39,15 +40,9 @@ def table(rows: int) -> pa.Table:
 
 def sides(spark: SparkSession, folder: Path) -> dict[str, Made]:
     def ours() -> DataFrame:
-        return ps.sql(spark, QUERY, s=stream(spark, folder, SCHEMA))
+        return ps.sql(spark, HOPPING, s=stream(spark, folder, SCHEMA))
 
-    def sparks() -> DataFrame:
-        timed = stream(spark, folder, SCHEMA).selectExpr("CAST(ts AS TIMESTAMP) AS t", "k", "v")
-        hops = timed.withWatermark("t", "0 seconds").groupBy(F.window("t", "10 seconds", "1 second").alias("w"), "k")
-        counted = hops.agg(F.count("*").alias("n"), F.avg("v").alias("m"))
-        return counted.select(F.col("w.end").alias("ts"), F.lit("+").alias("op"), "k", "n", "m")
-
-    return {"ours": ours, "spark": sparks}
+    return {"ours": ours, "spark": lambda: plain_spark.hopping(stream(spark, folder, SCHEMA))}
 
 
 def answers(side: Made) -> dict[tuple[object, object], tuple[object, float]]:

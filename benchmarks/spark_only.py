@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame
 
 import penstock
 import penstock.spark as ps
-from penstock.bench.on_spark import session, stream, warm_up, warmed, write
+from penstock.bench.files import write
+from penstock.bench.on_spark import session, stream, warm_up, warmed
 from penstock.bench.report import Report, amount, options, progress, timed
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"

@@ -18,7 +18,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import penstock.spark as ps
-from penstock.bench.on_spark import Made, run, session, stream, warm_up, write
+from penstock.bench.files import write
+from penstock.bench.on_spark import Made, run, session, stream, warm_up
 from penstock.bench.report import Report, amount, options
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, wide BIGINT, v DOUBLE"

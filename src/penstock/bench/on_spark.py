@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -38,17 +36,6 @@ def session() -> SparkSession:
     return ps.session("local[2]", settings=more)
 
 
-def write(folder: Path, table: pa.Table, files: int) -> Path:
-    """A table as files of equal size, which Spark takes in this order."""
-    folder.mkdir(parents=True)
-    size = -(-len(table) // files)
-    for i in range(files):
-        path = folder / f"{i:05d}.parquet"
-        pq.write_table(table.slice(i * size, size), path)
-        os.utime(path, (1_700_000_000 + 10 * i,) * 2)
-    return folder
-
-
 def stream(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
     """The files of a folder as a stream, one for each micro-batch."""
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
@@ -61,26 +48,32 @@ class Run:
     each: Sequence[float]
     whole: float
     answers: int
+    checksum: float = 0.0
 
     @property
     def busy(self) -> float:
         return sum(self.each)
 
 
-def run(make: Made, what: str = "") -> Run:
-    """Run a query over all there is into a sink that only counts."""
+def run(make: Made, what: str = "", counts: str = "true", checksum: str = "0") -> Run:
+    """Run a query over all there is into a sink that only counts the answers for which ``counts`` holds and adds up
+    their ``checksum``, both in SQL."""
     progress(what)
     checkpoint = tempfile.mkdtemp()
     try:
         began = time.perf_counter()
-        out = make().observe("answers", F.count(F.lit(1)).alias("n"))
+        seen = F.expr(f"count_if({counts})").alias("n"), F.expr(f"sum(IF({counts}, {checksum}, 0))").alias("sum")
+        out = make().observe("answers", *seen)
         writer = out.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         whole = time.perf_counter() - began
         done = query.recentProgress
-        answers = sum(int(p.observedMetrics["answers"]["n"]) for p in done if p.observedMetrics)
-        return Run([p.durationMs["triggerExecution"] / 1000 for p in done if p.numInputRows], whole, answers)
+        found = [p.observedMetrics["answers"] for p in done if p.observedMetrics]
+        return Run(
+            [p.durationMs["triggerExecution"] / 1000 for p in done if p.numInputRows],
+            whole, sum(int(f["n"] or 0) for f in found), float(sum(f["sum"] or 0 for f in found)),
+        )  # fmt: skip
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
 

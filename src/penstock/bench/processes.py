@@ -34,19 +34,20 @@ Event = dict[str, Any]
 
 @dataclass
 class Ended:
-    """How a process ended. ``code`` None: it was stopped."""
+    """How a process ended. ``late``: it was stopped, as it took too long."""
 
     seconds: float
-    code: int | None
+    code: int
     said: list[str] = field(default_factory=list)
+    late: bool = False
 
     @property
     def error(self) -> str | None:
         """What went wrong, in a line."""
+        if self.late:
+            return f"stopped after {self.seconds:.0f} s"
         if self.code == 0:
             return None
-        if self.code is None:
-            return "interrupted"
         why = next((line.strip() for line in reversed(self.said) if line.strip()), "it said nothing")
         if self.code < 0:
             return f"ended by signal {signal.Signals(-self.code).name}: {why}"
@@ -60,9 +61,10 @@ def run(
     *,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    limit: float | None = None,
 ) -> Ended:
-    """Run a command to its end. ``heard`` is called with each event, ``tick`` with the seconds so far. A
-    KeyboardInterrupt ends the process first and is raised then."""
+    """Run a command to its end, or for ``limit`` seconds. ``heard`` is called with each event, ``tick`` with the
+    seconds so far. A KeyboardInterrupt ends the process first and is raised then."""
     began = clock()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -79,27 +81,28 @@ def run(
     ]
     for reader in readers:
         reader.start()
+    late = False
     try:
-        while True:
+        while not late:
+            late = limit is not None and clock() - began > limit
+            tick(clock() - began)
             try:
                 line = lines.get(timeout=TICK)
             except queue.Empty:
-                tick(clock() - began)
                 continue
             if line is None:
+                process.wait()
                 break
             event = _event(line)
             if event is not None:
                 heard(event)
             elif line.strip():
                 said.append(line)
-            tick(clock() - began)
-        process.wait()
     finally:
         stop(process)
         for reader in readers:
             reader.join(PATIENCE)
-    return Ended(clock() - began, process.returncode, [line for line in said if line])
+    return Ended(clock() - began, process.returncode, [line for line in said if line], late)
 
 
 def _read(pipe: IO[str], take: Callable[[Any], None]) -> None:

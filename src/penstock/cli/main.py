@@ -13,6 +13,7 @@ import typer
 import penstock
 from penstock.cli.ask import declare, query
 from penstock.cli.bench import bench, own, papers
+from penstock.cli.compare import compare
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
@@ -64,6 +65,7 @@ _command(graph)
 _command(sql)
 _command(demo)
 bench.callback(invoke_without_command=True)(_piped(own))
+_command(compare, bench)
 _command(papers, bench)
 app.add_typer(bench)
 
