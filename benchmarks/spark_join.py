@@ -23,6 +23,9 @@ from penstock.bench.files import write
 from penstock.bench.on_spark import Made, median_ms, session, stream, warm_up, warmed
 from penstock.bench.report import Report, amount, options
 
+KEYS = 100_000
+GAP = 100
+"""Microseconds between two rows of a stream."""
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v BIGINT"
 
 
@@ -52,10 +55,10 @@ def main() -> None:
     rows = args.rows or amount(args, 2_000_000, 100_000)
     batches = args.batches or (2 if args.quick else 10)
     report = Report("spark_join")
-    streams = join_tables(rows)
+    streams = join_tables(rows, KEYS, GAP)
     spark, few = session(), warm_up(args)
     with tempfile.TemporaryDirectory() as folder:
-        warm = sides(spark, write_both(Path(folder, "warm"), join_tables(2_000 * few), few), args.shards)
+        warm = sides(spark, write_both(Path(folder, "warm"), join_tables(2_000 * few, KEYS, GAP), few), args.shards)
         data = sides(spark, write_both(Path(folder, "data"), streams, batches), args.shards)
         # Ours before and after, so that what else the machine does shows.
         before, theirs, after = (warmed(warm[name], data[name], name) for name in ("ours", "spark", "ours"))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import penstock
-from penstock.bench.compare.jobs import GAP, RATE, SECOND, Job, Tally
+from penstock.bench.compare.jobs import GAP, RATE, Job, Tally
 from penstock.database import Database
 from penstock.query import Query
 
@@ -70,7 +70,7 @@ def tally(job: Job, query: Query, answers: pa.Table) -> Tally:
             answers = answers.filter(pc.greater_equal(answers["k"], 0))
         case _:
             ts = answers["ts"].combine_chunks().view(pa.int64()).to_numpy()
-            answers = answers.filter(pa.array(ts % (GAP if job.name == "sliding" else SECOND // RATE) == 0))
+            answers = answers.filter(pa.array(ts % GAP == 0))
     return Tally(len(answers), _sum(answers, "n") + _sum(answers, "m"))
 
 
@@ -116,7 +116,7 @@ def latency(job: Job, folder: Path, engine: str = "local", skip: int = 0) -> tup
             now = time.perf_counter()
             found = added(found, tally(job, query, answers))
             ticks = answers["ts"].combine_chunks().view(pa.int64()).to_numpy() - first
-            for row in (ticks[ticks % (SECOND // RATE) == 0] // (SECOND // RATE)).tolist():
+            for row in (ticks[ticks % GAP == 0] // GAP).tolist():
                 came[row] = now
 
         query.subscribe(heard)

@@ -50,22 +50,21 @@ def sliding(s: DataFrame, window: int = WINDOW) -> DataFrame:
         import numpy as np
         import pandas as pd
 
-        held_t, held_v = state.get if state.exists else ([], [])
-        frame = pd.concat(list(frames)).sort_values("t")
-        before = len(held_t)
-        t = np.concatenate([np.asarray(held_t, np.int64), frame["t"].to_numpy()])
-        v = np.concatenate([np.asarray(held_v, np.int64), frame["v"].to_numpy()])
+        held = np.frombuffer(state.get[0] if state.exists else b"", np.int64).reshape(2, -1)
+        came = np.concatenate([frame[["t", "v"]].to_numpy() for frame in frames]).T
+        before = held.shape[1]
+        t, v = np.concatenate([held, came[:, np.argsort(came[0], kind="stable")]], axis=1)
         sums = np.concatenate([[0], np.cumsum(v)])
         last = np.arange(before, len(t)) + 1
         first = np.searchsorted(t, t[before:] - window, side="right")
         count = last - first
         keep = int(first[-1])
-        state.update((t[keep:].tolist(), v[keep:].tolist()))
+        state.update((np.stack([t[keep:], v[keep:]]).tobytes(),))
         yield pd.DataFrame({"t": t[before:], "k": key[0], "n": count, "m": (sums[last] - sums[first]) / count})
 
     keyed = s.selectExpr("unix_micros(CAST(ts AS TIMESTAMP)) AS t", "k", "v").groupBy("k")
     return keyed.applyInPandasWithState(
-        of_key, "t BIGINT, k BIGINT, n BIGINT, m DOUBLE", "t ARRAY<BIGINT>, v ARRAY<BIGINT>", "append", "NoTimeout"
+        of_key, "t BIGINT, k BIGINT, n BIGINT, m DOUBLE", "held BINARY", "append", "NoTimeout"
     )
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import pyarrow.csv
+import pyarrow as pa
+from pyarrow import csv
 
 import penstock
 from penstock.bench import processes
-from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, RATE, SECOND, WINDOW, Job, Tally
+from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, RATE, SECOND, WINDOW, Job, Tally, times
 from penstock.bench.compare.peers import Peer
 from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
 from penstock.bench.files import write
@@ -23,8 +24,7 @@ from penstock.errors import InputError, suggest
 
 OURS = (LOCAL, ON_SPARK, SPARK)
 WARM = 15
-"""Micro-batches before anything is measured, 500 rows each."""
-_CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
+"""Micro-batches before anything is measured, 200 rows each."""
 LIMIT = 90.0
 """Seconds that another system has for a job at scale 1, with its start."""
 
@@ -112,16 +112,24 @@ def prepare(comparison: Comparison, folder: Path) -> None:
         comparison.rows[name] = sum(len(table) for table in tables.values())
         for stream, table in tables.items():
             write(folder / name / "data" / stream, table, job.files)
-            pyarrow.csv.write_csv(table, folder / name / "data" / f"{stream}.csv", _CSV)
-        for stream, table in job.tables(WARM * 500).items():
+            _write_csv(table, folder / name / f"{stream}.csv")
+        for stream, table in job.tables(WARM * 200).items():
             write(folder / name / "warm" / stream, table, 1 if name == "latency" else WARM)
         (folder / name / "job.json").write_text(json.dumps(constants(job, rows)), encoding="utf-8")
+
+
+def _write_csv(table: pa.Table, path: Path) -> None:
+    """With times as milliseconds; with a line of names, and, ``.plain.csv``, without."""
+    ts = pa.array(times(table) // 1_000)
+    table = table.set_column(0, "ts", ts)
+    for to, names in ((path, True), (path.with_suffix(".plain.csv"), False)):
+        csv.write_csv(table, to, csv.WriteOptions(include_header=names, quoting_style="none"))
 
 
 def constants(job: Job, rows: int) -> dict[str, object]:
     """What other systems must know of a job."""
     return {
-        "job": job.name, "rows": rows, "window": WINDOW, "hop": SECOND, "gap": GAP, "queries": QUERIES, "rate": RATE,
+        "job": job.name, "rows_of_stream": rows, "window": WINDOW, "hop": SECOND, "gap": GAP, "queries": QUERIES, "rate": RATE,
         "limits": LIMITS,
     }  # fmt: skip
 

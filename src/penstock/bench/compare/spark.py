@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
 from penstock.bench.compare import plain_spark
-from penstock.bench.compare.jobs import RATE, SECOND, Job, Tally, condition
+from penstock.bench.compare.jobs import GAP, RATE, Job, Tally, condition
 from penstock.bench.compare.local import files, paced, streams
 from penstock.bench.on_spark import Made, Run, run, stream
 
@@ -103,7 +103,7 @@ def latency(spark: SparkSession, folder: Path, skip: int, patience: float = 60.0
         rows = frame.select("t", "n", "m").collect()
         now = time.perf_counter()
         for t, n, m in rows:
-            came[(t - ts[0]) // (SECOND // RATE)] = now
+            came[(t - ts[0]) // GAP] = now
             sums[0] += n + m
         if len(came) == len(lines):
             done.set()

@@ -56,7 +56,12 @@ def on_spark(folder: Path, names: list[str]) -> None:
     spark = session()
     start_up = clock() - began
     for name in names:
-        compare(spark, JOBS[name], folder / name, start_up)
+        try:
+            compare(spark, JOBS[name], folder / name, start_up)
+        except Exception as error:  # the other jobs go on
+            why = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            for system in (ON_SPARK, SPARK):
+                tell("measured", job=name, system=system, why=why)
     spark.stop()
 
 
@@ -71,9 +76,11 @@ def compare(spark: object, job: Job, folder: Path, start_up: float = 0.0) -> Non
     data, warm = folder / "data", folder / "warm"
     if job.name == "latency":
         progress(f"latency on {ON_SPARK}")
+        local.latency(job, warm, "spark")
         ms, found = local.latency(job, data, "spark", skipped(data))
         waited(job, ON_SPARK, ms, found)
         progress(f"latency on {SPARK}")
+        sides.latency(spark, warm, 0)
         ms, found = sides.latency(spark, data, skipped(data))
         waited(job, SPARK, ms, found, plain_spark.PANDAS)
         return
