@@ -34,10 +34,6 @@ class Outcome:
     results: list[Result] = field(default_factory=list)
     error: str | None = None
 
-    @property
-    def missed(self) -> int:
-        return sum(not result.ok for result in self.results)
-
 
 def home() -> Path:
     """The folder that holds the package of benchmarks."""

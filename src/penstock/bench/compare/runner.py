@@ -15,7 +15,7 @@ from pyarrow import csv
 
 import penstock
 from penstock.bench import processes
-from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, RATE, SECOND, WINDOW, Job, Tally, times
+from penstock.bench.compare.jobs import JOBS, LIMITS, QUERIES, RATE, SECOND, WINDOW, Job, Tally, times
 from penstock.bench.compare.peers import Peer
 from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
 from penstock.bench.files import write
@@ -129,7 +129,7 @@ def _write_csv(table: pa.Table, path: Path) -> None:
 def constants(job: Job, rows: int) -> dict[str, object]:
     """What other systems must know of a job."""
     return {
-        "job": job.name, "rows_of_stream": rows, "window": WINDOW, "hop": SECOND, "gap": GAP, "queries": QUERIES, "rate": RATE,
+        "job": job.name, "rows_of_stream": rows, "window": WINDOW, "hop": SECOND, "queries": QUERIES, "rate": RATE,
         "limits": LIMITS,
     }  # fmt: skip
 

@@ -168,13 +168,14 @@ def tell(**about: object) -> None:
     print(json.dumps({"event": "measured", **about}), flush=True)
 
 
-def main(jobs: dict[str, Callable[[Data], dict[str, object]]], lacking: dict[str, str], loaded: float) -> None:
+def main(jobs: list[Callable[[Data], dict[str, object]]], lacking: dict[str, str], loaded: float) -> None:
     """Run the job whose folder the command line names. ``loaded``: seconds that the system took to load."""
     data = Data(sys.argv[1])
     if data.job in lacking:
         tell(job=data.job, why=lacking[data.job])
         return
-    tell(job=data.job, start_up=loaded, **jobs[data.job](data))
+    (job,) = (job for job in jobs if job.__name__ == data.job)
+    tell(job=data.job, start_up=loaded, **job(data))
 
 
 def result(tally: Tally, seconds: float | None = None, note: str = "", **more: float) -> dict[str, object]:

@@ -9,54 +9,54 @@ began = time.perf_counter()
 
 import bytewax.operators as op  # noqa: E402
 import pyarrow.parquet  # noqa: E402, F401
+from byhand import Data, Hopping, Join, Latencies, Sliding, Tally, clock, main, result  # noqa: E402
 from bytewax.dataflow import Dataflow  # noqa: E402
 from bytewax.inputs import DynamicSource, StatelessSourcePartition  # noqa: E402
 from bytewax.outputs import DynamicSink, StatelessSinkPartition  # noqa: E402
 from bytewax.testing import run_main  # noqa: E402
-from byhand import Data, Hopping, Join, Latencies, Sliding, Tally, clock, main, result  # noqa: E402
 
 LOADED = time.perf_counter() - began
 BY_HAND = "operator written by hand, in stateful_flat_map"
 
 
 class Batches(StatelessSourcePartition):
-    def __init__(self, batches):  # type: ignore[no-untyped-def]
+    def __init__(self, batches):
         self.batches = iter(batches)
 
-    def next_batch(self):  # type: ignore[no-untyped-def]
+    def next_batch(self):
         return next(self.batches)  # StopIteration is the end
 
 
 class Rows(DynamicSource):
     """Lists of rows, from files."""
 
-    def __init__(self, batches):  # type: ignore[no-untyped-def]
+    def __init__(self, batches):
         self.batches = batches
 
-    def build(self, step_id, worker_index, worker_count):  # type: ignore[no-untyped-def]
+    def build(self, step_id, worker_index, worker_count):
         return Batches(self.batches)
 
 
 class Adding(StatelessSinkPartition):
-    def __init__(self, take):  # type: ignore[no-untyped-def]
+    def __init__(self, take):
         self.take = take
 
-    def write_batch(self, items):  # type: ignore[no-untyped-def]
+    def write_batch(self, items):
         self.take(items)
 
 
 class Sink(DynamicSink):
     """Gives lists of answers to a function."""
 
-    def __init__(self, take):  # type: ignore[no-untyped-def]
+    def __init__(self, take):
         self.take = take
 
-    def build(self, step_id, worker_index, worker_count):  # type: ignore[no-untyped-def]
+    def build(self, step_id, worker_index, worker_count):
         return Adding(self.take)
 
 
-def adding(found: Tally):  # type: ignore[no-untyped-def]
-    def take(items):  # type: ignore[no-untyped-def]
+def adding(found: Tally):
+    def take(items):
         found.answers += len(items)
         found.checksum += sum(items)
 
@@ -78,10 +78,10 @@ def filters(data: Data) -> dict[str, object]:
     return result(found, timed(flow), "rows of Python")
 
 
-def sliding(data: Data, source=None, take=None) -> dict[str, object]:  # type: ignore[no-untyped-def]
+def sliding(data: Data, source=None, take=None) -> dict[str, object]:
     found, flow = Tally(), Dataflow("sliding")
 
-    def step(state, row):  # type: ignore[no-untyped-def]
+    def step(state, row):
         state = state or Sliding(data.window)
         n, m = state.add(row[0], row[2])
         return state, (n + m,)
@@ -97,7 +97,7 @@ def hopping(data: Data) -> dict[str, object]:
     found, flow = Tally(), Dataflow("hopping")
     states = []
 
-    def step(state, row):  # type: ignore[no-untyped-def]
+    def step(state, row):
         if state is None:
             state = Hopping(data.window, data.hop)
             states.append(state)
@@ -117,7 +117,7 @@ def hopping(data: Data) -> dict[str, object]:
 def join(data: Data) -> dict[str, object]:
     found, flow = Tally(), Dataflow("join")
 
-    def step(state, row):  # type: ignore[no-untyped-def]
+    def step(state, row):
         state = state or Join(data.window)
         return state, state.add(*row)
 
@@ -145,37 +145,37 @@ def queries(data: Data) -> dict[str, object]:
 class Due(StatelessSourcePartition):
     """Rows when they are due."""
 
-    def __init__(self, rows, rate, waits):  # type: ignore[no-untyped-def]
+    def __init__(self, rows, rate, waits):
         self.rows, self.rate, self.waits, self.done = rows, rate, waits, 0
         waits.begin()
 
-    def next_batch(self):  # type: ignore[no-untyped-def]
+    def next_batch(self):
         first = self.done
         if first >= len(self.rows):
             raise StopIteration
         self.done = min(len(self.rows), int((clock() - self.waits.start) * self.rate) + 1)
         return self.rows[first : self.done]
 
-    def next_awake(self):  # type: ignore[no-untyped-def]
+    def next_awake(self):
         ahead = self.waits.start + self.done / self.rate - clock()
         return None if ahead <= 0 else datetime.now(timezone.utc) + timedelta(seconds=ahead)  # noqa: UP017
 
 
 class Live(DynamicSource):
-    def __init__(self, *about):  # type: ignore[no-untyped-def]
+    def __init__(self, *about):
         self.about = about
 
-    def build(self, step_id, worker_index, worker_count):  # type: ignore[no-untyped-def]
+    def build(self, step_id, worker_index, worker_count):
         return Due(*self.about)
 
 
 def latency(data: Data) -> dict[str, object]:
     waits = Latencies(data.rate, data.rows_of_stream)
 
-    def take(found: Tally):  # type: ignore[no-untyped-def]
+    def take(found: Tally):
         add = adding(found)
 
-        def answered(items):  # type: ignore[no-untyped-def]
+        def answered(items):
             waits.came.extend([clock()] * len(items))
             add(items)
 
@@ -188,7 +188,4 @@ def latency(data: Data) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    jobs = {
-        "filters": filters, "sliding": sliding, "join": join, "hopping": hopping, "queries": queries, "latency": latency,
-    }  # fmt: skip
-    main(jobs, {}, LOADED)
+    main([filters, sliding, join, hopping, queries, latency], {}, LOADED)

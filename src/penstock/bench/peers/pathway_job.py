@@ -37,8 +37,8 @@ def counted(*tables: pw.Table, start: float | None = None, note: str = "") -> di
     found = Tally()
     last: dict[int, tuple[int, float]] = {}
 
-    def changed(at):  # type: ignore[no-untyped-def]
-        def change(key, row, time, is_addition):  # type: ignore[no-untyped-def]
+    def changed(at):
+        def change(key, row, time, is_addition):
             if is_addition:
                 last[at] = (row["n"], row["c"])
 
@@ -120,7 +120,7 @@ def latency(data: Data) -> dict[str, object]:
                     self.next(ts=t // 1_000, k=k, v=v)
                 self.commit()
 
-    def change(key, row, time, is_addition):  # type: ignore[no-untyped-def]
+    def change(key, row, time, is_addition):
         at = row["ts"] - first // 1_000
         if is_addition:
             came[at] = clock()
@@ -136,7 +136,4 @@ def latency(data: Data) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    jobs = {
-        "filters": filters, "sliding": sliding, "join": join, "hopping": hopping, "queries": queries, "latency": latency,
-    }  # fmt: skip
-    main(jobs, {}, LOADED)
+    main([filters, sliding, join, hopping, queries, latency], {}, LOADED)

@@ -17,12 +17,12 @@ BY_HAND = "operator written by hand"
 def filters(data: Data) -> dict[str, object]:
     source, found = Stream(), Tally()
 
-    def keep(frame):  # type: ignore[no-untyped-def]
+    def keep(frame):
         for name, limit in data.limits.items():
             frame = frame[frame[name] < limit]
         return frame["v"] * 2 + 1
 
-    def add(x):  # type: ignore[no-untyped-def]
+    def add(x):
         found.answers += len(x)
         found.checksum += float(x.sum())
 
@@ -33,11 +33,11 @@ def filters(data: Data) -> dict[str, object]:
     return result(found, clock() - start, "data frames, one for each file")
 
 
-def keyed(data: Data, source: Stream, make):  # type: ignore[no-untyped-def]
+def keyed(data: Data, source: Stream, make):
     """A state for each key, which a row goes to."""
     states: dict[int, object] = {}
 
-    def step(row):  # type: ignore[no-untyped-def]
+    def step(row):
         state = states.get(row[1])
         if state is None:
             state = states[row[1]] = make()
@@ -60,7 +60,7 @@ def hopping(data: Data) -> dict[str, object]:
     source, found = Stream(), Tally()
     states: dict[int, Hopping] = {}
 
-    def step(row):  # type: ignore[no-untyped-def]
+    def step(row):
         t, k, v = row
         if k not in states:
             states[k] = Hopping(data.window, data.hop)
@@ -81,7 +81,7 @@ def join(data: Data) -> dict[str, object]:
     sides, found = (Stream(), Stream()), Tally()
     states: dict[int, Join] = {}
 
-    def step(side, row):  # type: ignore[no-untyped-def]
+    def step(side, row):
         t, k, v = row
         if k not in states:
             states[k] = Join(data.window)
@@ -103,7 +103,7 @@ def queries(data: Data) -> dict[str, object]:
     source, found = Stream(), Tally()
     start = clock()
 
-    def add(x, i):  # type: ignore[no-untyped-def]
+    def add(x, i):
         found.answers += len(x)
         found.checksum += (i + 1) * len(x)
 
@@ -119,7 +119,7 @@ def latency(data: Data) -> dict[str, object]:
     source, found = Stream(), Tally()
     waits = Latencies(data.rate, data.rows_of_stream)
 
-    def answered(answer):  # type: ignore[no-untyped-def]
+    def answered(answer):
         waits.came.append(clock())
         found.add(answer[0] + answer[1])
 
@@ -133,7 +133,4 @@ def latency(data: Data) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    jobs = {
-        "filters": filters, "sliding": sliding, "join": join, "hopping": hopping, "queries": queries, "latency": latency,
-    }  # fmt: skip
-    main(jobs, {}, LOADED)
+    main([filters, sliding, join, hopping, queries, latency], {}, LOADED)

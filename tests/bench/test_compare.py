@@ -1,0 +1,317 @@
+"""``penstock bench compare``: the jobs against a plain computation, the report from a stub, other systems."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.bench.compare import local, peers, runner, table, worker
+from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, SECOND, WINDOW, Tables, Tally, times
+from penstock.bench.compare.runner import Comparison, Measured
+from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
+from penstock.bench.files import write
+from penstock.cli.main import main
+from penstock.errors import InputError
+
+Row = tuple[int, int, int]
+
+
+def rows(tables: Tables, stream: str = "s") -> list[Row]:
+    found = tables[stream]
+    return list(zip(times(found).tolist(), found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def by_loops(name: str, tables: Tables) -> Tally:
+    """The answers, one by one, as slowly as they are defined."""
+    if name == "filters":
+        kept = [r for r in tables["s"].to_pylist() if all(r[c] < limit for c, limit in LIMITS.items())]
+        return Tally(len(kept), sum(2 * r["v"] + 1 for r in kept))
+    if name == "join":
+        pairs = [
+            (x, y)
+            for t, k, x in rows(tables, "r")
+            for u, m, y in rows(tables, "s")
+            if k == m and abs(t - u) < WINDOW
+        ]
+        return Tally(len(pairs), sum(x + y for x, y in pairs))
+    given = rows(tables)
+    if name == "queries":
+        hits = [i + 1 for i in range(QUERIES) for _, k, v in given if k % 100 == i and v >= i]
+        return Tally(len(hits), sum(hits))
+    if name == "hopping":
+        windows: dict[tuple[int, int], list[int]] = {}
+        for t, k, v in given:
+            for i in range(WINDOW // SECOND):
+                if k >= 0:
+                    windows.setdefault((t // SECOND - i, k), []).append(v)
+        return Tally(len(windows), sum(len(w) + sum(w) / len(w) for w in windows.values()))
+    checksum = 0.0
+    for t, k, _ in given:
+        near = [v for u, m, v in given if m == k and t - WINDOW < u <= t]
+        checksum += len(near) + sum(near) / len(near)
+    return Tally(len(given), checksum)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> dict[str, Tables]:
+    """Few rows, spread over half a minute, so that windows end."""
+    found = {}
+    for name, job in JOBS.items():
+        tables = job.tables(600)
+        found[name] = {
+            stream: t.set_column(0, "ts", ((times(t) - times(t)[0]) * 50 + times(t)[0]).view("datetime64[us]"))
+            for stream, t in tables.items()
+        }
+    return found
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_is_expected_is_what_loops_find(name: str, tiny: dict[str, Tables]) -> None:
+    assert JOBS[name].expected(tiny[name]).same(by_loops(name, tiny[name]))
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if name != "latency"])
+def test_the_local_engine_gives_all_answers(name: str, tiny: dict[str, Tables], tmp_path: Path) -> None:
+    job = JOBS[name]
+    for stream, rows in tiny[name].items():
+        write(tmp_path / stream, rows, job.files)
+    seconds, found = local.run(job, tmp_path)
+    assert found.same(by_loops(name, tiny[name]))
+    assert seconds > 0
+
+
+def test_tallies_differ_where_answers_do() -> None:
+    assert Tally(2, 1.0).same(Tally(2, 1.0 + 1e-12))
+    assert not Tally(2, 1.0).same(Tally(3, 1.0))
+    assert not Tally(2, 1.0).same(Tally(2, 1.1))
+
+
+def test_rows_are_handed_over_when_they_are_due() -> None:
+    taken: list[int] = []
+    due = local.paced(20, lambda first, last: taken.extend(range(first, last)), rate=1_000)
+    assert taken == list(range(20))
+    assert [round((b - a) * 1_000) for a, b in zip(due, due[1:], strict=False)] == [1] * 19
+
+
+def test_latency_is_of_every_row_but_the_first_ones(tmp_path: Path) -> None:
+    job = JOBS["latency"]
+    tables = job.tables(200)
+    write(tmp_path / "s", tables["s"], 1)
+    waited, found = local.latency(job, tmp_path, skip=50)
+    assert len(waited) == 150
+    assert min(waited) > 0
+    assert found.same(job.expected(tables))
+    half, most = local.middle(waited)
+    assert half <= most
+
+
+# -- Spark ------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_on_spark_give_all_answers(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "WARM", 1)
+    comparison = Comparison(0.001, ["filters", "join"])
+    runner.prepare(comparison, tmp_path)
+    for name in comparison.jobs:
+        worker.compare(spark, JOBS[name], tmp_path / name)
+    for line in capsys.readouterr().out.splitlines():
+        comparison.take("", json.loads(line))
+    assert [(m.job, m.system, m.same) for m in comparison.measured] == [
+        (name, system, True) for name in ("filters", "join") for system in (ON_SPARK, SPARK)
+    ]
+
+
+# -- the worker -------------------------------------------------------------------------------------------
+
+
+def test_the_worker_tells_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = Comparison(0.001, ["filters", "latency"])
+    runner.prepare(comparison, tmp_path)
+    for stream in ("data", "warm"):  # fewer seconds of it
+        (path,) = local.files(tmp_path / "latency" / stream, "s")
+        pq.write_table(pq.read_table(path).slice(0, 100), path)
+    worker.main(["local", str(tmp_path), *comparison.jobs])
+    for line in capsys.readouterr().out.splitlines():
+        comparison.take("", json.loads(line))
+    filters, latency = comparison.measured
+    assert (filters.system, filters.same, filters.rows) == (LOCAL, True, 1_000)
+    assert filters.seconds
+    assert (latency.answers, latency.same) == (100, False)  # it expected more
+    assert latency.p50
+    assert latency.p99
+
+
+def test_other_systems_read_the_same_rows(tmp_path: Path) -> None:
+    comparison = Comparison(0.001, ["join"])
+    runner.prepare(comparison, tmp_path)
+    about = json.loads((tmp_path / "join" / "job.json").read_text())
+    assert (about["job"], about["window"], about["rows_of_stream"]) == ("join", WINDOW, 1_000)
+    first, *lines = (tmp_path / "join" / "s.csv").read_text().splitlines()
+    assert first == "ts,k,v"
+    assert (tmp_path / "join" / "s.plain.csv").read_text().splitlines() == lines
+    assert [int(line.split(",")[0]) * 1_000 for line in lines] == times(JOBS["join"].tables(1_000)["s"]).tolist()
+
+
+# -- processes and other systems --------------------------------------------------------------------------
+
+
+class Silent:
+    """Watches, and remembers what ended how."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def begin(self, name: str) -> None: ...
+
+    def doing(self, text: str) -> None: ...
+
+    def tick(self, seconds: float) -> None: ...
+
+    def end(self, text: str) -> None:
+        self.ended.append(text)
+
+
+SYSTEM = """
+import json, sys
+name = json.load(open(sys.argv[1] + "/job.json"))["job"]
+if name == "filters":
+    print(json.dumps({"event": "measured", "job": name, "seconds": 2.0, "answers": 3, "checksum": 4.0}))
+elif name == "join":
+    print(json.dumps({"event": "measured", "job": name, "why": "it has no joins"}))
+else:
+    raise SystemExit("out of memory")
+"""
+
+
+def test_a_system_that_fails_does_not_end_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = Comparison(0.001, ["filters", "join", "hopping"])
+    runner.prepare(comparison, tmp_path)
+    comparison.expected["filters"] = Tally(3, 4.0)
+    (tmp_path / "job.py").write_text(SYSTEM)
+    monkeypatch.setattr(peers.Peer, "python", Path(sys.executable))
+    monkeypatch.setattr(peers.Peer, "script", tmp_path / "job.py")
+    monkeypatch.setattr(runner, "_ours", lambda *about: None)
+    watch = Silent()
+    runner.perform(comparison, tmp_path, [peers.Peer("Other", "other")], watch)
+    assert [(m.job, m.same, m.why) for m in comparison.measured] == [
+        ("filters", True, ""), ("join", False, "it has no joins"), ("hopping", False, "out of memory"),
+    ]  # fmt: skip
+    assert len(watch.ended) == 1
+
+
+def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*about: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "_ours", interrupted)
+    comparison = Comparison(1.0, ["filters"])
+    runner.perform(comparison, tmp_path, [], Silent())
+    assert comparison.interrupted
+
+
+def test_systems_are_where_make_peers_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(peers.FOLDER, str(tmp_path))
+    assert peers.installed() == []
+    python = tmp_path / "bytewax" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert [peer.system for peer in peers.installed()] == ["bytewax"]
+    monkeypatch.delenv(peers.FOLDER)
+    assert peers.folder().name == ".peers"
+    for peer in peers.PEERS:
+        assert peer.script.is_file()
+
+
+# -- the report -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stub() -> Comparison:
+    made = Comparison(1.0, ["filters", "latency"], {"filters": Tally(5, 6.0), "latency": Tally(1, 1.0)})
+    made.rows = {"filters": 1_000, "latency": 10}
+    made.measured = [
+        Measured("filters", LOCAL, 1_000, 0.5, answers=5, checksum=6.0, same=True),
+        Measured("filters", SPARK, 1_000, 2.0, answers=4, checksum=6.0, note="lost one"),
+        Measured("filters", "Other", 1_000, why="no filters"),
+        Measured("latency", LOCAL, 10, p50=1.0, p99=2.0, answers=1, checksum=1.0, same=True),
+    ]
+    return made
+
+
+def test_a_table_has_ratios_and_whether_answers_are_right(stub: Comparison) -> None:
+    ours, spark, other = table.rows(stub, "filters")
+    assert ours == (LOCAL, "0.50", "2,000", "4.00", "5", "equal", "")
+    assert spark[:6] == (SPARK, "2.00", "500", "1.00", "4", "DIFFERENT")
+    assert spark[6] == "5 answers, checksum 6.000 were right; lost one"
+    assert other == ("Other", "–", "–", "–", "–", "", "no filters")
+    assert table.rows(stub, "latency") == [(LOCAL, "1.00", "2.00", "–", "1", "equal", "")]
+    assert len(table.head("filters")) == len(table.head("latency")) == 7
+
+
+def test_for_programs(stub: Comparison, tmp_path: Path) -> None:
+    found = {r["name"]: r for r in json.loads(table.line(stub))["results"]}
+    assert found[f"filters: {LOCAL}: against {SPARK}"] == {
+        "name": f"filters: {LOCAL}: against {SPARK}", "value": 4.0, "bar": None, "ok": True,
+    }  # fmt: skip
+    assert found[f"filters: {SPARK}: seconds"]["ok"] is False
+    table.write(stub, {"processors": 2}, [Path("a/b.png")], tmp_path / "report.json")
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["figures"] == ["b.png"]
+    assert [len(job["systems"]) for job in written["jobs"]] == [3, 1]
+    assert written["jobs"][0]["systems"][0][f"against {SPARK}"] == 4.0
+
+
+def test_a_picture(stub: Comparison, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = table.draw(stub, tmp_path / "a.png")
+    assert path is not None
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert table.draw(Comparison(1.0, ["filters"]), tmp_path / "b.png") is None
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stub: Comparison
+) -> None:
+    """With systems that measure nothing themselves."""
+    monkeypatch.setenv(peers.FOLDER, str(tmp_path / "none"))
+
+    def perform(comparison: Comparison, folder: Path, there: object, watch: object) -> None:
+        assert Counter(p.name for p in (folder / "filters").iterdir())["job.json"] == 1
+        comparison.measured = [m for m in stub.measured if m.job == "filters" and m.system in systems]
+
+    monkeypatch.setattr(runner, "perform", perform)
+    command = ["bench", "compare", "--only", "filters", "--scale", "0.001", "--no-figures", "--output", str(tmp_path / "o")]
+    systems = [LOCAL]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "filters: five filters and a projection (1,000 rows)" in out
+    assert "1 of 1 measurements have the right answers" in out
+    assert "not installed: PyFlink, Pathway, bytewax, streamz; in a clone of the project `make peers`" in out
+    assert json.loads(out.splitlines()[-1])["benchmark"] == "compare"
+    systems = [LOCAL, SPARK]
+    assert main(command) == 1
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_an_unknown_job_lists_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "compare", "--only", "filter"]) == 2
+    error = capsys.readouterr().err
+    assert "did you mean `filters`?" in error
+    assert "hopping" in error
+    with pytest.raises(InputError, match="unknown job"):
+        runner.chosen(["x"])
+    assert runner.chosen(["join", "filters"]) == ["filters", "join"]
+
+
+def test_a_row_is_a_gap_after_the_one_before() -> None:
+    for job in JOBS.values():
+        steps = {name: set((times(t)[1:-3] - times(t)[:-4]).tolist()) for name, t in job.tables(50).items()}
+        assert all(step in ({GAP}, {2 * GAP}) for step in steps.values())
