@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_rows_come_when_they_are_due() -> None:
     pieces = list(byhand.paced(1_000, 10))
     assert pieces[0][0] == 0
     assert pieces[-1][1] == 10
-    assert all(before[1] == after[0] for before, after in zip(pieces, pieces[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(pieces))
 
 
 def test_what_a_script_says(

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.bench.compare import local, peers, runner, table, worker
-from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, SECOND, WINDOW, Tables, Tally, times
+from penstock.bench.compare import local, peers, plain_spark, runner, table, worker
+from penstock.bench.compare import spark as sides
+from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, SECOND, START, WINDOW, Job, Tables, Tally, times
 from penstock.bench.compare.runner import Comparison, Measured
 from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
 from penstock.bench.files import write
+from penstock.bench.on_spark import Run
 from penstock.cli.main import main
 from penstock.errors import InputError
 
@@ -58,16 +66,19 @@ def by_loops(name: str, tables: Tables) -> Tally:
     return Tally(len(given), checksum)
 
 
+def slower(rows: pa.Table) -> pa.Table:
+    """Fifty times as much time between two rows."""
+    ts = times(rows)
+    return rows.set_column(0, "ts", pa.array((ts - START) * 50 + START).view(pa.timestamp("us")))
+
+
 @pytest.fixture(scope="module")
 def tiny() -> dict[str, Tables]:
     """Few rows, spread over half a minute, so that windows end."""
-    found = {}
+    found: dict[str, Tables] = {}
     for name, job in JOBS.items():
         tables = job.tables(600)
-        found[name] = {
-            stream: t.set_column(0, "ts", ((times(t) - times(t)[0]) * 50 + times(t)[0]).view("datetime64[us]"))
-            for stream, t in tables.items()
-        }
+        found[name] = {stream: slower(rows) for stream, rows in tables.items()}
     return found
 
 
@@ -96,7 +107,7 @@ def test_rows_are_handed_over_when_they_are_due() -> None:
     taken: list[int] = []
     due = local.paced(20, lambda first, last: taken.extend(range(first, last)), rate=1_000)
     assert taken == list(range(20))
-    assert [round((b - a) * 1_000) for a, b in zip(due, due[1:], strict=False)] == [1] * 19
+    assert [round((b - a) * 1_000) for a, b in pairwise(due)] == [1] * 19
 
 
 def test_latency_is_of_every_row_but_the_first_ones(tmp_path: Path) -> None:
@@ -114,19 +125,102 @@ def test_latency_is_of_every_row_but_the_first_ones(tmp_path: Path) -> None:
 # -- Spark ------------------------------------------------------------------------------------------------
 
 
-def test_both_sides_on_spark_give_all_answers(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_both_sides_on_spark_give_all_answers(spark: SparkSession, tmp_path: Path) -> None:
+    job = JOBS["filters"]
+    tables = job.tables(1_000)
+    for stream, rows in tables.items():
+        write(tmp_path / stream, rows, 1)
+    for side in (sides.ours, sides.plain):
+        found = side(spark, job, tmp_path)
+        assert Tally(found.answers, found.checksum).same(job.expected(tables))
+        assert len(found.each) == 1
+
+
+class Stub:
+    """What runs a job on Spark, without Spark; plain Spark loses an answer."""
+
+    def __init__(self, expected: dict[str, Tally]) -> None:
+        self.expected = expected
+        self.stopped = False
+
+    def ours(self, spark: object, job: Job, folder: Path) -> Run:
+        if job.name == "join":
+            raise ValueError("no join here\nat all")
+        return Run([1.0, 2.0], 4.0, *self.expected[job.name])
+
+    def plain(self, spark: object, job: Job, folder: Path, count: int | None = None) -> Run:
+        seconds = 8.0 if job.name == "queries" else 6.0
+        return Run([seconds], 9.0, self.expected[job.name].answers - 1, self.expected[job.name].checksum)
+
+    def latency(self, spark: object, folder: Path, skip: int) -> tuple[list[float], Tally]:
+        return [5.0, 7.0], self.expected["latency"]
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_the_worker_compares_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner, "WARM", 1)
-    comparison = Comparison(0.001, ["filters", "join"])
+    comparison = Comparison(0.001, ["sliding", "queries", "latency", "join"])
     runner.prepare(comparison, tmp_path)
-    for name in comparison.jobs:
-        worker.compare(spark, JOBS[name], tmp_path / name)
+    stub = Stub(comparison.expected)
+    for method in ("ours", "plain", "latency"):
+        monkeypatch.setattr(sides, method, getattr(stub, method))
+    waited = [1.0, 2.0, 3.0], comparison.expected["latency"]
+    monkeypatch.setattr(local, "latency", lambda *about: waited)
+    monkeypatch.setattr("penstock.bench.on_spark.session", lambda: stub)
+    worker.main(["spark", str(tmp_path), *comparison.jobs])
+    assert stub.stopped
     for line in capsys.readouterr().out.splitlines():
-        comparison.take("", json.loads(line))
-    assert [(m.job, m.system, m.same) for m in comparison.measured] == [
-        (name, system, True) for name in ("filters", "join") for system in (ON_SPARK, SPARK)
-    ]
+        event = json.loads(line)
+        if event["event"] == "measured":
+            comparison.take("", event)
+    sliding, queries = ([comparison.of(job, s) for s in (ON_SPARK, SPARK)] for job in ("sliding", "queries"))
+    assert [(m.seconds, m.same) for m in sliding if m] == [(3.0, True), (6.0, False)]
+    assert [(m.seconds, m.same) for m in queries if m] == [(4.0, True), (8.0, False)]
+    ours, plain = (comparison.of("latency", s) for s in (ON_SPARK, SPARK))
+    assert ours is not None
+    assert plain is not None
+    assert (ours.p50, plain.p50, plain.note) == (2.0, 6.0, plain_spark.PANDAS)
+    failed = comparison.of("join", SPARK)
+    assert failed is not None
+    assert failed.why == "ValueError: no join here"
+
+
+@dataclass
+class State:
+    """Of a key, as Spark keeps it."""
+
+    get: tuple[bytes] = (b"",)
+    exists: bool = False
+
+    def update(self, now: tuple[bytes]) -> None:
+        self.get, self.exists = now, True
+
+
+def test_the_state_of_plain_spark(tiny: dict[str, Tables]) -> None:
+    """Rows of a micro-batch may come in any order."""
+    found: list[tuple[int, float]] = []
+    states: dict[int, State] = {}
+    given = pd.DataFrame(rows(tiny["sliding"]), columns=["t", "k", "v"])
+    for start in range(0, len(given), 200):
+        for key, frame in given[start : start + 200][::-1].groupby("k"):
+            state = states.setdefault(key, State())
+            for out in plain_spark.slide((key,), iter([frame]), state, WINDOW):
+                found += zip(out["n"], out["m"], strict=True)
+    assert Tally(len(found), sum(n + m for n, m in found)).same(by_loops("sliding", tiny["sliding"]))
+    assert max(len(state.get[0]) for state in states.values()) <= 16 * 10
+
+
+def test_rows_over_a_socket() -> None:
+    due: list[float] = []
+    with sides.served(["a\n", "b\n"], due) as port, closing(socket.create_connection(("127.0.0.1", port))) as peer:
+        got = b""
+        while len(got) < 4:
+            got += peer.recv(10)
+    assert got == b"a\nb\n"
+    assert len(due) == 2
 
 
 # -- the worker -------------------------------------------------------------------------------------------
@@ -155,7 +249,7 @@ def test_other_systems_read_the_same_rows(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "join" / "job.json").read_text())
     assert (about["job"], about["window"], about["rows_of_stream"]) == ("join", WINDOW, 1_000)
     first, *lines = (tmp_path / "join" / "s.csv").read_text().splitlines()
-    assert first == "ts,k,v"
+    assert first == '"ts","k","v"'
     assert (tmp_path / "join" / "s.plain.csv").read_text().splitlines() == lines
     assert [int(line.split(",")[0]) * 1_000 for line in lines] == times(JOBS["join"].tables(1_000)["s"]).tolist()
 
@@ -288,7 +382,8 @@ def test_the_command(
         comparison.measured = [m for m in stub.measured if m.job == "filters" and m.system in systems]
 
     monkeypatch.setattr(runner, "perform", perform)
-    command = ["bench", "compare", "--only", "filters", "--scale", "0.001", "--no-figures", "--output", str(tmp_path / "o")]
+    command = ["bench", "compare", "--only", "filters", "--scale", "0.001", "--no-figures"]
+    command += ["--output", str(tmp_path / "o")]
     systems = [LOCAL]
     assert main(command) == 0
     out = capsys.readouterr().out

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -64,14 +64,39 @@ def run(
     limit: float | None = None,
 ) -> Ended:
     """Run a command to its end, or for ``limit`` seconds. ``heard`` is called with each event, ``tick`` with the
-    seconds so far. A KeyboardInterrupt ends the process first and is raised then."""
+    seconds so far. Ctrl-C ends the process; KeyboardInterrupt is raised when all it had said is heard."""
+    with _ctrl_c() as pressed:
+        ended = _run(command, heard, tick, {**os.environ, **(environment or {}), EVENTS: "1"}, folder, limit, pressed)
+    if pressed.is_set():
+        raise KeyboardInterrupt
+    return ended
+
+
+@contextlib.contextmanager
+def _ctrl_c() -> Iterator[threading.Event]:
+    """Ctrl-C sets an event as long as this lasts: it must not hit a place where a process is only half started."""
+    pressed = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run(
+    command: Sequence[str], heard: Callable[[Event], None], tick: Callable[[float], None],
+    environment: Mapping[str, str], folder: Path | None, limit: float | None, pressed: threading.Event,
+) -> Ended:  # fmt: skip
     began = clock()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        encoding="utf-8", errors="replace", cwd=folder, start_new_session=True,
-        env={**os.environ, **(environment or {}), EVENTS: "1"},
+        encoding="utf-8", errors="replace", cwd=folder, start_new_session=True, env=environment,
     )  # fmt: skip
-    said: deque[str] = deque(maxlen=LAST)
+    said: deque[str | None] = deque(maxlen=LAST)
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     assert process.stdout is not None
     assert process.stderr is not None
@@ -81,9 +106,17 @@ def run(
     ]
     for reader in readers:
         reader.start()
+
+    def take(line: str) -> None:
+        event = _event(line)
+        if event is not None:
+            heard(event)
+        elif line.strip():
+            said.append(line)
+
     late = False
     try:
-        while not late:
+        while not late and not pressed.is_set():
             late = limit is not None and clock() - began > limit
             tick(clock() - began)
             try:
@@ -93,15 +126,14 @@ def run(
             if line is None:
                 process.wait()
                 break
-            event = _event(line)
-            if event is not None:
-                heard(event)
-            elif line.strip():
-                said.append(line)
+            take(line)
     finally:
         stop(process)
         for reader in readers:
             reader.join(PATIENCE)
+        with contextlib.suppress(queue.Empty):  # what it had said before it was stopped
+            while (line := lines.get_nowait()) is not None:
+                take(line)
     return Ended(clock() - began, process.returncode, [line for line in said if line], late)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -43,24 +45,26 @@ def hopping(s: DataFrame) -> DataFrame:
     return counted.select(F.col("w.end").alias("ts"), F.lit("+").alias("op"), "k", "n", "m")
 
 
+def slide(key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any, window: int) -> Iterator[pd.DataFrame]:
+    """The new rows of a key; its state is the times and values that are still in the window."""
+    held = np.frombuffer(state.get[0] if state.exists else b"", np.int64).reshape(2, -1)
+    came = np.concatenate([frame[["t", "v"]].to_numpy() for frame in frames]).T
+    before = held.shape[1]
+    t, v = np.concatenate([held, came[:, np.argsort(came[0], kind="stable")]], axis=1)
+    sums = np.concatenate([[0], np.cumsum(v)])
+    last = np.arange(before, len(t)) + 1
+    first = np.searchsorted(t, t[before:] - window, side="right")
+    count = last - first
+    keep = int(first[-1])
+    state.update((np.stack([t[keep:], v[keep:]]).tobytes(),))
+    yield pd.DataFrame({"t": t[before:], "k": key[0], "n": count, "m": (sums[last] - sums[first]) / count})
+
+
 def sliding(s: DataFrame, window: int = WINDOW) -> DataFrame:
     """For every row count and average of its key's last ten seconds. Rows of a key come in order of time here."""
 
     def of_key(key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[Any]:
-        import numpy as np
-        import pandas as pd
-
-        held = np.frombuffer(state.get[0] if state.exists else b"", np.int64).reshape(2, -1)
-        came = np.concatenate([frame[["t", "v"]].to_numpy() for frame in frames]).T
-        before = held.shape[1]
-        t, v = np.concatenate([held, came[:, np.argsort(came[0], kind="stable")]], axis=1)
-        sums = np.concatenate([[0], np.cumsum(v)])
-        last = np.arange(before, len(t)) + 1
-        first = np.searchsorted(t, t[before:] - window, side="right")
-        count = last - first
-        keep = int(first[-1])
-        state.update((np.stack([t[keep:], v[keep:]]).tobytes(),))
-        yield pd.DataFrame({"t": t[before:], "k": key[0], "n": count, "m": (sums[last] - sums[first]) / count})
+        return slide(key, frames, state, window)
 
     keyed = s.selectExpr("unix_micros(CAST(ts AS TIMESTAMP)) AS t", "k", "v").groupBy("k")
     return keyed.applyInPandasWithState(

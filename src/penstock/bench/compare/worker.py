@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.bench.common import clock
 from penstock.bench.compare import local
 from penstock.bench.compare.jobs import JOBS, Job, Tally
 from penstock.bench.report import progress, tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOCAL, ON_SPARK, SPARK = "Penstock, local", "Penstock on Spark", "plain Spark"
 SKIPPED = 0.5
@@ -65,14 +69,11 @@ def on_spark(folder: Path, names: list[str]) -> None:
     spark.stop()
 
 
-def compare(spark: object, job: Job, folder: Path, start_up: float = 0.0) -> None:
+def compare(spark: SparkSession, job: Job, folder: Path, start_up: float = 0.0) -> None:
     """One job in a session: Penstock, plain Spark, Penstock again, so that what else the machine does shows."""
-    from pyspark.sql import SparkSession
-
     from penstock.bench.compare import plain_spark
     from penstock.bench.compare import spark as sides
 
-    assert isinstance(spark, SparkSession)
     data, warm = folder / "data", folder / "warm"
     if job.name == "latency":
         progress(f"latency on {ON_SPARK}")
