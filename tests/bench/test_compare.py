@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.bench import drawing
 from penstock.bench.compare import local, peers, plain_spark, runner, table, worker
 from penstock.bench.compare import spark as sides
 from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, SECOND, START, WINDOW, Job, Tables, Tally, times
@@ -369,6 +370,10 @@ def test_a_picture(stub: Comparison, tmp_path: Path) -> None:
     assert path is not None
     assert path.read_bytes().startswith(b"\x89PNG")
     assert table.draw(Comparison(1.0, ["filters"]), tmp_path / "b.png") is None
+    many = {str(i): {"a": 10.0**i, "b": 2.0} for i in range(4)}
+    path = drawing.panels(many, dict.fromkeys(many, "rows"), "t", tmp_path / "c.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [drawing.short(v) for v in (0.1234, 12.0, 1_234.0, 2_500_000.0)] == ["0.123", "12", "1.23 k", "2.5 M"]
 
 
 def test_the_command(

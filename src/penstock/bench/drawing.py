@@ -44,29 +44,36 @@ def panels(
     """A panel for each job with a bar for each system; systems have the same colour everywhere."""
     systems = list(dict.fromkeys(name for values in jobs.values() for name in values))
     colours = dict(zip(systems, SYSTEMS * math.ceil(len(systems) / len(SYSTEMS)), strict=False))
-    made, axes = figure(title, len(jobs), width=2.0 + 3.2 * len(jobs), height=1.6 + 0.35 * len(systems))
-    for ax, (job, values) in zip(axes, jobs.items(), strict=True):
-        _panel(ax, values, colours, systems if ax is axes[0] else None, systems)
+    columns = min(3, len(jobs))
+    lines = math.ceil(len(jobs) / columns)
+    height = 0.6 + lines * (1.2 + 0.28 * len(systems))
+    made, axes = figure(title, columns, rows=lines, width=2.0 + 3.0 * columns, height=height)
+    for at, (ax, (job, values)) in enumerate(zip(axes, jobs.items(), strict=False)):
+        _panel(ax, values, colours, named=at % columns == 0)
         ax.set_title(job, fontsize=9)
         ax.set_xlabel(units[job], fontsize=8)
+    for ax in axes[len(jobs) :]:
+        ax.set_visible(False)
     return save(made, path)
 
 
-def _panel(
-    ax: Any,
-    values: Mapping[str, float],
-    colours: Mapping[str, str],
-    labels: Sequence[str] | None,
-    systems: Sequence[str],
-) -> None:
-    places = {name: len(systems) - 1 - i for i, name in enumerate(systems)}
+def _panel(ax: Any, values: Mapping[str, float], colours: Mapping[str, str], *, named: bool) -> None:
+    places = {name: len(colours) - 1 - i for i, name in enumerate(colours)}
     ax.barh([places[name] for name in values], list(values.values()), color=[colours[name] for name in values])
     for name, value in values.items():
-        text = f"{value:,.3g}" if value < 1_000 else f"{value:,.0f}"
-        ax.text(value * 1.08, places[name], text, va="center", fontsize=7)
-    logarithmic(ax.xaxis)
+        ax.text(value * 1.1, places[name], short(value), va="center", fontsize=7)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda value, _: short(value))
+    ax.minorticks_off()
     ax.tick_params(axis="x", labelsize=7)
-    if values:
-        ax.set_xlim(min(values.values()) / 2, max(values.values()) * 12)
-    ax.set_ylim(-0.6, len(systems) - 0.4)
-    ax.set_yticks([places[name] for name in labels or ()], list(labels or ()), fontsize=8)
+    ax.set_xlim(min(values.values()) / 3, max(values.values()) * 8)
+    ax.set_ylim(-0.6, len(colours) - 0.4)
+    ax.set_yticks(list(places.values()), list(places) if named else [""] * len(places), fontsize=8)
+
+
+def short(value: float) -> str:
+    """A number with three digits that count."""
+    for size, sign in ((1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:.3g}{sign}"
+    return f"{value:.3g}"

@@ -25,7 +25,7 @@ from penstock.errors import InputError, suggest
 OURS = (LOCAL, ON_SPARK, SPARK)
 WARM = 15
 """Micro-batches before anything is measured, 200 rows each."""
-LIMIT = 90.0
+LIMIT = 120.0
 """Seconds that another system has for a job at scale 1, with its start."""
 
 
