@@ -163,6 +163,13 @@ def test_ctrl_c_keeps_what_was_measured(few: Path, tmp_path: Path) -> None:
     assert (found["good: finished"], found["slow: finished"]) == (True, False)
 
 
+def test_a_missing_package_is_named(few: Path) -> None:
+    (few / "benchmarks" / "bad.py").write_text('"""Needs much."""\nimport no_such_package\n')
+    outcome = own.Outcome("bad", "")
+    own.perform("bad", [], outcome, lambda text: None)
+    assert outcome.error == "ModuleNotFoundError: No module named 'no_such_package'; pip install 'penstock[bench]'"
+
+
 def test_an_unknown_benchmark_lists_those_that_there_are(few: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--only", "goood"]) == 2
     error = capsys.readouterr().err

@@ -22,6 +22,7 @@ from penstock.bench.report import Result
 from penstock.errors import InputError, StateError, suggest
 
 PACKAGE = "benchmarks"
+INSTALL = "pip install 'penstock[bench]'"
 
 
 @dataclass
@@ -98,6 +99,8 @@ def perform(
         environment={"PYTHONPATH": os.pathsep.join(path for path in paths if path)},
     )  # fmt: skip
     outcome.seconds, outcome.error = ended.seconds, ended.error
+    if ended.error is not None and ended.error.startswith("ModuleNotFoundError"):
+        outcome.error = f"{ended.error}; {INSTALL}"
 
 
 # -- the report -------------------------------------------------------------------------------------------
