@@ -3,6 +3,7 @@
 # make test    everything that must hold before a change is handed in: ruff, mypy, tests, docs, coverage
 # make docs    the site of the docs in build/site; a warning is an error
 # make pictures   the pictures of the docs, drawn from what queries answer
+# make peers   installs other stream processors for `penstock bench compare`, in .peers; takes some minutes
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
 # make kills   kills a streaming query on Spark 20 times and compares what it wrote; takes some minutes
 # make fuzz    the generated tests with new random cases, again and again until one fails or somebody stops it
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test docs pictures spark kills fuzz clean
+.PHONY: setup demo test docs peers pictures spark kills fuzz clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -38,6 +39,9 @@ pictures: $(READY)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.lock
 	@$(BIN)/python -m scripts.pictures
 	@$(BIN)/python -m scripts.grammar
+
+peers:
+	@PYTHON="$(PYTHON)" scripts/peers.sh .peers
 
 spark: $(READY)
 	PENSTOCK_ALL_ON_SPARK=1 PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q tests/behaviour tests/docs tests/spark

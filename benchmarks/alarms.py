@@ -1,6 +1,6 @@
 """Alarms under a backlog: filter → window join → project, on the local engine with workers.
 
-    python -m benchmarks.alarms [--rows N] [--alarms N] [--quick]
+    python -m benchmarks.alarms [--quick] [--scale X] [--rows N] [--alarms N]
 
 A million ordinary readings wait in front of the query. Then alarms come in on the same stream, one after the other, and
 are measured from ``push`` to the call of a subscriber. The same is done in mode ``normal``, where alarms wait like
@@ -9,7 +9,6 @@ everybody else. The answers of both must be the same multiset.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import threading
 import time
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from benchmarks.report import Report, progress
+from penstock.bench.report import Report, amount, options, progress
 
 MODES = ("strong", "direct", "weak", "strong1", "strong2", "normal")
 DEVICES, CONTACTS = 2_000, 6
@@ -119,18 +118,18 @@ def waiting(db: penstock.Database) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--alarms", type=int, default=41)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
+    parser = options(__doc__)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--alarms", type=int)
     arguments = parser.parse_args()
-    rows = arguments.rows // 10 if arguments.quick else arguments.rows
+    rows = arguments.rows or amount(arguments, 1_000_000, 50_000)
+    alarms = arguments.alarms or (11 if arguments.quick else 41)
     measured("strong", 20_000, 3)  # compiles
     report = Report("alarms")
     medians, tallies = {}, {}
     for mode in MODES:
         progress(f"mode {mode}")
-        latencies, took, tallies[mode] = measured(mode, rows, arguments.alarms)
+        latencies, took, tallies[mode] = measured(mode, rows, alarms)
         medians[mode] = statistics.median(latencies)
         worst = max(latencies) * 1e3
         report.add(

@@ -1,6 +1,6 @@
 """Rows through a bounded buffer: how fast, and in how much memory.
 
-    python -m benchmarks.buffers [--rows N] [--rounds N]
+    python -m benchmarks.buffers [--quick] [--scale X] [--rows N] [--rounds N]
 
 A reader rests while all rows come, then works them off: a filter and a sliding aggregate on the local engine, run by
 workers. The memory budget is none, as much as the rows take, 10 % and 1 % of that, and nothing at all, so that
@@ -15,7 +15,6 @@ it, which the case with everything on disk must keep; of what is beyond, the bud
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -29,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from benchmarks.report import Report, progress
+from penstock.bench.report import Report, amount, options, progress
 from penstock.hosts.local.host import LocalHost
 
 BATCH = 10_000
@@ -133,9 +132,9 @@ def rounds(name: str, count: int, rows: int, memory: int | None, spill: str) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser = options(__doc__)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--spill", default=tempfile.gettempdir())
     parser.add_argument("--memory", type=int)
     parser.add_argument("--one", action="store_true", help="one case, in this process")
@@ -144,7 +143,8 @@ def main() -> None:
         print(json.dumps(run(arguments.rows, arguments.memory, arguments.spill)))
         return
     report = Report("buffers")
-    rows, count, spill = arguments.rows, arguments.rounds, arguments.spill
+    rows, spill = arguments.rows or amount(arguments, 5_000_000, 200_000), arguments.spill
+    count = arguments.rounds or (1 if arguments.quick else 2)
     free = rounds("unbounded", count, rows, None, spill)
     data = int(free["waiting"])
     cases = {name: rounds(name, count, rows, int(data * share), spill) for name, share in SHARES.items()}

@@ -1,6 +1,6 @@
 """What the graph costs: passing a batch on, and counting what operators do.
 
-    python -m benchmarks.graph [--quick] [--rounds N]
+    python -m benchmarks.graph [--quick] [--scale X] [--rounds N]
 
 *Passing on*: a message through a path of operators that do nothing, against calling the same number of plain Python
 methods; and the edge itself against calling the receiver directly.
@@ -11,16 +11,16 @@ and the processor's time counts.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import penstock
-from benchmarks.report import Report, progress
+from penstock.bench.report import Report, amount, options, progress
 from penstock.delta import NEVER
 from penstock.graph.message import Data, Mark, Message, least
 from penstock.graph.sources import Intake, Source
@@ -150,7 +150,7 @@ def counting(report: Report, rounds: int, quick: bool) -> None:
         report.add(f"graph: share of time for counting, batches of {rows:,}", max(share, 0.0), 0.02, below=True)
 
 
-def two_streams(rows: int, batches: int, **settings: object) -> float:
+def two_streams(rows: int, batches: int, **settings: Any) -> float:
     """Seconds for two queries over a stream each."""
     with penstock.connect(engine="local") as db:
         queries = []
@@ -181,14 +181,14 @@ def threads(report: Report, rounds: int, quick: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer batches")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = options(__doc__)
+    parser.add_argument("--rounds", type=int)
     args = parser.parse_args()
     report = Report("graph")
-    passing(report, args.rounds)
-    counting(report, args.rounds, args.quick)
-    threads(report, max(args.rounds // 2, 1), args.quick)
+    rounds = args.rounds or amount(args, 7, 1)
+    passing(report, rounds)
+    counting(report, rounds, args.quick)
+    threads(report, max(rounds // 2, 1), args.quick)
     report.finish()
 
 

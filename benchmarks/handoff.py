@@ -1,6 +1,6 @@
 """Hand-off of batches: from a worker to the next, and between operators that call each other.
 
-    python -m benchmarks.handoff [--batches N] [--rate N]
+    python -m benchmarks.handoff [--quick] [--scale X] [--batches N] [--rate N]
 
 A thread pushes small batches at a steady rate into a graph of two workers. Each hand-off is measured from the moment
 the sender puts the batch to the moment the operator of the other worker has it. The ways in which a thread can be
@@ -9,7 +9,6 @@ woken are compared in the same setting; the fastest one that does not spin is wh
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import queue
@@ -22,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.report import Report, progress
+from penstock.bench.report import Report, amount, options, progress
 from penstock.delta import Arrivals
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.statistics import Statistics
@@ -252,14 +251,15 @@ def micro(times: list[float], share: float = 0.5) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=20_000)
+    parser = options(__doc__)
+    parser.add_argument("--batches", type=int)
     parser.add_argument("--rate", type=float, default=10_000)
     arguments = parser.parse_args()
+    batches = arguments.batches or amount(arguments, 20_000, 3_000)
     report = Report("handoff")
-    workers(report, arguments.batches, arguments.rate)
-    direct(report, arguments.batches)
-    ways(report, arguments.batches // 2, arguments.rate)
+    workers(report, batches, arguments.rate)
+    direct(report, batches)
+    ways(report, batches // 2, arguments.rate)
     report.finish()
 
 

@@ -1,6 +1,7 @@
 """Many queries over one stream on the local engine: against ten of them, and against as many of plain Spark.
 
-    python -m benchmarks.many_queries [--quick] [--rows N] [--batches N] [--queries N] [--rounds N] [--without-spark]
+    python -m benchmarks.many_queries [--quick] [--scale X] [--rows N] [--batches N] [--queries N] [--rounds N]
+                                      [--without-spark]
 
 Every query is ``SELECT * FROM s WHERE k = c AND v > t`` with constants of its own; ``k`` has 100 values, and about
 half of the rows pass the threshold. The rows are in ``--batches`` Parquet files; each is read and pushed, and all
@@ -13,7 +14,6 @@ many answers as numpy counts.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import tempfile
 import time
@@ -25,9 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock
-from benchmarks.report import Report, progress
-from benchmarks.spark_common import WARM, run, session, stream, write
-from benchmarks.spark_filters import SCHEMA, plain
+from benchmarks.spark_filters import SCHEMA
+from penstock.bench.compare import plain_spark
+from penstock.bench.files import write
+from penstock.bench.on_spark import run, session, stream, warm_up
+from penstock.bench.report import Report, amount, options, progress
 
 KEYS = 100
 FEW = 10
@@ -74,16 +76,16 @@ def ours(batches: Sequence[Path | pa.Table], wanted: list[int]) -> tuple[float, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rows and queries")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--queries", type=int)
-    parser.add_argument("--rounds", type=int, default=5, help="turns of all queries and of ten")
+    parser.add_argument("--rounds", type=int, help="turns of all queries and of ten")
     parser.add_argument("--without-spark", action="store_true", help="only the first ratio")
     args = parser.parse_args()
-    rows = args.rows or (100_000 if args.quick else 1_000_000)
-    queries = args.queries or (20 if args.quick else 100)
+    rows = args.rows or amount(args, 1_000_000)
+    queries = args.queries or (12 if args.quick else 100)
+    rounds = args.rounds or (1 if args.quick else 5)
     report = Report("many_queries")
     data = table(rows)
     wanted = counted(data, queries)
@@ -94,8 +96,8 @@ def main() -> None:
         files = write(Path(folder, "data"), data, args.batches)
         paths = sorted(Path(files).glob("*.parquet"))
         many, few, many_tables, few_tables = [], [], [], []
-        for turn in range(args.rounds):
-            progress(f"turn {turn + 1} of {args.rounds}")
+        for turn in range(rounds):
+            progress(f"turn {turn + 1} of {rounds}")
             few.append(ours(paths, wanted[:FEW]))
             many.append(ours(paths, wanted))
             few_tables.append(ours(tables, wanted[:FEW]))
@@ -111,19 +113,20 @@ def main() -> None:
         report.add(f"many queries: million rows a second, {queries} queries, in memory", rows / in_memory / 1e6)
         report.add(f"many queries: speed of {queries} against that of {FEW}, in memory", ten_in_memory / in_memory)
         if not args.without_spark:
-            against_spark(report, folder, files, wanted, whole)
+            against_spark(report, folder, files, wanted, whole, warm_up(args))
     report.finish()
 
 
-def against_spark(report: Report, folder: str, files: str, wanted: list[int], seconds: float) -> None:
+def against_spark(report: Report, folder: str, files: Path, wanted: list[int], seconds: float, warm_up: int) -> None:
     """As many queries of plain Spark, against ``seconds``."""
     spark = session()
-    warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
+    warm = write(Path(folder, "warm"), table(1_000 * warm_up), warm_up)
     run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
-    spent, found = plain(spark, files, [condition(i) for i in range(len(wanted))], ("ts", "k", "v"))
+    conditions = [condition(i) for i in range(len(wanted))]
+    spent, found = plain_spark.queries(spark, files, SCHEMA, conditions, ("ts", "k", "v"))
     spark.stop()
-    if list(found.values()) != wanted:
-        raise SystemExit(f"answers differ: Spark's {list(found.values())}, counted {wanted}")
+    if found != wanted:
+        raise SystemExit(f"answers differ: Spark's {found}, counted {wanted}")
     report.add(f"many queries: ours, seconds for {len(wanted)} queries", seconds)
     report.add(f"many queries: Spark's own, seconds for {len(wanted)} queries", spent)
     report.add("many queries: speed against as many queries of Spark", spent / seconds, 20)

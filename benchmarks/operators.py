@@ -1,6 +1,6 @@
 """The operators on one core, through the local engine, against libraries that see the whole table at once.
 
-    python -m benchmarks.operators [--only NAME …] [--rows N]
+    python -m benchmarks.operators [--quick] [--scale X] [--only NAME …] [--rows N]
 
 Both sides of a ratio are measured in the same run, taking turns. The streaming side gets its rows in batches and
 keeps its answers exact at every instant; the other side computes the final table once.
@@ -12,7 +12,6 @@ import os
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
-import argparse
 import statistics
 import threading
 import time
@@ -26,7 +25,7 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 import penstock
-from benchmarks.report import Report, best, progress, timed
+from penstock.bench.report import Report, amount, best, options, progress, timed
 
 SECOND = 1_000_000
 BATCH = 10_000
@@ -186,7 +185,8 @@ def hopping(report: Report, rows: int) -> None:
     found = {"n": 0}
 
     def whole() -> None:
-        found["n"] = con.execute(sql).to_arrow_table().num_rows
+        answers: pa.Table = con.execute(sql).to_arrow_table()
+        found["n"] = answers.num_rows
 
     ours, theirs = best(job, whole)
     assert seen["answers"] == found["n"], (seen, found)
@@ -234,7 +234,7 @@ def latency(report: Report, rows: int) -> None:
 
 def scaling(report: Report, rows: int) -> None:
     """Time per delta when the window is ten times larger, answers per delta being the same."""
-    delta = 10_000
+    delta = max(100, min(rows // 200, 10_000))
 
     def per_delta(declare: str, query: str, tables: dict[str, pa.Table], warm: int) -> float:
         with penstock.connect(engine="local") as db:
@@ -251,7 +251,8 @@ def scaling(report: Report, rows: int) -> None:
                 q.fetch()
             return statistics.median(times)
 
-    small, large = 100_000, 1_000_000
+    large = min(rows, 2_000_000) // 2
+    small = large // 10
     table = sliding_table(large + 20 * delta)
     text = "SELECT ISTREAM k, avg(v) AS a, count(*) AS n FROM s [RANGE {}] GROUP BY k MASTER s"
     ratios = [
@@ -293,15 +294,16 @@ JOBS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--only", nargs="*", choices=list(JOBS), default=list(JOBS))
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rows", type=int)
     arguments = parser.parse_args()
+    rows = arguments.rows or amount(arguments, 2_000_000, 100_000)
     pa.set_cpu_count(1)
     report = Report("operators")
     for name in arguments.only:
         progress(name)
-        JOBS[name](report, arguments.rows)
+        JOBS[name](report, rows)
     report.finish()
 
 

@@ -1,6 +1,6 @@
 """Many filters over one stream on Spark: one pipeline of ours against a streaming query of plain Spark for each.
 
-    python -m benchmarks.spark_filters [--quick] [--rows N] [--batches N] [--queries N]
+    python -m benchmarks.spark_filters [--quick] [--scale X] [--rows N] [--batches N] [--queries N]
 
 Every query takes one in a hundred rows of a stream of ``--rows`` rows, in ``--batches`` micro-batches. Time counts from
 the first query's start to the last one's end, in one session (local[2]), after 50 small micro-batches on both sides.
@@ -9,21 +9,18 @@ Every query must give as many answers on both sides.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import tempfile
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 import penstock.spark as ps
-from benchmarks.report import Report, progress
-from benchmarks.spark_common import WARM, collected, run, session, stream, warmed, write
+from penstock.bench.compare import plain_spark
+from penstock.bench.files import write
+from penstock.bench.on_spark import collected, run, session, stream, warm_up, warmed
+from penstock.bench.report import Report, amount, options, progress
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 
@@ -42,58 +39,32 @@ def table(rows: int) -> pa.Table:
     return pa.table({"ts": ts, "k": random.integers(0, 10_000, rows), "v": random.random(rows)})
 
 
-def plain(
-    spark: SparkSession, folder: Path, conditions: Sequence[str], columns: Sequence[str] = ("k", "v")
-) -> tuple[float, dict[str, int]]:
-    """Seconds until a streaming query for each condition is done, and the answers of each."""
-    checkpoints = tempfile.mkdtemp()
-    try:
-        began = time.perf_counter()
-        running = []
-        for i, where in enumerate(conditions):
-            out = stream(spark, folder, SCHEMA).where(where).select(*columns)
-            out = out.observe("answers", F.count(F.lit(1)).alias("n"))
-            writer = out.writeStream.format("noop").option("checkpointLocation", f"{checkpoints}/{i}")
-            running.append(writer.trigger(availableNow=True).start())
-            progress(f"spark: {i + 1} queries started")
-        for query in running:
-            query.awaitTermination()
-        seconds = time.perf_counter() - began
-        counts = [
-            sum(int(p.observedMetrics["answers"]["n"]) for p in q.recentProgress if p.observedMetrics) for q in running
-        ]
-        return seconds, {f"q{i}": n for i, n in enumerate(counts)}
-    finally:
-        shutil.rmtree(checkpoints, ignore_errors=True)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rows and queries")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--batches", type=int)
     parser.add_argument("--queries", type=int)
     args = parser.parse_args()
-    rows = args.rows or (100_000 if args.quick else 1_000_000)
-    queries = args.queries or (20 if args.quick else 100)
+    rows = args.rows or amount(args, 1_000_000, 50_000)
+    queries = args.queries or (8 if args.quick else 100)
     report = Report("spark_filters")
-    spark = session()
+    spark, few = session(), warm_up(args)
 
     def ours(folder: Path) -> DataFrame:
         return ps.pipeline(spark, texts(queries), s=stream(spark, folder, SCHEMA)).answers
 
     with tempfile.TemporaryDirectory() as folder:
-        warm = write(Path(folder, "warm"), table(1_000 * WARM), WARM)
+        warm = write(Path(folder, "warm"), table(1_000 * few), few)
         data = write(Path(folder, "data"), table(rows), args.batches or (2 if args.quick else 10))
         before = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         run(lambda: stream(spark, warm, SCHEMA).where(condition(0)), "spark: warm-up")
-        seconds, wanted = plain(spark, data, [condition(i) for i in range(queries)])
+        seconds, wanted = plain_spark.queries(spark, data, SCHEMA, [condition(i) for i in range(queries)])
         after = warmed(lambda: ours(warm), lambda: ours(data), "ours")
         progress("comparing the answers")
         found: dict[object, int] = {}
         for name, count in collected(lambda: ours(data), lambda f: f.groupBy("query").count()):
             found[name] = found.get(name, 0) + count  # type: ignore[operator]
-    if found != {name: n for name, n in wanted.items() if n}:
+    if found != {f"q{i}": n for i, n in enumerate(wanted) if n}:
         raise SystemExit(f"answers differ: ours {found}, Spark's {wanted}")
     mean = (before.whole + after.whole) / 2
     report.add("filters: answers, the same on both sides", before.answers)

@@ -1,6 +1,6 @@
 """A hopping aggregate on Spark: ours against Spark's own window with a watermark.
 
-    python -m benchmarks.spark_hopping [--quick] [--rows N] [--batches N]
+    python -m benchmarks.spark_hopping [--quick] [--scale X] [--rows N] [--batches N]
 
 Count and average by key of the last 10 seconds, every second, over a stream of ``--rows`` rows, 10,000 in a second of
 event time, 400,000 in a micro-batch, 1,000 keys; both sides read the same files in one session (local[2]), after 50
@@ -10,7 +10,6 @@ the others.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import tempfile
@@ -19,14 +18,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from benchmarks.report import Report, progress
-from benchmarks.spark_common import WARM, Made, collected, median_ms, session, stream, warmed, write
+from penstock.bench.compare import plain_spark
+from penstock.bench.compare.jobs import HOPPING
+from penstock.bench.files import write
+from penstock.bench.on_spark import Made, collected, median_ms, session, stream, warm_up, warmed
+from penstock.bench.report import Report, amount, options, progress
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
-QUERY = "SELECT k, count(*) AS n, avg(v) AS m FROM s [HOPPING 10 SECONDS EVERY 1 SECOND] GROUP BY k"
 KEYS = 1_000
 
 
@@ -40,15 +40,9 @@ def table(rows: int) -> pa.Table:
 
 def sides(spark: SparkSession, folder: Path) -> dict[str, Made]:
     def ours() -> DataFrame:
-        return ps.sql(spark, QUERY, s=stream(spark, folder, SCHEMA))
+        return ps.sql(spark, HOPPING, s=stream(spark, folder, SCHEMA))
 
-    def sparks() -> DataFrame:
-        timed = stream(spark, folder, SCHEMA).selectExpr("CAST(ts AS TIMESTAMP) AS t", "k", "v")
-        hops = timed.withWatermark("t", "0 seconds").groupBy(F.window("t", "10 seconds", "1 second").alias("w"), "k")
-        counted = hops.agg(F.count("*").alias("n"), F.avg("v").alias("m"))
-        return counted.select(F.col("w.end").alias("ts"), F.lit("+").alias("op"), "k", "n", "m")
-
-    return {"ours": ours, "spark": sparks}
+    return {"ours": ours, "spark": lambda: plain_spark.hopping(stream(spark, folder, SCHEMA))}
 
 
 def answers(side: Made) -> dict[tuple[object, object], tuple[object, float]]:
@@ -62,17 +56,16 @@ def _same(one: tuple[object, float], other: tuple[object, float]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--batches", type=int)
     args = parser.parse_args()
-    rows = args.rows or (400_000 if args.quick else 4_000_000)
+    rows = args.rows or amount(args, 4_000_000, 200_000)
     batches = args.batches or (4 if args.quick else 10)
     report = Report("spark_hopping")
-    spark = session()
+    spark, few = session(), warm_up(args)
     with tempfile.TemporaryDirectory() as folder:
-        warm = sides(spark, write(Path(folder, "warm"), table(2_000 * WARM), WARM))
+        warm = sides(spark, write(Path(folder, "warm"), table(2_000 * few), few))
         data = sides(spark, write(Path(folder, "data"), table(rows), batches))
         before, theirs, after = (warmed(warm[name], data[name], name) for name in ("ours", "spark", "ours"))
         progress("comparing the answers")

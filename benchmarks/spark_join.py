@@ -1,6 +1,6 @@
 """A window equi-join of two streams on Spark: ours against Spark's own stream-stream join.
 
-    python -m benchmarks.spark_join [--quick] [--rows N] [--batches N] [--shards N]
+    python -m benchmarks.spark_join [--quick] [--scale X] [--rows N] [--batches N] [--shards N]
 
 Two streams of ``--rows`` rows, 10,000 in a second of event time, 100,000 keys; pairs less than 10 seconds apart. Both
 sides read the same Parquet files, one of each stream in a micro-batch, in the same session (local[2]), after a warm-up
@@ -10,66 +10,29 @@ for each micro-batch: with some sizes it loses a pair.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from benchmarks.report import Report
-from benchmarks.spark_common import WARM, Made, median_ms, session, stream, warmed, write
+from penstock.bench.compare import plain_spark
+from penstock.bench.compare.jobs import JOIN, Tables, join_answers, join_tables
+from penstock.bench.files import write
+from penstock.bench.on_spark import Made, median_ms, session, stream, warm_up, warmed
+from penstock.bench.report import Report, amount, options
 
 KEYS = 100_000
 GAP = 100
 """Microseconds between two rows of a stream."""
-QUERY = """
-SELECT ISTREAM r.k, r.v AS x, s.v AS y FROM r [RANGE 10 SECONDS] JOIN s [RANGE 10 SECONDS] ON r.k = s.k
-"""
-SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
+SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v BIGINT"
 
 
-def tables(rows: int) -> dict[str, pa.Table]:
-    """Both streams; a last row of no key lets time pass for all others."""
-    random = np.random.default_rng(1)
-    found = {}
-    for name, late in (("r", 0), ("s", 50)):
-        ts = np.arange(rows, dtype=np.int64) * GAP + late
-        keys = random.integers(0, KEYS, rows)
-        ts[-1] += 1_000
-        keys[-1] = -1 - late
-        found[name] = pa.table({"ts": pa.array(ts).view(pa.timestamp("us")), "k": keys, "v": random.random(rows)})
-    return found
-
-
-def pairs(streams: dict[str, pa.Table]) -> int:
-    """How many answers there are, counted once over the whole tables."""
-    (r_ts, r_keys), (s_ts, s_keys) = (
-        (streams[n]["ts"].combine_chunks().view(pa.int64()).to_numpy(), streams[n]["k"].to_numpy() + KEYS) for n in "rs"
-    )
-    # Keys are further apart than any two instants of one key.
-    apart = int(max(r_ts.max(), s_ts.max())) + 100_000_000
-    places = np.sort(s_keys * apart + s_ts)
-    first = np.searchsorted(places, r_keys * apart + r_ts - 10_000_000, side="right")
-    return int((np.searchsorted(places, r_keys * apart + r_ts + 10_000_000, side="left") - first).sum())
-
-
-def write_both(folder: Path, streams: dict[str, pa.Table], files: int) -> Path:
+def write_both(folder: Path, streams: Tables, files: int) -> Path:
     for name, table in streams.items():
         write(folder / name, table, files)
     return folder
-
-
-def sparks(r: DataFrame, s: DataFrame) -> DataFrame:
-    ten = F.expr("INTERVAL 10 SECONDS")
-    r = r.selectExpr("CAST(ts AS TIMESTAMP) AS rt", "k", "v AS x").withWatermark("rt", "10 seconds")
-    s = s.selectExpr("CAST(ts AS TIMESTAMP) AS st", "k AS k2", "v AS y").withWatermark("st", "10 seconds")
-    near = (F.col("st") > F.col("rt") - ten) & (F.col("st") < F.col("rt") + ten)
-    return r.join(s, (F.col("k") == F.col("k2")) & near).select("k", "x", "y")
 
 
 def sides(spark: SparkSession, folder: Path, shards: int | None) -> dict[str, Made]:
@@ -78,29 +41,28 @@ def sides(spark: SparkSession, folder: Path, shards: int | None) -> dict[str, Ma
 
     def ours() -> DataFrame:
         r, s = both()
-        return ps.sql(spark, QUERY, shards=shards, r=r, s=s)
+        return ps.sql(spark, JOIN, shards=shards, r=r, s=s)
 
-    return {"ours": ours, "spark": lambda: sparks(*both())}
+    return {"ours": ours, "spark": lambda: plain_spark.join(*both())}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows and micro-batches")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--batches", type=int)
     parser.add_argument("--shards", type=int)
     args = parser.parse_args()
-    rows = args.rows or (400_000 if args.quick else 2_000_000)
+    rows = args.rows or amount(args, 2_000_000, 100_000)
     batches = args.batches or (2 if args.quick else 10)
     report = Report("spark_join")
-    streams = tables(rows)
-    spark = session()
+    streams = join_tables(rows, KEYS, GAP)
+    spark, few = session(), warm_up(args)
     with tempfile.TemporaryDirectory() as folder:
-        warm = sides(spark, write_both(Path(folder, "warm"), tables(2_000 * WARM), WARM), args.shards)
+        warm = sides(spark, write_both(Path(folder, "warm"), join_tables(2_000 * few, KEYS, GAP), few), args.shards)
         data = sides(spark, write_both(Path(folder, "data"), streams, batches), args.shards)
         # Ours before and after, so that what else the machine does shows.
         before, theirs, after = (warmed(warm[name], data[name], name) for name in ("ours", "spark", "ours"))
-    exact = pairs(streams)
+    exact = join_answers(streams).answers
     if before.answers != exact or after.answers != exact or abs(theirs.answers - exact) > batches:
         raise SystemExit(f"of {exact} answers ours gave {before.answers} and {after.answers}, Spark's {theirs.answers}")
     ours = statistics.mean([before.busy, after.busy])

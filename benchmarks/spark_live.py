@@ -1,6 +1,6 @@
 """``connect()`` on Spark: how soon a row is answered, how many rows a second, and what a restart takes.
 
-    python -m benchmarks.spark_live [--quick]
+    python -m benchmarks.spark_live [--quick] [--scale X]
 
 One row at a time, pushed and fetched, through a sliding aggregate and a filter; and a stream of rows pushed in pieces
 while micro-batches run, through a sliding aggregate by key, with the same on the local engine in the same run
@@ -9,7 +9,6 @@ while micro-batches run, through a sliding aggregate by key, with the same on th
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -18,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from benchmarks.report import Report, progress, timed
-from benchmarks.spark_common import WARM, session
+from penstock.bench.on_spark import session, warm_up
+from penstock.bench.report import Report, amount, options, progress, timed
 
 DECLARE = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
 SLIDING = "SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM s [RANGE 10000] GROUP BY k"
 FILTER = "SELECT k, v FROM s WHERE v > 0.5"
 
 
-def one_by_one(report: Report, folder: str, rows: int) -> None:
+def one_by_one(report: Report, folder: str, rows: int, warm_up: int) -> None:
     progress("one row at a time")
     with penstock.connect(folder, engine="spark") as db:
         db.execute(DECLARE)
@@ -37,9 +36,9 @@ def one_by_one(report: Report, folder: str, rows: int) -> None:
             for query in queries:
                 query.fetch()
 
-        for i in range(WARM):
+        for i in range(warm_up):
             one(i)
-        times = [timed(lambda i=i: one(i)) for i in range(WARM, WARM + rows)]  # type: ignore[misc]
+        times = [timed(lambda i=i: one(i)) for i in range(warm_up, warm_up + rows)]  # type: ignore[misc]
         report.add("live: ms from push to answer of one row, median", 1000 * statistics.median(times))
         report.add("live: ms from push to answer of one row, 99 of 100", 1000 * float(np.quantile(times, 0.99)))
         pushes = [timed(lambda i=i: db.push("s", [(i, 1, 0.1)])) for i in range(10_000, 11_000)]  # type: ignore[misc]
@@ -78,14 +77,13 @@ def many(report: Report, rows: int, piece: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    parser = options(__doc__)
     args = parser.parse_args()
     report = Report("spark_live")
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
-        one_by_one(report, folder, 40 if args.quick else 300)
-    many(report, 400_000 if args.quick else 4_000_000, 50_000)
+        one_by_one(report, folder, amount(args, 300), warm_up(args))
+    many(report, amount(args, 4_000_000, 200_000, 100_000), 50_000)
     spark.stop()
     report.finish()
 

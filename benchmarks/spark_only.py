@@ -1,6 +1,6 @@
 """Queries that Spark has no operator for, on Spark and in this process.
 
-    python -m benchmarks.spark_only [--quick] [--rows N] [--batches N]
+    python -m benchmarks.spark_only [--quick] [--scale X] [--rows N] [--batches N]
 
 Count windows by key, sliding aggregates for every row, and a join by an inequality: rows/s of micro-batches on Spark
 (one session, local[2], after 50 small micro-batches) and the ratio to ``engine="local"``, which is given the same files
@@ -9,7 +9,6 @@ one after the other. Both must give the same number of answers.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,9 @@ from pyspark.sql import DataFrame
 
 import penstock
 import penstock.spark as ps
-from benchmarks.report import Report, progress, timed
-from benchmarks.spark_common import WARM, session, stream, warmed, write
+from penstock.bench.files import write
+from penstock.bench.on_spark import session, stream, warm_up, warmed
+from penstock.bench.report import Report, amount, options, progress, timed
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 DECLARE = """
@@ -65,18 +65,17 @@ def local(text: str, folder: Path, names: str) -> tuple[float, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--batches", type=int)
     args = parser.parse_args()
-    rows = args.rows or (200_000 if args.quick else 2_000_000)
+    rows = args.rows or amount(args, 2_000_000, 100_000)
     batches = args.batches or (2 if args.quick else 10)
     report = Report("spark_only")
-    spark = session()
+    spark, few = session(), warm_up(args)
     with tempfile.TemporaryDirectory() as folder:
         for name, shift in (("r", 0), ("s", 50)):
-            write(Path(folder, "warm", name), table(1_000 * WARM, shift), WARM)
+            write(Path(folder, "warm", name), table(1_000 * few, shift), few)
             write(Path(folder, "data", name), table(rows, shift), batches)
 
         def ours(which: str, text: str, names: str) -> DataFrame:

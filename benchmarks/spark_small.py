@@ -1,6 +1,6 @@
 """Small micro-batches: a stateful query of ours against a stateless one of Spark on the same source.
 
-    python -m benchmarks.spark_small [--quick] [--rows N] [--batches N] [--rounds N]
+    python -m benchmarks.spark_small [--quick] [--scale X] [--rows N] [--batches N] [--rounds N]
 
 Micro-batches of ``--rows`` rows from Parquet files, in one session (local[2]): a sliding aggregate for each key against
 a filter of Spark over the same files, and a window join of two streams against a filter of Spark over both. After 50
@@ -9,7 +9,6 @@ micro-batches each, all take turns; the ratio is that of the medians of all micr
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
@@ -19,8 +18,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import penstock.spark as ps
-from benchmarks.report import Report
-from benchmarks.spark_common import WARM, Made, run, session, stream, write
+from penstock.bench.files import write
+from penstock.bench.on_spark import Made, run, session, stream, warm_up
+from penstock.bench.report import Report, amount, options
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 SLIDING = "SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM r [RANGE 10 SECONDS] GROUP BY k"
@@ -37,21 +37,21 @@ def table(rows: int, shift: int) -> pa.Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer turns")
+    parser = options(__doc__)
     parser.add_argument("--rows", type=int, default=1_000)
-    parser.add_argument("--batches", type=int, default=40, help="in a turn")
+    parser.add_argument("--batches", type=int, help="in a turn")
     parser.add_argument("--rounds", type=int)
     args = parser.parse_args()
-    rounds = args.rounds or (1 if args.quick else 4)
+    each = args.batches or (12 if args.quick else 40)
+    rounds = args.rounds or amount(args, 4, 1)
     report = Report("spark_small")
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
-        batches = max(args.batches, WARM)
+        batches = max(each, warm_up(args))
         for name, shift in (("r", 0), ("s", 500)):
             whole = table(args.rows * batches, shift)
             write(Path(folder, "warm", name), whole, batches)
-            write(Path(folder, "turn", name), whole.slice(0, args.rows * args.batches), args.batches)
+            write(Path(folder, "turn", name), whole.slice(0, args.rows * each), each)
 
         def made(which: str) -> dict[str, Made]:
             def source(name: str) -> DataFrame:

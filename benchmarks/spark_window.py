@@ -1,6 +1,6 @@
 """What a micro-batch costs when the window grows tenfold and the rows of a micro-batch stay as many.
 
-    python -m benchmarks.spark_window [--quick] [--rows N] [--batches N]
+    python -m benchmarks.spark_window [--quick] [--scale X] [--rows N] [--batches N]
 
 A sliding aggregate by key and a window join over 1 and 10 times ``--batches`` / 20 micro-batches of ``--rows`` rows;
 the larger join has ten times the keys, so that as many pairs are found. The two windows take turns in one session
@@ -9,7 +9,6 @@ the larger join has ten times the keys, so that as many pairs are found. The two
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
@@ -19,8 +18,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import penstock.spark as ps
-from benchmarks.report import Report
-from benchmarks.spark_common import WARM, Made, run, session, stream, write
+from penstock.bench.files import write
+from penstock.bench.on_spark import Made, run, session, stream, warm_up
+from penstock.bench.report import Report, amount, options
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, wide BIGINT, v DOUBLE"
 KEYS = 10_000
@@ -35,19 +35,20 @@ def table(rows: int, each: int, shift: int) -> pa.Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer turns")
-    parser.add_argument("--rows", type=int, default=10_000, help="in a micro-batch")
-    parser.add_argument("--batches", type=int, default=100)
+    parser = options(__doc__)
+    parser.add_argument("--rows", type=int, help="in a micro-batch")
+    parser.add_argument("--batches", type=int)
     parser.add_argument("--rounds", type=int)
     args = parser.parse_args()
-    small, batches = max(1, args.batches // 20), max(args.batches, WARM + 20)
+    rows, first = args.rows or amount(args, 10_000), warm_up(args)
+    batches = args.batches or (20 if args.quick else 100)
+    small, batches = max(1, batches // 20), max(batches, first + 20)
     rounds = args.rounds or (1 if args.quick else 2)
     report = Report("spark_window")
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
         for name, shift in (("r", 0), ("s", 50)):
-            write(Path(folder, name), table(args.rows * batches, args.rows, shift), batches)
+            write(Path(folder, name), table(rows * batches, rows, shift), batches)
 
         def source(name: str) -> DataFrame:
             return stream(spark, Path(folder, name), SCHEMA)
@@ -65,15 +66,15 @@ def main() -> None:
             "sliding aggregate": (sliding(small), sliding(10 * small)),
             "join": (join(small, "k"), join(10 * small, "wide")),
         }
-        full = max(WARM, 10 * small + 1)
+        full = max(first, 10 * small + 1)
         for name, sides in jobs.items():
             times: tuple[list[float], list[float]] = ([], [])
             for turn in range(rounds):
                 for side, seconds in zip(sides, times, strict=True):
                     seconds.extend(run(side, f"{name}: turn {turn}").each[full:])
             one, ten = (1000 * statistics.median(seconds) for seconds in times)
-            report.add(f"{name}: ms for a micro-batch, {small * args.rows:,} rows in the window", one)
-            report.add(f"{name}: ms for a micro-batch, {10 * small * args.rows:,} rows in the window", ten)
+            report.add(f"{name}: ms for a micro-batch, {small * rows:,} rows in the window", one)
+            report.add(f"{name}: ms for a micro-batch, {10 * small * rows:,} rows in the window", ten)
             report.add(f"{name}: time with a window ten times as large", ten / one, 1.5, below=True)
     spark.stop()
     report.finish()

@@ -1,6 +1,6 @@
 """Saved state: what a micro-batch of 1,000 rows costs that lands in a process which is a version behind.
 
-    python -m benchmarks.state [--rounds N]
+    python -m benchmarks.state [--quick] [--scale X] [--rounds N]
 
 Two copies of a query take turns, as Spark's workers do: each catches up with what the other has committed, makes a
 step, saves and commits. Windows of 100,000 and of 1,000,000 rows, in one run, taking turns too; the answers of a step
@@ -9,7 +9,6 @@ are as many in both. A full load is what a process pays that has nothing, or is 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from benchmarks.report import Report, progress, timed
+from penstock.bench.report import Report, amount, options, progress, timed
 from penstock.hosts.local.program import Program
 from penstock.ingest import Batch
 from penstock.plan.nodes import Field, Query
@@ -29,7 +28,7 @@ from penstock.statements import plan_of_text
 from penstock.types import BIGINT, DOUBLE
 
 DELTA = 1_000
-SMALL, LARGE = 100_000, 1_000_000
+SMALL = 100_000
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t;
 CREATE STREAM r (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t;
@@ -111,14 +110,14 @@ class Job:
             self.stores[which].forget(self.version - 1)
 
 
-def compare(report: Report, name: str, rounds: int) -> None:
+def compare(report: Report, name: str, rounds: int, rows: int) -> None:
     text, streams, rows_per_key = JOBS[name]
     with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as large:
         jobs = [
             Job(plan(text.format(w=size)), streams, size // rows_per_key, root)
-            for size, root in ((SMALL, small), (LARGE, large))
+            for size, root in ((rows, small), (10 * rows, large))
         ]
-        for job, size in zip(jobs, (SMALL, LARGE), strict=True):
+        for job, size in zip(jobs, (rows, 10 * rows), strict=True):
             job.fill(size)
         for job in jobs:
             job.turn(0)  # what compiles, does so here
@@ -146,14 +145,15 @@ def compare(report: Report, name: str, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser = options(__doc__)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--only", nargs="*", choices=list(JOBS), default=list(JOBS))
     arguments = parser.parse_args()
+    rounds = arguments.rounds or amount(arguments, 200)
     report = Report("state")
     for name in arguments.only:
         progress(name)
-        compare(report, name, arguments.rounds)
+        compare(report, name, rounds, 20_000 if arguments.quick else SMALL)
     report.finish()
 
 

@@ -143,8 +143,10 @@ def check_matplotlib() -> None:
         raise StateError(MISSING, hint=INSTALL) from None
 
 
-def figure(title: str, columns: int = 1, *, width: float = 8.0, height: float = 5.0) -> tuple[Any, list[Any]]:
-    """A figure and its axes, side by side."""
+def figure(
+    title: str, columns: int = 1, *, rows: int = 1, width: float = 8.0, height: float = 5.0
+) -> tuple[Any, list[Any]]:
+    """A figure and its axes, side by side and, with more ``rows``, below each other."""
     check_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -152,7 +154,7 @@ def figure(title: str, columns: int = 1, *, width: float = 8.0, height: float = 
     made = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(made)
     made.suptitle(title, fontsize=12)
-    axes = made.subplots(1, columns, squeeze=False)[0]
+    axes = made.subplots(rows, columns, squeeze=False).ravel()
     for ax in axes:
         ax.grid(True, alpha=0.3)
     return made, list(axes)

@@ -12,7 +12,8 @@ import typer
 
 import penstock
 from penstock.cli.ask import declare, query
-from penstock.cli.bench import bench, papers
+from penstock.cli.bench import bench, own, papers
+from penstock.cli.compare import compare
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
@@ -37,8 +38,8 @@ class _Unread(Exception):
     """Whoever reads the answers has enough of them."""
 
 
-def _command(function: Callable[P, None], among: typer.Typer = app) -> Callable[P, None]:
-    """Make a command of a function, ``among`` others. Typer has its own idea of a closed pipe; it must not see one."""
+def _piped(function: Callable[P, None]) -> Callable[P, None]:
+    """Typer has its own idea of a closed pipe; it must not see one."""
 
     @wraps(function)
     def command(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -48,7 +49,12 @@ def _command(function: Callable[P, None], among: typer.Typer = app) -> Callable[
         except BrokenPipeError:
             raise _Unread from None
 
-    return among.command()(command)
+    return command
+
+
+def _command(function: Callable[P, None], among: typer.Typer = app) -> Callable[P, None]:
+    """Make a command of a function, ``among`` others."""
+    return among.command()(_piped(function))
 
 
 _command(query)
@@ -58,6 +64,8 @@ _command(explain)
 _command(graph)
 _command(sql)
 _command(demo)
+bench.callback(invoke_without_command=True)(_piped(own))
+_command(compare, bench)
 _command(papers, bench)
 app.add_typer(bench)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import statistics
@@ -11,17 +12,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from benchmarks.report import progress
+from penstock.bench.report import progress
 
 WARM = 50
 """Micro-batches before anything is measured: so many Java needs to compile what runs often."""
 Made = Callable[[], DataFrame]
+
+
+def warm_up(arguments: argparse.Namespace) -> int:
+    """So many micro-batches before anything is measured."""
+    return 5 if arguments.quick else WARM
 
 
 def session() -> SparkSession:
@@ -30,17 +34,6 @@ def session() -> SparkSession:
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
     more = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgressUpdates": "100000"}
     return ps.session("local[2]", settings=more)
-
-
-def write(folder: Path, table: pa.Table, files: int) -> Path:
-    """A table as files of equal size, which Spark takes in this order."""
-    folder.mkdir(parents=True)
-    size = -(-len(table) // files)
-    for i in range(files):
-        path = folder / f"{i:05d}.parquet"
-        pq.write_table(table.slice(i * size, size), path)
-        os.utime(path, (1_700_000_000 + 10 * i,) * 2)
-    return folder
 
 
 def stream(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
@@ -55,26 +48,32 @@ class Run:
     each: Sequence[float]
     whole: float
     answers: int
+    checksum: float = 0.0
 
     @property
     def busy(self) -> float:
         return sum(self.each)
 
 
-def run(make: Made, what: str = "") -> Run:
-    """Run a query over all there is into a sink that only counts."""
+def run(make: Made, what: str = "", counts: str = "true", checksum: str = "0") -> Run:
+    """Run a query over all there is into a sink that only counts the answers for which ``counts`` holds and adds up
+    their ``checksum``, both in SQL."""
     progress(what)
     checkpoint = tempfile.mkdtemp()
     try:
         began = time.perf_counter()
-        out = make().observe("answers", F.count(F.lit(1)).alias("n"))
+        seen = F.expr(f"count_if({counts})").alias("n"), F.expr(f"sum(IF({counts}, {checksum}, 0))").alias("sum")
+        out = make().observe("answers", *seen)
         writer = out.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         whole = time.perf_counter() - began
         done = query.recentProgress
-        answers = sum(int(p.observedMetrics["answers"]["n"]) for p in done if p.observedMetrics)
-        return Run([p.durationMs["triggerExecution"] / 1000 for p in done if p.numInputRows], whole, answers)
+        found = [p.observedMetrics["answers"] for p in done if p.observedMetrics]
+        return Run(
+            [p.durationMs["triggerExecution"] / 1000 for p in done if p.numInputRows],
+            whole, sum(int(f["n"] or 0) for f in found), float(sum(f["sum"] or 0 for f in found)),
+        )  # fmt: skip
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
 

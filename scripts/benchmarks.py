@@ -1,0 +1,92 @@
+"""The figures and tables of docs/reference/benchmarks.md, from what ``penstock bench`` has measured.
+
+    penstock bench compare --output build/compare
+    penstock bench --output build/bench
+    python -m scripts.benchmarks build/compare build/bench
+
+Either may be left out; what is on the page then stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
+PICTURES = ROOT / "docs" / "pictures" / "benchmarks"
+
+
+def placed(page: str, name: str, text: str) -> str:
+    """The page with a text between the marks of this name."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    found, count = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{text}\n\n{end}", page, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"the page has no place for {name}")
+    return found
+
+
+def compared(report: dict[str, Any]) -> str:
+    """A table for each job."""
+    parts = [_where(report)]
+    for job in report["jobs"]:
+        latency = job["name"] == "latency"
+        columns = "p50 ms | p99 ms" if latency else "seconds | rows/s"
+        size = f"{job['rows']:,} rows, {job['expected']['answers']:,} answers"
+        parts.append(f"**{job['name']}**: {job['title']}; {size}")
+        parts.append(f"| system | {columns} | against plain Spark | answers | |\n|---|---|---|---|---|---|")
+        parts[-1] += "".join(f"\n{_line(system, latency)}" for system in job["systems"])
+    return "\n\n".join(parts)
+
+
+def _line(m: dict[str, Any], latency: bool) -> str:
+    if m["why"]:
+        return f"| {m['system']} | – | – | – | – | {m['why']} |"
+    if latency:
+        numbers = f"{m['p50']:,.2f} | {m['p99']:,.2f}"
+    else:
+        numbers = f"{m['seconds']:,.2f} | {m['rows'] / m['seconds']:,.0f}"
+    times = m["against plain Spark"]
+    ratio = "–" if times is None else f"{times:,.2f} ×"
+    return f"| {m['system']} | {numbers} | {ratio} | {'equal' if m['same'] else 'different'} | {m['note']} |"
+
+
+def own(report: dict[str, Any]) -> str:
+    """One table: results that have a bar."""
+    lines = [_where(report), "| benchmark | result | value | bar | |\n|---|---|---|---|---|"]
+    for benchmark in report["benchmarks"]:
+        for r in benchmark["results"]:
+            if r["bar"] is not None:
+                bar = f"{'≤' if r['below'] else '≥'} {r['bar']:g}"
+                met = "met" if r["ok"] else "missed"
+                lines[-1] += f"\n| {benchmark['name']} | {r['name']} | {r['value']:,.4g} | {bar} | {met} |"
+    return "\n\n".join(lines)
+
+
+def _where(report: dict[str, Any]) -> str:
+    about = report["machine"]
+    size = report.get("size", f"scale {report.get('scale', 1):g}")
+    return (
+        f"Penstock {about['penstock']}, Python {about['python']}, {about['processors']} processors, {size}; "
+        f"load before it began: {about['load']}."
+    )
+
+
+def main(folders: list[str]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for folder in map(Path, folders):
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        name = report["benchmark"]
+        page = placed(page, name, compared(report) if name == "compare" else own(report))
+        for figure in report["figures"]:
+            shutil.copy(folder / figure, PICTURES / figure)
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

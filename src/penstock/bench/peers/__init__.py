@@ -1,0 +1,1 @@
+"""Jobs on other systems: each script is run by the Python of its system, without Penstock."""
