@@ -377,6 +377,12 @@ class Database:
         with self._lock:
             return self._input(name).late_count
 
+    def lateness(self, name: str) -> int:
+        """By how many ticks the latest of a stream's late rows came too late, since the database was opened: with so
+        much more SLACK none would have."""
+        with self._lock:
+            return self._input(name).lateness
+
     def change_relation(
         self,
         name: str,

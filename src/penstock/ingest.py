@@ -277,6 +277,8 @@ class StreamInput:
     clock: Callable[[], int]
     progress: Instant = -math.inf
     late_count: int = 0
+    lateness: int = 0
+    """Ticks by which the latest of the late rows came too late, of those since this object is there."""
     closed: bool = False
     _arrivals: int = 0
     _newest: Instant = -math.inf
@@ -365,6 +367,7 @@ class StreamInput:
             late = ts < so_far
             last = int(newest[-1])
             if late.any():
+                self.lateness = max(self.lateness, int((so_far - ts)[late].max()))
                 self._set_late(table.filter(pa.array(late)))
                 batch = batch.take(np.flatnonzero(~late))
         self._newest = max(self._newest, last)

@@ -57,7 +57,7 @@ def test_answers_as_a_table_and_a_summary(place: Place) -> None:
         "  20  +      2     1.5",
         "  31  +      1     9.0",
     ]
-    assert place.err.splitlines()[:3] == ["rows in   s 5", "answers   hot 2", "late rows s 1"]
+    assert place.err.splitlines()[:3] == ["rows in   s 5", "answers   hot 2", "late rows s 1 (by up to 14; SLACK 15 takes them)"]
     assert place.err.splitlines()[3].startswith("seconds ")
 
 
@@ -121,7 +121,7 @@ def test_a_failed_run_leaves_no_output(place: Place) -> None:
 def test_late_rows_go_to_a_folder(place: Place) -> None:
     assert place.run(DECLARED + HOT, "--input", "s=@s.csv", "--late", "@late") == 0
     assert (place.folder / "late" / "s.csv").read_text().splitlines()[1].startswith("3,2.5,5")
-    assert place.err.splitlines()[2] == "late rows s 1"
+    assert place.err.splitlines()[2] == "late rows s 1 (by up to 14; SLACK 15 takes them)"
 
 
 def test_row_errors_are_counted(place: Place) -> None:

@@ -247,3 +247,18 @@ def test_what_was_declared_can_be_read(
         query = db.query("SELECT * FROM x")
         play(db, {"x": path})
         assert query.fetch().num_rows == len(rows)
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=5), max_size=6), st.integers(0, 20))
+def test_with_so_much_more_slack_no_row_is_late(pushes: list[list[int]], slack: int) -> None:
+    def late(slack: int) -> tuple[int, int]:
+        with penstock.connect(engine="reference") as db:
+            db.execute(f"CREATE STREAM s (t BIGINT) TIMESTAMP BY t SLACK {slack}")
+            for rows in pushes:
+                db.push("s", [(t,) for t in rows])
+            return db.late_count("s"), db.lateness("s")
+
+    count, behind = late(slack)
+    assert (count == 0) == (behind == 0)
+    assert late(slack + behind) == (0, 0)
+    assert not count or late(slack + behind - 1)[0] > 0

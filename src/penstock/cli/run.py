@@ -27,6 +27,7 @@ from penstock.cli.script import (
 )
 from penstock.io.table_text import table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
+from penstock.plan.show import show_duration
 from penstock.play import input_name, play
 
 if TYPE_CHECKING:
@@ -221,11 +222,21 @@ def summarize(
     errors = {query.name: query.failures for query in queries}
     lines = [f"rows in   {_counts(rows)}", f"answers   {_counts(answered)}"]
     if any(late.values()):
-        lines.append(f"late rows {_counts({name: n for name, n in late.items() if n})}")
+        lines.append(f"late rows {', '.join(_late(db, name, n) for name, n in late.items() if n)}")
     if any(errors.values()):
         lines.append(f"row errors (NULL in the answers) {_counts({k: n for k, n in errors.items() if n})}")
     lines.append(f"seconds   {seconds:.2f}")
     return "\n".join(lines)
+
+
+def _late(db: Database, name: str, count: int) -> str:
+    """How many rows were late, and what would have taken them."""
+    stream = db.catalog.streams[name]
+    text = f"{name} {count:,}"
+    if behind := db.lateness(name):
+        text += f" (by up to {show_duration(behind, stream.clock).lower()}; "
+        text += f"SLACK {show_duration(stream.slack + behind, stream.clock)} takes them)"
+    return text
 
 
 def _counts(counts: dict[str, int]) -> str:
