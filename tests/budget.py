@@ -9,7 +9,7 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-SHARE = float(os.environ.get("PENSTOCK_EXAMPLES", "0.5"))
+SHARE = float(os.environ.get("PENSTOCK_EXAMPLES", "0.35"))
 """Of the examples that a generated test may have; ``make fuzz`` has them all."""
 
 

@@ -33,7 +33,11 @@ def found(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main(root: Path) -> None:
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.executor.memory": "1g"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.executor.memory": "1g",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
     spark = ps.session("local-cluster[2,1,1024]", settings=settings)
     reader = spark.readStream.schema("t BIGINT, k BIGINT, v BIGINT").option("maxFilesPerTrigger", 1)
     streams = {name: reader.parquet(str(root / name)) for name in ("s", "r")}

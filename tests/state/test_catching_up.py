@@ -15,7 +15,7 @@ from penstock.delta import Arrivals, Delta
 from penstock.hosts.local.program import Program
 from penstock.hosts.reference import ReferenceHost
 from penstock.state import StateStore, fingerprint
-from tests.budget import examples, paired
+from tests.budget import SHARE, examples, paired
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS
 from tests.generated.running import Feed, answers
@@ -117,6 +117,8 @@ def test_a_long_run_in_turns_is_the_same(name: str, processes: int, tmp_path: Pa
         worker = workers[i * i % processes if i % 7 else i % processes]
         if i:
             caught_up += worker.bring_up(i - 1)
+        # What is wrong once stays wrong, so not every batch needs to be looked at.
+        if i and (SHARE >= 1 or i % 3 == 1 or i + 1 == 2 * len(BATCHES)):
             again = _Process(straight, tmp_path)
             again.bring_up(i - 1)
             assert contents(worker.running.save()) == contents(again.running.save()), f"batch {i}"
