@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
+TITLES = {"compare": "The same jobs on each system", "own": "Benchmarks against their bars"}
 PICTURES = ROOT / "docs" / "pictures" / "benchmarks"
 
 
@@ -70,10 +71,11 @@ def own(report: dict[str, Any]) -> str:
 def _where(report: dict[str, Any]) -> str:
     about = report["machine"]
     size = report.get("size", f"scale {report.get('scale', 1):g}")
+    busy = " Other processes kept the machine busy: times are too long, and ratios are rough."
     return (
         f"Penstock {about['penstock']}, Python {about['python']}, {about['processors']} processors, {size}; "
         f"load before it began: {about['load']}."
-    )
+    ) + (busy if (about["load"] or 0) > about["processors"] / 2 else "")
 
 
 def main(folders: list[str]) -> None:
@@ -82,9 +84,11 @@ def main(folders: list[str]) -> None:
     for folder in map(Path, folders):
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         name = report["benchmark"]
-        page = placed(page, name, compared(report) if name == "compare" else own(report))
+        parts = [compared(report) if name == "compare" else own(report)]
         for figure in report["figures"]:
             shutil.copy(folder / figure, PICTURES / figure)
+            parts.insert(0, f"![{TITLES[name]}](../pictures/benchmarks/{figure})")
+        page = placed(page, name, "\n\n".join(parts))
     PAGE.write_text(page, encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scripts import benchmarks as page
 
-WHERE = {"penstock": "1.2", "python": "3.11", "processors": 2, "load": 0.5}
+WHERE = {"penstock": "1.2", "python": "3.11", "processors": 2, "load": 1.5}
 OWN = {
     "benchmark": "own", "size": "quick", "machine": WHERE, "figures": ["bench.png"],
     "benchmarks": [{"name": "join", "results": [
@@ -47,8 +47,10 @@ def test_tables_and_figures_are_put_into_the_page(tmp_path: Path, monkeypatch: p
     assert "| A | 1.00 | 3.00 | 4.00 × | equal |  |" in found
     assert "| B | – | – | – | – | it has none |" in found
     assert "| C | 2.00 | 500 | – | different |  |" in found
+    assert "![Benchmarks against their bars](../pictures/benchmarks/bench.png)" in found
     assert "old" not in found
     assert "between" in found
+    assert sum("kept the machine busy" in line for line in found) == 2
     assert (tmp_path / "pictures" / "new" / "bench.png").read_bytes() == b"png"
     again = page.PAGE.read_text()
     page.main([str(tmp_path / "one"), str(tmp_path / "two")])

@@ -22,7 +22,7 @@ def bars(results: Sequence[tuple[str, Result]], title: str, path: Path) -> Path 
         return None
     shown.reverse()  # the first one is on top
     made, (ax,) = figure(title, width=11.0, height=1.4 + 0.3 * len(shown))
-    lengths = [min(max(margin or 0.0, 0.01), 1000.0) for _, _, margin in shown]
+    lengths = [min(max(margin or 0.0, 0.01), 100.0) for _, _, margin in shown]
     colours = [MET if result.ok else MISSED for _, result, _ in shown]
     ax.barh(range(len(shown)), [length - 1 for length in lengths], left=1, color=colours)
     for at, ((_, result, _), length) in enumerate(zip(shown, lengths, strict=True)):

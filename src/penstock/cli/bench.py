@@ -24,7 +24,7 @@ def own(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A benchmark; repeat for more. By default all.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Little data: all in about three minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Little data, to see them run.")] = False,
     scale: Annotated[float, typer.Option(min=0.001, help="How much data; bars are for 1, the usual.")] = 1.0,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where report.json and the figure are written.")] = Path(
         "bench"

@@ -17,7 +17,7 @@ def compare(
         list[str] | None,
         typer.Option(metavar="JOB", help="A job; repeat for more. By default all; a wrong name lists them."),
     ] = None,
-    scale: Annotated[float, typer.Option(min=0.001, help="How many rows: 1 is some minutes on two cores.")] = 1.0,
+    scale: Annotated[float, typer.Option(min=0.001, help="How many rows; 1 is the usual.")] = 1.0,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where report.json and the figure are written.")] = Path(
         "bench-compare"
     ),
