@@ -55,7 +55,7 @@ def declaration(
         remarks.append(f"types are those of the first {ROWS:,} rows")
     if key:
         names = [_column(sample, column, _what(data)).name for column in key]
-        clause = f"KEY ({', '.join(map(_name, names))})"
+        clause = f"KEY ({', '.join(_name(n, sample.fields) for n in names)})"
         return Declaration(f"CREATE RELATION {_name(name)} ({_columns(sample.fields)}) {clause}", tuple(remarks))
     fields = list(sample.fields)
     orders = _column(sample, timestamp, _what(data)) if timestamp else _best(fields)
@@ -152,7 +152,7 @@ def _ordering(sample: Sample, orders: Field, slack: str | None, form: TimeForm |
         given = form.read(given.combine_chunks())
     instants = given.cast(TIMESTAMP.arrow if orders.type.kind is Kind.TIMESTAMP else pa.int64())
     ticks = instants.cast(pa.int64()).to_numpy()
-    clause = f" TIMESTAMP BY {_name(orders.name)}"
+    clause = f" TIMESTAMP BY {_name(orders.name, sample.fields)}"
     written = "" if form is None else f" WITH (time = '{form.text}')"
     if slack is not None:
         return f"{clause} SLACK {slack}{written}", remarks
@@ -171,15 +171,15 @@ def _rounded(ticks: int) -> int:
 
 
 def _columns(fields: Sequence[Field]) -> str:
-    columns = [f"{_name(f.name)} {f.type}" for f in fields]
+    columns = [f"{_name(f.name, fields)} {f.type}" for f in fields]
     one_line = ", ".join(columns)
     return one_line if len(one_line) <= 72 else "\n  " + ",\n  ".join(columns) + "\n"
 
 
-def _name(name: str) -> str:
-    """A name as it is written in CQL: in quotes where it has to be."""
+def _name(name: str, among: Sequence[Field] = ()) -> str:
+    """A name as it is written in CQL: in quotes where it has to be, so that it is not another one ``among`` others."""
     quoted = '"' + name.replace('"', '""') + '"'
-    if not re.fullmatch(r"[a-zA-Z_]\w*", name):
+    if not re.fullmatch(r"[a-zA-Z_]\w*", name) or sum(f.name.lower() == name.lower() for f in among) > 1:
         return quoted
     try:
         parse(f"CREATE STREAM {name} ({name} INT) TIMESTAMP BY {name}; SELECT {name} FROM {name}")

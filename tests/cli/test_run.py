@@ -57,7 +57,9 @@ def test_answers_as_a_table_and_a_summary(place: Place) -> None:
         "  20  +      2     1.5",
         "  31  +      1     9.0",
     ]
-    assert place.err.splitlines()[:3] == ["rows in   s 5", "answers   hot 2", "late rows s 1 (by up to 14; SLACK 15 takes them)"]
+    assert place.err.splitlines()[:3] == [
+        "rows in   s 5", "answers   hot 2", "late rows s 1 (by up to 14; SLACK 15 takes them)",
+    ]  # fmt: skip
     assert place.err.splitlines()[3].startswith("seconds ")
 
 

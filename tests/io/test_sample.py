@@ -91,6 +91,15 @@ def test_columns_that_cannot_be_named(tmp_path: Path) -> None:
         assert query.fetch()["größe"].to_pylist() == [5]
 
 
+def test_names_that_differ_in_case_only() -> None:
+    table = pa.table({"t": [1, 2], "T": [3, 4], "v": [5, 6]})
+    with penstock.connect(engine="local") as db:
+        assert db.declare("s", table) == 'CREATE STREAM s ("t" BIGINT, "T" BIGINT, v BIGINT) TIMESTAMP BY "t";\n'
+        query = db.query('SELECT "T" FROM s')
+        db.push("s", table)
+        assert query.fetch()["T"].to_pylist() == [3, 4]
+
+
 def test_parquet_arrow_and_folders(tmp_path: Path) -> None:
     table = pa.table({
         "at": pa.array([1, 2], pa.timestamp("ms", "Europe/Berlin")), "n": pa.array([1, 2], pa.int16()),
