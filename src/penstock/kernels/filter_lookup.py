@@ -63,7 +63,7 @@ def _direct(values: Ints, valid: Flags, least: int, codes: Ints) -> Ints:
     result = np.empty(len(values), np.int64)
     last = np.uint64(len(codes) - 1)
     for i in range(len(values)):
-        result[i] = codes[min(np.uint64(values[i]) - np.uint64(least), last)]
+        result[i] = codes[min(np.uint64(values[i]) - np.uint64(np.int64(least)), last)]
     for i in range(len(valid)):
         if not valid[i]:
             result[i] = -1
