@@ -357,6 +357,11 @@ class Database:
         with self._lock:
             return self._input(name).progress
 
+    def newest(self, name: str) -> Instant:
+        """The greatest instant of a stream's rows, in ticks; minus infinity before the first."""
+        with self._lock:
+            return self._input(name).newest_row
+
     def given(self, name: str) -> int:
         """How many rows a stream has been given so far, or changes a relation."""
         with self._lock:

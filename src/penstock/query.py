@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, QueryFailed
+from penstock.errors import PenstockError, QueryFailed, StateError
 from penstock.hosts import Answers, Runner
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.standing import Standing
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -76,6 +77,7 @@ class Query:
         self._small = 0  # how many of the last ones are small
         self._subscribers: list[Callable[[pa.Table], object]] = []
         self._changed = threading.Condition(database._lock)
+        self._standing: Standing | None = None
 
     @property
     def status(self) -> Status:
@@ -120,6 +122,28 @@ class Query:
         ``QueryFailed`` once all answers before the failure have been fetched.
         """
         return self._taken(lambda table: table, wait=wait)
+
+    def current(self) -> pa.Table:
+        """The rows of the answer as it stands now, without ts and op: what all its changes come to.
+
+        Takes the answers that wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps
+        the rows of its answer.
+        """
+        with self._changed:
+            if self._standing is None:
+                self._standing = Standing(self.name, self.plan, self.schema)
+            standing = self._standing
+
+        def put_in(table: pa.Table) -> pa.Table:
+            if standing.changes + table.num_rows != self.answered:
+                raise StateError(
+                    f"some answers of `{self.name}` have been taken in another way",
+                    hint="current() puts all of them together: use it from the beginning, and not fetch",
+                )
+            standing.take(table)
+            return standing.table()
+
+        return self._taken(put_in, wait=True)
 
     def transfer(self, write: Callable[[pa.Table], Mapping[str, object] | None], *, wait: bool = True) -> int:
         """Like ``fetch``, but the answers count as delivered when ``write`` has returned; gives their number.

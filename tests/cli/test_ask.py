@@ -73,3 +73,18 @@ def test_declarations(capsys: pytest.CaptureFixture[str]) -> None:
 def test_errors(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["query", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_answer_as_it_stands_after_the_last_row(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "SELECT room, avg(temperature) AS mean FROM readings [RANGE 1 HOUR] GROUP BY room"
+    assert main(["query", text, "readings.csv", "--final"]) == 0
+    printed = capsys.readouterr()
+    assert [line.split() for line in printed.out.splitlines()[2:]] == [["bath", "24.0"], ["kitchen", "22.0"]]
+    assert "answers   q1 2" in printed.err
+    assert main(["query", text, "readings.csv", "--final", "--output", "x.jsonl"]) == 0
+    assert Path("x.jsonl").read_text().count("\n") == 2
+    assert main(["query", text, "readings.csv", "--final", "--output", "x"]) == 2
+    Path("none.csv").write_text("at,v\n")
+    capsys.readouterr()
+    assert main(["query", "SELECT v FROM none", "none.csv", "--final", "-q"]) == 0
+    assert capsys.readouterr().out.split() == ["v", "-"]

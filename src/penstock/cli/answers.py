@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from penstock.cli.failures import FAILED, Failure
 from penstock.errors import QueryFailed
 from penstock.io.table_text import TableText
 from penstock.io.text import plain
-from penstock.io.writers import OutputFormat, Resumable, format_for, open_writer
+from penstock.io.writers import OutputFormat, Resumable, Writer, format_for, open_writer
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -76,10 +77,7 @@ def open_answers(
     if output is None:
         return Answers(queries, _stdout_sinks(queries, format or "table", stdout, stack))
     if len(queries) == 1 and not output.is_dir():
-        chosen = format or format_for(output)
-        if chosen is None:
-            raise Failure(f"{output} names no format; give --format, or a name ending in .csv, .jsonl, …")
-        writer = stack.enter_context(open_writer(output, chosen, queries[0].schema))
+        writer = stack.enter_context(open_answer(output, format, queries[0].schema))
         return Answers(queries, [writer.write])
     if output.is_file() or (format_for(output) is not None and not output.is_dir()):
         raise Failure(f"there are {len(queries)} queries, so --output is a folder, not a file like {output}")
@@ -90,6 +88,16 @@ def open_answers(
         for path, query in zip(paths, queries, strict=True)
     ]
     return Answers(queries, [writer.write for writer in writers])
+
+
+def open_answer(output: Path | None, format: OutputFormat | None, schema: pa.Schema) -> Writer:
+    """Where one table goes: a file, or stdout."""
+    if output is None:
+        return open_writer(sys.stdout, format or "table", schema)
+    chosen = format or format_for(output)
+    if chosen is None:
+        raise Failure(f"{output} names no format; give --format, or a name ending in .csv, .jsonl, …")
+    return open_writer(output, chosen, schema)
 
 
 def file_stem(name: str) -> str:

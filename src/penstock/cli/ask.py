@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.answers import open_answers
+from penstock.cli.answers import Answers, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
 from penstock.cli.run import FormatOption, LateOption, LateRows, QuietOption, play_all, summarize
 from penstock.cli.script import EngineOption, MasterOption, open_database
@@ -19,6 +21,10 @@ from penstock.declare import Declaration, declaration
 from penstock.errors import PenstockError
 from penstock.io.writers import OutputFormat
 from penstock.play import input_name
+from penstock.standing import Standing
+
+if TYPE_CHECKING:
+    from penstock.database import Database
 
 DataArgument = Annotated[
     list[str],
@@ -47,6 +53,9 @@ def query(
     timestamp: TimestampOption = None,
     slack: SlackOption = None,
     key: KeyOption = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="Only the answer as it stands after the last row, not how it changed.")
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="A file for the answers.")] = None,
     engine: EngineOption = None,
     master: MasterOption = None,
@@ -73,12 +82,26 @@ def query(
         except PenstockError as error:
             raise failure(error, "the query") from None
         paths = {input_name(db, name): path for name, path in inputs.items()}
-        answers = open_answers([asked], output, chosen, sys.stdout, stack)
+        if final:
+            standing = Standing(asked.name, asked.plan, asked.schema)
+            answers = Answers([asked], [lambda changes: standing.take(changes, _newest(db, paths))])
+        else:
+            answers = open_answers([asked], output, chosen, sys.stdout, stack)
         late_rows = stack.enter_context(LateRows(db, late, chosen))
         rows = play_all(db, paths, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
+        if final:
+            rest = standing.table()
+            answers.counts[asked.name] = rest.num_rows
+            stack.enter_context(open_answer(output, chosen, rest.schema)).write(rest)
         summary = summarize(db, [asked], answers.counts, rows, time.perf_counter() - started)
     if not quiet:
         print(summary, file=sys.stderr)
+
+
+def _newest(db: Database, inputs: Iterable[str]) -> int | None:
+    """The instant of the last row that has come, in ticks: what rows change that leave later is not asked for."""
+    found = max(db.newest(name) for name in db.catalog.streams if name in inputs)
+    return None if found == -math.inf else int(found)
 
 
 def declare(
