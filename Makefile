@@ -25,7 +25,7 @@ $(READY): requirements.lock pyproject.toml scripts/setup_venv.sh scripts/ensure_
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/penstock demo --engine $(ENGINE)
+	@$(BIN)/penstock demo --engine $(ENGINE) || [ $$? -eq 130 ]  # Ctrl-C is no error
 
 test: $(READY)
 	@scripts/test.sh $(BIN)

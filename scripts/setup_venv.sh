@@ -47,7 +47,7 @@ if ! make_venv; then
 fi
 say "virtual environment $venv with $("$venv/bin/python" --version)"
 
-say "installing the pinned dependencies of requirements.lock"
+say "installing the pinned dependencies of requirements.lock (a minute or two, once)"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-compile -r requirements.lock
 # What pip would do at its end, one file after the other, goes on beside the next steps. What is no Python 3 is left.
 "$venv/bin/python" -m compileall -q "$venv"/lib/python*/site-packages >/dev/null 2>&1 &

@@ -140,7 +140,8 @@ def _from_rows(
             for column in extras:
                 column.append(None)
         else:
-            raise InputError(f"{where}, row {i + 1}: {row!r} is not a row", hint="a row is a dict or a tuple")
+            alone = "" if i else "; put a row by itself into a list"
+            raise InputError(f"{where}, row {i + 1}: {row!r} is not a row", hint=f"a row is a dict or a tuple{alone}")
         for column, value in zip(columns, values, strict=True):
             column.append(value)
     arrays = [

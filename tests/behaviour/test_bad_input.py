@@ -184,6 +184,8 @@ ROWS: list[tuple[str, str, object, str]] = [
      "DataFrame, or Arrow"),
     ("text", "s", "rows", "stream `s`: cannot read rows from str; give a list of dicts or tuples, a pandas or polars "
      "DataFrame, or Arrow"),
+    ("a row alone", "s", (1, 2),
+     "stream `s`, row 1: 1 is not a row; a row is a dict or a tuple; put a row by itself into a list"),
     ("no row", "s", [GOOD, 5], "stream `s`, row 2: 5 is not a row; a row is a dict or a tuple"),
     ("INT", "typed", _typed(1, 2**31), "stream `typed`, row 2, column `i`: 2147483648 is not an INT"),
     ("DECIMAL", "typed", _typed(2, Decimal("12345.6")),

@@ -137,6 +137,15 @@ def test_declare_from_a_file(tmp_path: Path) -> None:
     assert said.endswith("2 rows into s\n")
 
 
+@pytest.mark.parametrize("word", ["quit", "exit;", "EXIT"])
+def test_words_of_other_shells(word: str) -> None:
+    assert talk("help").startswith("Statements end with ;")
+    with penstock.connect(engine="reference") as db:
+        shell = Shell(db, io.StringIO())
+        shell.feed(word)
+        assert shell.done
+
+
 def test_include_and_help(tmp_path: Path) -> None:
     (tmp_path / "x.cql").write_text(STREAM)
     assert ["s", "stream"] in [line.split() for line in talk(f"\\i {tmp_path}/x.cql", "\\d").splitlines()]

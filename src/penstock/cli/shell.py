@@ -32,6 +32,10 @@ Statements end with ; and may go over several lines. Answers of running queries 
   \\q                  leave"""
 
 
+_MEANT = {"quit": "\\q", "exit": "\\q", "help": "\\?", "?": "\\?"}
+"""What people type who come from other shells."""
+
+
 class Shell:
     """Collects lines into statements, runs them, and prints results and answers."""
 
@@ -59,6 +63,9 @@ class Shell:
         """One line. After an error what was collected is forgotten."""
         if not self.pending and line.lstrip().startswith("\\"):
             self._command(line)
+            return
+        if not self.pending and (meant := _MEANT.get(line.strip().rstrip(";").lower())):
+            self._command(meant)
             return
         statements, rest = split(self._text + line + "\n")
         self._text = ""

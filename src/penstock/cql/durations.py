@@ -48,7 +48,7 @@ def parse_duration(text: str) -> int:
             break
         unit = unit_name(part.group(2))
         if unit in _MONTHS:
-            raise BindError(f"a {unit.lower()} has no fixed length", hint=f"use {UNITS}")
+            raise BindError(f"a {unit.lower()} has no fixed length", hint=_calendar(unit))
         total += Decimal(part.group(1)) * _TICKS[unit]
         at = part.end()
     if at < len(text) or not text.strip():
@@ -56,11 +56,16 @@ def parse_duration(text: str) -> int:
     return _whole(total, text)
 
 
+def _calendar(unit: str) -> str:
+    """What to do where something of the calendar is meant."""
+    return f"use {UNITS}; or GROUP BY date_trunc('{unit.lower()}', …)"
+
+
 def interval_ticks(node: exp.Interval) -> int:
     """Ticks of an interval literal of fixed length."""
     months, ticks = interval_parts(node)
     if months:
-        raise BindError("a month has no fixed length", hint=f"use {UNITS}")
+        raise BindError("a month has no fixed length", hint=_calendar("MONTH"))
     return ticks
 
 

@@ -214,6 +214,8 @@ class ExpressionBinder:
             return self.scope.resolve(name, qualifier)
         except BindError as error:
             unknown = qualifier is not None and not self.scope.knows(qualifier)
+            if qualifier is None and node.this.args.get("quoted"):
+                error.hint = f"a text is in single quotes: '{name}'" + (f"; {error.hint}" if error.hint else "")
             raise error.at(position_of(node.args["table"] if unknown else node.this), None) from None
 
     def _negated(self, node: exp.Neg) -> Expr:

@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.cql.ast import StreamWindow
 from penstock.cql.parse_expressions import ExpressionParser
 from penstock.cql.parse_types import UNIT_NAMES
+from penstock.errors import CqlSyntaxError
 
 _FORMS = "ROWS, RANGE, NOW, UNBOUNDED, TUMBLING, HOPPING, SESSION, PARTITION BY or BEGIN WINDOW"
 
@@ -58,7 +59,20 @@ class WindowParser(ExpressionParser):
             return self._parse_session_window()
         if self._word_ahead(("BEGIN",)):
             return self._parse_generic_window()
-        raise self._expected(_FORMS)
+        raise self._no_form()
+
+    def _no_form(self) -> CqlSyntaxError:
+        """What is in brackets begins like no window; a length alone may be meant as one."""
+        start, found = self._index, self._expected(_FORMS)
+        self._word("LAST")
+        amount = self._curr.text if self._curr and self._curr.token_type is TokenType.NUMBER else None
+        if amount is None:
+            self._retreat(start)
+            return found
+        unit = self._next.text.upper() if self._next and self._next.token_type is not TokenType.R_BRACKET else None
+        self._retreat(start)
+        meant = f"ROWS {amount}" if unit in (None, "ROWS", "ROW", "TUPLES") else f"RANGE {amount} {unit}"
+        return self._fail(f"{self._found()} is the beginning of no window", hint=f"did you mean [{meant}]?")
 
     def _parse_window_keys(self) -> list[exp.Expr]:
         keys: list[exp.Expr] = []
