@@ -32,4 +32,10 @@ REGRESSIONS = [
         [(1, "-", (1, None)), (1, "+", (1, None)), (1, "+", (1, None))],
         [(1, None), (1, None), (1, None)],
     ),
+    # Rows can be ordered by arrays, also by those who read the plan from its JSON form.
+    Case(
+        _PLAIN,
+        "SELECT k AS g0, collect(v) AS x0 FROM s [RANGE 5] GROUP BY k ORDER BY x0 DESC LIMIT 1",
+        {"s": [(0, 1, "a", 2.0, 1), (1, 2, "a", 3.0, 1), (2, 1, "b", 9.0, 1), (7, 1, "b", 1.0, 1)], "r": []},
+    ),
 ]

@@ -56,7 +56,6 @@ from penstock.plan.window import (
     WindowSpec,
     is_bounded,
 )
-from penstock.types import Kind
 
 VERSION = 1
 AGGREGATES: dict[str, tuple[int, ...]] = {
@@ -422,8 +421,6 @@ def _types(schema: Iterable[Field]) -> str:
 def _sort_key(value: object, path: str, schema: Schema) -> SortKey:
     obj = Reader(value, path)
     expr = expr_from_json(obj.take("expr"), obj.at("expr"), schema)
-    if expr.type.kind is Kind.ARRAY:
-        raise PlanError(f"{obj.at('expr')}: rows cannot be ordered by an {expr.type}")
     key = SortKey(expr, obj.flag("descending", False), obj.flag("nulls_first", True))
     obj.done()
     return key
