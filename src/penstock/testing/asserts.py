@@ -39,7 +39,7 @@ def assert_answers(
     ``expected``: a list of tuples or dicts, a DataFrame, an Arrow table, or a table as text. ``ts`` and ``op`` may be
     left out: without ``op`` all rows are ones that enter. The order of rows within an instant does not matter; that of
     instants does, unless ``ordered`` is false (streams with PRIORITY BY). Floating-point numbers may differ by ``rel``
-    of their size, or by ``abs``.
+    of their size, or by ``abs``. A missing number of pandas stands for NULL and for NaN.
 
     Takes the answers, as ``fetch`` does. A table that was fetched may stand in the place of the query.
     """
