@@ -14,7 +14,7 @@ from penstock.demo.snapshot import Snapshot
 EVERY = 4.0
 """Seconds between two reports."""
 _WIDTH = 100
-_PLAIN = str.maketrans("µ·═─│├└▶…⋈", "u-=-|+`>.*")
+_PLAIN = str.maketrans("µ·–═─│├└▶…⋈", "u--=-|+`>.*")
 
 
 class Lines:
