@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ from rich.console import Console
 
 from penstock.cli.main import main
 from penstock.demo import script
+from penstock.demo.plain import fitting
 from penstock.demo.run import PROFILES, Run, Show
 from penstock.demo.scenario import Scenario
 from penstock.demo.terminal import Terminal
@@ -32,6 +35,30 @@ def test_in_a_pipe_it_is_lines_and_ends_by_itself(capsys: pytest.CaptureFixture[
     assert all(found.values())
     assert "In a burst of 300,000 readings at once the 3 alarms" in out
     assert "penstock demo --cql" in out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_an_output_that_has_few_characters(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(self: Run, show: Show) -> None:
+        show(replace(self.snapshot(look=True), seconds=60.0))
+
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(Run, "play", short)
+    assert main(["demo", "--engine", "local"]) == 0
+    out.seek(0)
+    said = out.read()
+    assert "=n=>: queue" in said or encoding == "utf-8"
+    assert "═n═▶: queue" in said or encoding != "utf-8"
+    assert list(summary(said)) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("line", "encoding", "written"),
+    [("5 µs ▶ 漢", "ascii", "5 us > ?"), ("5 µs", "latin-1", "5 µs"), ("▶ 漢", "utf-8", "▶ 漢"), ("═", None, "═")],
+)
+def test_characters_that_an_output_has(line: str, encoding: str | None, written: str) -> None:
+    assert fitting(line, encoding) == written
 
 
 def test_on_spark(
@@ -93,3 +120,4 @@ def test_a_terminal_that_can_do_nothing_gets_lines(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "xterm")
     assert Terminal(Console(force_terminal=True)).is_able
     assert not Terminal(Console(force_terminal=False)).is_able
+    assert not Terminal(Console(file=io.TextIOWrapper(io.BytesIO(), "ascii"), force_terminal=True)).is_able

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from decimal import Decimal
@@ -70,6 +71,20 @@ def test_a_database(db: Database) -> None:
     assert '<b>q</b> ended 2 2 SELECT "a<b"' in said
     db.close()
     assert "closed" in words(db._repr_html_())
+
+
+def test_what_others_declare_meanwhile_comes_before_or_after(db: Database) -> None:
+    made: list[str] = []
+    showing = threading.Thread(target=lambda: made.append(db._repr_html_()))
+    with db._lock:
+        showing.start()
+        showing.join(0.2)  # until it waits for the lock, wherever that is
+        db.execute("CREATE STREAM another (t BIGINT) TIMESTAMP BY t")
+        db.query("SELECT v FROM s", name="late")
+    showing.join(30)
+    (said,) = map(words, made)
+    assert "another t BIGINT" in said
+    assert "late running" in said
 
 
 def test_an_empty_database() -> None:

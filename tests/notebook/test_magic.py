@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 import penstock
 from penstock.notebook import watch
@@ -67,10 +68,27 @@ def test_another_database(cells: Cells, capsys: pytest.CaptureFixture[str]) -> N
         ("--db", "--db needs a value"),
         ("--db other --name a-b SELECT a FROM s", "cannot be the name of a variable"),
         ("--db other", "there is no statement"),
+        ("--db other --name class SELECT a FROM s", "cannot be the name of a variable"),
+        ("--db other --name other SELECT a FROM s", "the variable `other` holds the database; give the query another"),
+        ("--name other SELECT a FROM s", "the variable `other` holds the database"),
+        ("--name db SELECT a FROM s", "the variable `db` holds the database"),
+        ("--db other --replace SELECT a FROM s", "--replace needs the name of the query; write --name QUERY --replace"),
+        ("--db other --name qq CREATE QUERY zz AS SELECT a FROM s", "`zz` in the text and `qq` in --name; write"),
     ):
         cells.run(f"%cql {line}")
         assert isinstance(cells.error, penstock.PenstockError)
         assert told in str(cells.error)
+    assert "db" not in cells.variables
+    assert list(cells.variables["other"].queries) == []
+
+
+def test_a_statement_that_names_the_query_itself(cells: Cells) -> None:
+    cells.run(f"%cql --engine local {DECLARE}")
+    given = cells.run("%cql --name zz CREATE QUERY zz AS SELECT ISTREAM a FROM s INTO others WITH (priority = 3)")
+    assert cells.error is None
+    assert given is cells.variables["zz"] is cells.variables["db"].queries["zz"]
+    assert given.options.priority == 3
+    assert "others" in cells.variables["db"].catalog.streams
 
 
 def test_errors_are_short_and_say_where(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +203,20 @@ def test_an_interrupt_ends_watching(cells: Cells, query: Query, monkeypatch: pyt
     cells.run("q.watch(60)")
     assert cells.error is None
     assert len(cells.shown) == 2
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan")])
+def test_watching_makes_pauses(query: Query, interval: float) -> None:
+    with pytest.raises(penstock.InputError, match=f"interval is {interval}; give the seconds"):
+        watch(query, interval=interval)
+
+
+def test_watching_needs_a_shell() -> None:
+    InteractiveShell.clear_instance()
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        with pytest.raises(penstock.EngineError, match="a notebook or IPython, and this is neither; elsewhere use"):
+            db.query("SELECT a FROM s").watch(1)
 
 
 def test_watching_needs_ipython(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
 
 import penstock
 from penstock.testing import Clock, answers, connect
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads take turns as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 def test_it_stands_still_until_it_is_moved() -> None:
@@ -29,6 +41,8 @@ def test_it_stands_still_until_it_is_moved() -> None:
         (lambda c: c.advance(1.5), "'5 seconds'"),
         (lambda c: c.advance(True), "not a length of time"),
         (lambda c: c.advance("soon"), "not a length of time"),
+        (lambda c: c.advance(2**70), "out of range"),
+        (lambda c: c.set(2**62), "out of range"),
     ],
 )
 def test_where_it_cannot_go(move: object, told: str) -> None:
@@ -36,6 +50,30 @@ def test_where_it_cannot_go(move: object, told: str) -> None:
     with pytest.raises(penstock.PenstockError, match=told):
         move(clock)  # type: ignore[operator]
     assert clock.now == datetime(2024, 1, 1)
+
+
+def test_times_that_no_datetime_has() -> None:
+    clock = Clock(2**61)
+    clock.advance(1)
+    assert clock() == 2**61 + 1
+    assert repr(clock) == f"<Clock {2**61 + 1} microseconds since 1970>"
+    with pytest.raises(penstock.InputError, match=r"the years 1 to 9999; clock\(\) gives microseconds"):
+        _ = clock.now
+    with pytest.raises(penstock.InputError, match=f"at {2**61 + 1} microseconds since 1970 and does not go back"):
+        clock.advance(-1)
+
+
+def test_threads_that_advance_it_together(switching: None) -> None:
+    clock = Clock(0)
+
+    def advancing() -> None:
+        for _ in range(5_000):
+            clock.advance(1)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(advancing) for _ in range(4)]:
+            done.result()
+    assert clock() == 20_000
 
 
 def test_rows_get_its_time_and_windows_empty_with_it(engine: str) -> None:

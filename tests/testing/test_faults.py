@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.testing import Consumer, Script, answers, assert_state, connect, crash_copy, fails_on, full_disk
+from penstock.testing import Consumer, Script, answers, assert_state, connect, crash_copy, failing, fails_on, full_disk
+from penstock.testing.faults import Raised
 from tests.spark.direct import directly
 
 DECLARE = "CREATE STREAM s (t BIGINT, a BIGINT) TIMESTAMP BY t"
@@ -41,6 +44,32 @@ def test_a_function_that_says_when_and_how() -> None:
     assert picky(1, 2) == 2
     with pytest.raises(ValueError, match="greater"):
         picky(2, 1)
+
+
+def calls_of(error: BaseException | None) -> int:
+    """Through how many calls an exception says that it came."""
+    assert error is not None
+    return len(traceback.extract_tb(error.__traceback__))
+
+
+@pytest.mark.parametrize("error", [None, ValueError, ValueError("the same one")], ids=str)
+def test_an_error_does_not_remember_when_it_was_raised_before(error: Raised | None) -> None:
+    bad, consumer = fails_on(float, {1}, error), Consumer(lambda n: True, error)
+    script = Script(DECLARE).fail(error or ValueError)
+    for fails in (lambda: bad(1), lambda: consumer(pa.table({})), lambda: list(failing([1], after=0, error=error))):
+        raised = []
+        for _ in range(3):
+            with pytest.raises((RuntimeError, ValueError, ConnectionError)) as caught:
+                fails()  # type: ignore[no-untyped-call]
+            raised.append((caught.value, calls_of(caught.value)))
+        assert len({calls for _, calls in raised}) == 1
+        assert len({id(e) for e, _ in raised}) == (1 if isinstance(error, ValueError) else 3)
+    lengths = set()
+    for _ in range(3):
+        with script.open() as db, pytest.raises(ValueError, match=r"^(the same one)?$") as played:
+            script.play(db)
+        lengths.add(calls_of(played.value))
+    assert len(lengths) == 1
 
 
 def test_a_subscriber_that_fails(caplog: pytest.LogCaptureFixture) -> None:

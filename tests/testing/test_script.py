@@ -23,7 +23,7 @@ CREATE RELATION names (b STRING, name STRING);
 
 def arrived(script: Script) -> list[tuple[object, ...]]:
     """What a script lets arrive, row by row."""
-    with script.open() as db:
+    with script.open(clock=Clock(0)) as db:
         player, found = script.player(db), list[tuple[object, ...]]()
         while (step := player.step()) is not None:
             if isinstance(step, Push):
@@ -88,6 +88,54 @@ def test_rows_at_given_times() -> None:
         player.rest()
         assert [(ts, a) for ts, _, a in answers(q)] == [(datetime(2024, 5, 1, 0, 2), 3)]
         assert player.step() is None
+
+
+def test_times_are_written_as_the_stream_says() -> None:
+    script = Script("CREATE STREAM s (at TIMESTAMP, a BIGINT) TIMESTAMP BY at WITH (time = 'ms')")
+    script.rows("s", [(1_714_521_600_000, 1)]).rows("s", pd.DataFrame({"at": [1_714_521_601_000], "a": [2]}))
+    with script.open() as db:
+        q = db.query("SELECT a FROM s")
+        script.play(db)
+        assert answers(q) == [(datetime(2024, 5, 1), "+", 1), (datetime(2024, 5, 1, 0, 0, 1), "+", 2)]
+
+
+def test_times_before_that_of_the_clock() -> None:
+    declare = "CREATE STREAM s (a BIGINT); CREATE STREAM r (t BIGINT) TIMESTAMP BY t; CREATE RELATION n (a BIGINT)"
+    script = Script(declare).rows("s", [(1,), (2,)], at="2023-01-01")
+    for batch in (None, 1):
+        with script.open() as db:
+            q = db.query("SELECT a FROM s")
+            with pytest.raises(penstock.InputError) as caught:
+                script.play(db, batch=batch)
+            assert "when rows of `s` arrive, 2023-01-01 00:00:00, and the clock is at 2024-01-01 00:00:00" in str(
+                caught.value
+            )
+            assert "script.open(clock=Clock('2023-01-01 00:00:00'))" in str(caught.value)
+            assert answers(q) == []
+    with script.open(clock=Clock("2023-01-01 00:00:00")) as db:
+        q = db.query("SELECT a FROM s")
+        script.play(db)
+        assert [(ts, a) for ts, _, a in answers(q)] == [(datetime(2023, 1, 1), 1), (datetime(2023, 1, 1), 2)]
+    script = Script(declare).clock(-(2**61))
+    with script.open() as db, pytest.raises(penstock.InputError, match=rf"Clock\(-{2**61}\)"):
+        script.play(db)
+    script = Script(declare).rows("r", [(5,)], at=3).rows("n", [(1,)], at=2).rows("s", [(1,)])  # not the clock's
+    with script.open() as db:
+        q = db.query("SELECT a FROM s")
+        script.play(db)
+        assert [ts for ts, _, _ in answers(q)] == [datetime(2024, 1, 1)]
+
+
+def test_a_script_keeps_rows_as_they_were_written() -> None:
+    listed: list[dict[str, object]] = [{"t": 1, "a": 1}]
+    frame = pd.DataFrame({"t": [2], "a": [2]})
+    one = {"t": 3, "a": 3}
+    table = pa.table({"t": [4], "a": [4]})
+    script = Script(DECLARE).rows("s", listed).rows("s", frame).rows("s", one).rows("s", table)
+    listed[0]["a"] = one["a"] = 99
+    listed.append({"t": 1, "a": 99})
+    frame.loc[0, "a"] = 99
+    assert arrived(script) == [("s", i, i) for i in range(1, 5)]
 
 
 def test_relations_and_other_forms_of_rows() -> None:
@@ -211,6 +259,8 @@ def test_what_cannot_be_read(text: str, told: str) -> None:
 def test_what_cannot_be_played() -> None:
     with pytest.raises(penstock.InputError, match="every"):
         Script(DECLARE).rows("s", [(1, 1)], every=5)
+    with pytest.raises(penstock.InputError, match="`every` is '-1 second', and time does not go back"):
+        Script(DECLARE).rows("s", [(1, 1)], at=7, every="-1 second")
     script = Script(DECLARE).rows("t", [(1, 1)])
     with script.open() as db, pytest.raises(penstock.InputError, match="no stream or relation `t`"):
         script.play(db)

@@ -14,6 +14,7 @@ from penstock.demo.snapshot import Snapshot
 EVERY = 4.0
 """Seconds between two reports."""
 _WIDTH = 100
+_PLAIN = str.maketrans("µ·–═─│├└▶…⋈", "u--=-|+`>.*")
 
 
 class Lines:
@@ -25,8 +26,8 @@ class Lines:
         self._reported = 0.0
 
     def say(self, line: str = "") -> None:
-        """A line, at once."""
-        print(line, file=self._out, flush=True)
+        """A line, at once; with other characters in the place of those that the output does not have."""
+        print(fitting(line, self._out.encoding), file=self._out, flush=True)
 
     def introduce(self, abouts: Sequence[tuple[str, str, str]]) -> None:
         """The queries in words."""
@@ -64,6 +65,17 @@ class Lines:
         """The end."""
         for line in summary(snapshot):
             self.say(line)
+
+
+def fitting(line: str, encoding: str | None) -> str:
+    """A line as it can be written: drawn things become the like of them in ASCII, others question marks."""
+    if encoding is None:  # texts are kept as they are
+        return line
+    try:
+        line.encode(encoding)
+    except UnicodeEncodeError:
+        return line.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+    return line
 
 
 def summary(snapshot: Snapshot) -> list[str]:

@@ -23,8 +23,9 @@ class Terminal:
 
     @property
     def is_able(self) -> bool:
-        """Whether it can show more than lines."""
-        return self._console.is_terminal and not self._console.is_dumb_terminal
+        """Whether it can show more than lines: also characters beyond ASCII."""
+        console = self._console
+        return console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only
 
     def introduce(self, abouts: Sequence[tuple[str, str, str]]) -> None:
         """The queries in words."""

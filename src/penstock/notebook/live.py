@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import EngineError
+from penstock.errors import EngineError, InputError
 from penstock.notebook import html
 
 if TYPE_CHECKING:
@@ -18,10 +18,17 @@ def watch(*queries: Query, seconds: float = 10.0, interval: float = 0.5) -> None
     It ends before that when all queries have ended, or by an interrupt (the square button). At most once in
     ``interval`` seconds something is shown. Answers stay where they are; somebody else must push, in another thread.
     """
+    if not interval > 0:
+        raise InputError(f"interval is {interval!r}", hint="give the seconds between two pictures, such as 0.5")
     try:
+        from IPython.core.interactiveshell import InteractiveShell
         from IPython.display import display
     except ImportError:
         raise EngineError("watching needs IPython", hint="pip install penstock[notebook]") from None
+    if not InteractiveShell.initialized():
+        raise EngineError(
+            "watching needs a notebook or IPython, and this is neither", hint="elsewhere use subscribe or fetch"
+        )
     if not queries:
         return
     shown = _state(queries)  # before it is shown, so that nothing is missed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from IPython.display import display
 
 import penstock
 from penstock.cli.statements import split
+from penstock.cql import ast
+from penstock.cql.expressions import identifier
 from penstock.cql.text import parse
 from penstock.database import Database
 from penstock.errors import BindError, CatalogError, InputError, PenstockError
@@ -72,6 +75,7 @@ class CqlMagics(Magics):
         statements = list(_statements(text))
         if not statements:
             raise BindError("there is no statement in the cell")
+        self._check_name(options, statements[-1])
         db = self._database(options)
         given: object = None
         for i, statement in enumerate(statements):
@@ -93,14 +97,32 @@ class CqlMagics(Magics):
     def _one(self, db: Database, statement: str, options: _Options) -> Result:
         if options.name is None:
             return db.run_script(statement)[0]
-        if not options.name.isidentifier():
-            raise InputError(f"`{options.name}` cannot be the name of a variable", hint="use letters, digits and _")
         if options.replace and options.name in db.queries:
             db.explain(statement)  # if that is wrong, the query before it stays
             db.stop_query(options.name)
-        query = db.query(statement, name=options.name)
-        self._variables[options.name] = query
-        return Result("query", f"query {query.name} started", query=query)
+        if isinstance(parse(statement)[0].tree, ast.CreateQuery):  # which may say more than a query
+            result = db.run_script(statement)[0]
+        else:
+            query = db.query(statement, name=options.name)
+            result = Result("query", f"query {query.name} started", query=query)
+        self._variables[options.name] = result.query
+        return result
+
+    def _check_name(self, options: _Options, last: str) -> None:
+        """Refuse a name that cannot be that of the query and of its variable."""
+        name = options.name
+        if name is None:
+            if options.replace:
+                raise InputError("--replace needs the name of the query", hint="write --name QUERY --replace")
+            return
+        if not name.isidentifier() or iskeyword(name):
+            raise InputError(f"`{name}` cannot be the name of a variable", hint="use letters, digits and _")
+        if name == (options.db or "db") or isinstance(self._variables.get(name), Database):
+            raise InputError(f"the variable `{name}` holds the database", hint="give the query another name")
+        tree = parse(last)[-1].tree
+        if isinstance(tree, ast.CreateQuery) and identifier(tree.this) != name:
+            own = identifier(tree.this)
+            raise InputError(f"the query is `{own}` in the text and `{name}` in --name", hint=f"write --name {own}")
 
     def _database(self, options: _Options) -> Database:
         name = options.db or "db"

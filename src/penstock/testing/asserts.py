@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -13,8 +13,9 @@ import pyarrow as pa
 from penstock.errors import InputError, StateError
 from penstock.ingest import counted
 from penstock.query import Query
-from penstock.testing.compare import Tolerance, difference
+from penstock.testing.compare import difference
 from penstock.testing.expected import read_expected, rows_of
+from penstock.testing.matching import Tolerance, frozen
 from penstock.testing.player import Batches
 from penstock.testing.script import Script
 from penstock.values import to_instant
@@ -38,7 +39,7 @@ def assert_answers(
     ``expected``: a list of tuples or dicts, a DataFrame, an Arrow table, or a table as text. ``ts`` and ``op`` may be
     left out: without ``op`` all rows are ones that enter. The order of rows within an instant does not matter; that of
     instants does, unless ``ordered`` is false (streams with PRIORITY BY). Floating-point numbers may differ by ``rel``
-    of their size, or by ``abs``.
+    of their size, or by ``abs``. A missing number of pandas stands for NULL and for NaN.
 
     Takes the answers, as ``fetch`` does. A table that was fetched may stand in the place of the query.
     """
@@ -178,12 +179,12 @@ def _state(query: Query, at: object) -> pa.Table:
     table = pa.concat_tables(seen.tables)
     found = rows_of(table)
     last = None if at is None else to_instant(at)
-    held: Counter[tuple[str, ...]] = Counter()
-    places: dict[tuple[str, ...], list[int]] = {}
+    held: Counter[Hashable] = Counter()
+    places: dict[Hashable, list[int]] = {}
     for i, row in enumerate(found.rows):
         if last is not None and row.ts is not None and row.ts > last:
             continue
-        key = row.cells[2:]
+        key = frozen(row.values)
         if row.op == "+":
             held[key] += 1
             places.setdefault(key, []).append(i)

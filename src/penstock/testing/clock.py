@@ -33,16 +33,28 @@ class Clock:
 
     @property
     def now(self) -> datetime:
-        """The time, in UTC and without a zone, as answers have it."""
-        return datetime(1970, 1, 1) + timedelta(microseconds=self._ticks)
+        """The time, in UTC and without a zone, as answers have it; a datetime has the years 1 to 9999."""
+        ticks = self._ticks
+        try:
+            return datetime(1970, 1, 1) + timedelta(microseconds=ticks)
+        except OverflowError:
+            raise InputError(
+                f"the clock is at {ticks}, and a datetime has the years 1 to 9999", hint="clock() gives microseconds"
+            ) from None
 
     def advance(self, by: Duration) -> None:
         """Let so much time pass."""
-        self._move(self._ticks + to_ticks(by))
+        length = to_ticks(by)
+        with self._lock:
+            driven = self._move(self._ticks + length)
+        _tell(driven)
 
     def set(self, at: object) -> None:
         """Let time pass until then: a datetime, ISO text, or microseconds since 1970."""
-        self._move(to_instant(at))
+        ticks = to_instant(at)
+        with self._lock:
+            driven = self._move(ticks)
+        _tell(driven)
 
     def drives(self, *databases: Database) -> None:
         """Call ``tick`` of these databases whenever the clock has moved, so that subscribers hear what time alone
@@ -50,18 +62,31 @@ class Clock:
         for database in databases:
             if database.clock is not self:
                 raise InputError("the database has another clock", hint="open it with connect(clock=clock)")
-            self._driven.add(database)
+            with self._lock:
+                self._driven.add(database)
 
     def __repr__(self) -> str:
-        return f"<Clock {self.now.isoformat(' ')}>"
+        return f"<Clock {shown(self._ticks)}>"
 
-    def _move(self, ticks: int) -> None:
-        with self._lock:
-            if ticks < self._ticks:
-                raise InputError(f"the clock is at {self.now.isoformat(' ')} and does not go back")
-            self._ticks = ticks
-        for database in list(self._driven):
-            database.tick()
+    def _move(self, ticks: int) -> list[Database]:
+        """Be at another time, under the lock; who is to be told of it, without the lock."""
+        if ticks < self._ticks:
+            raise InputError(f"the clock is at {shown(self._ticks)} and does not go back")
+        self._ticks = to_instant(ticks)
+        return list(self._driven)
+
+
+def _tell(databases: list[Database]) -> None:
+    for database in databases:
+        database.tick()
+
+
+def shown(ticks: int) -> str:
+    """An instant for people: a date and time, or where there is none the microseconds."""
+    try:
+        return (datetime(1970, 1, 1) + timedelta(microseconds=ticks)).isoformat(" ")
+    except OverflowError:
+        return f"{ticks} microseconds since 1970"
 
 
 def to_ticks(length: Duration) -> int:

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
 
 from rich.cells import cell_len
 
 from penstock.testing.expected import Row, Rows
+from penstock.testing.matching import Tolerance, unmatched
 
 MOST = 20
 """So many rows of a difference are shown."""
 
 
-@dataclass(frozen=True)
-class Tolerance:
-    """How far floating-point numbers may be apart: as a part of the greater one, or absolutely."""
-
-    relative: float = 1e-9
-    absolute: float = 1e-12
-
-    def same(self, a: object, b: object) -> bool:
-        """Equal, and for floating-point numbers nearly so; NaN equals NaN, NULL equals NULL."""
-        if isinstance(a, float) and isinstance(b, float):
-            if math.isnan(a) or math.isnan(b):
-                return math.isnan(a) and math.isnan(b)
-            return math.isclose(a, b, rel_tol=self.relative, abs_tol=self.absolute)
-        if isinstance(a, tuple) and isinstance(b, tuple):
-            return len(a) == len(b) and all(self.same(x, y) for x, y in zip(a, b, strict=True))
-        return a == b
-
-
 def difference(got: Rows, wanted: Rows, tolerance: Tolerance, *, ordered: bool = True) -> str | None:
     """What is different, or None. The order within an instant does not matter; ``ordered``: that of instants does."""
-    missing, unexpected = unmatched(got.rows, wanted.rows, tolerance)
+    got = _without_nan(got, wanted.nan_is_null)
+    missing, unexpected = unmatched(got.rows, wanted.rows, tolerance, has_ts=wanted.has_ts)
     if missing or unexpected:
         right = len(got.rows) - len(unexpected)
         head = f"{right} as expected, {len(missing)} missing, {len(unexpected)} not expected"
@@ -46,39 +29,21 @@ def difference(got: Rows, wanted: Rows, tolerance: Tolerance, *, ordered: bool =
     return None
 
 
-def unmatched(got: Sequence[Row], wanted: Sequence[Row], tolerance: Tolerance) -> tuple[list[Row], list[Row]]:
-    """The rows of ``wanted`` that are missing, and those of ``got`` that nobody wanted."""
-    by_place: dict[object, list[Row]] = defaultdict(list)
-    with_ts = not wanted or wanted[0].ts is not None
-    for row in got:
-        by_place[row.ts if with_ts else None].append(row)
-    missing = []
-    later = []
-    for row in wanted:  # what is the same to the last digit first, so that nothing near takes its place
-        left = by_place[row.ts]
-        place = next((i for i, other in enumerate(left) if other.values == row.values and _same_op(other, row)), None)
-        if place is None:
-            later.append(row)
-        else:
-            del left[place]
-    for row in later:
-        left = by_place[row.ts]
-        place = next((i for i, other in enumerate(left) if _same(other, row, tolerance)), None)
-        if place is None:
-            missing.append(row)
-        else:
-            del left[place]
-    unwanted = {id(row) for left in by_place.values() for row in left}
-    return missing, [row for row in got if id(row) in unwanted]
+def _without_nan(got: Rows, columns: frozenset[str]) -> Rows:
+    """The rows with NULL in the place of NaN in these columns; people still read NaN."""
+    names = [name for name in got.schema.names if name not in ("ts", "op")]
+    if columns.isdisjoint(names):
+        return got
+    one = [name in columns for name in names]
+    rows = [replace(r, values=tuple(_nan_as_null(v) if o else v for v, o in zip(r.values, one, strict=True)))
+            for r in got.rows]  # fmt: skip
+    return replace(got, rows=rows)
 
 
-def _same(got: Row, wanted: Row, tolerance: Tolerance) -> bool:
-    return _same_op(got, wanted) and tolerance.same(got.values, wanted.values)
-
-
-def _same_op(got: Row, wanted: Row) -> bool:
-    """Who does not say whether rows enter or leave means rows that enter."""
-    return got.op == ("+" if wanted.op is None and got.op is not None else wanted.op)
+def _nan_as_null(value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_nan_as_null, value))
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _misplaced(got: Rows, wanted: Rows, tolerance: Tolerance) -> str | None:
@@ -86,7 +51,7 @@ def _misplaced(got: Rows, wanted: Rows, tolerance: Tolerance) -> str | None:
     for _, rows in groupby(got.rows, key=lambda row: row.ts):
         instant = list(rows)
         here = wanted.rows[start : start + len(instant)]
-        early, late = unmatched(instant, here, tolerance)
+        early, late = unmatched(instant, here, tolerance, has_ts=wanted.has_ts)
         if early:
             lines = ["the same answers, but instants come in another order:"]
             return "\n".join([*lines, *_table(got, early[:1], late[:1], wanted.has_ts, ("expected", "got"))])

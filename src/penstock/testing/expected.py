@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import scalar
 from penstock.errors import InputError, suggest
@@ -34,12 +36,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Rows:
-    """Answers under the names of their columns; ``has_ts``, ``has_op``: whether these are told."""
+    """Answers under the names of their columns; ``has_ts``: whether instants are told.
+
+    ``nan_is_null``: columns where NaN and NULL cannot be told apart, and are NULL.
+    """
 
     schema: pa.Schema
     rows: list[Row]
     has_ts: bool = True
-    has_op: bool = True
+    nan_is_null: frozenset[str] = frozenset()
 
 
 def rows_of(table: pa.Table) -> Rows:
@@ -58,7 +63,7 @@ def rows_of(table: pa.Table) -> Rows:
         assert instant is None or isinstance(instant, int)
         cells = (ts_texts[i], ops[i] or "", *(column[i] for column in texts))
         found.append(Row(instant, ops[i], values[i], cells))
-    return Rows(table.schema, found, has_ts, has_op)
+    return Rows(table.schema, found, has_ts)
 
 
 def read_expected(expected: object, schema: pa.Schema, *, marks: bool = True) -> Rows:
@@ -68,21 +73,66 @@ def read_expected(expected: object, schema: pa.Schema, *, marks: bool = True) ->
     """
     types = {field.name: field for field in _fields(schema)}
     if isinstance(expected, str):
-        table = _read_text(expected, types)
-    elif hasattr(expected, "columns"):  # Arrow, or a DataFrame
-        table = expected if isinstance(expected, pa.Table) else _frame(expected)
-    else:
-        listed, told = _as_dicts(_listed(expected), schema.names[2:], types)
-        told = told if listed or not marks else ["ts", "op"]
-        return _read(listed, told, schema, types, marks)
-    return _read(table, [name for name in ("ts", "op") if name in table.column_names], schema, types, marks)
+        return _read(_read_text(expected, types), None, schema, types, marks)
+    if hasattr(expected, "columns"):  # Arrow, or a DataFrame
+        return _read_frame(expected, schema, types, marks)
+    listed, told = _as_dicts(_listed(expected), schema.names[2:], types)
+    told = told if listed or not marks else ["ts", "op"]
+    return _read(listed, told, schema, types, marks)
 
 
-def _read(rows: object, told: Sequence[str], schema: pa.Schema, types: Mapping[str, Field], marks: bool) -> Rows:
+def _read_frame(frame: Any, schema: pa.Schema, types: Mapping[str, Field], marks: bool) -> Rows:
+    """A table of Arrow or a DataFrame. In pandas NaN may mean NULL: there it stands for either."""
+    is_arrow = isinstance(frame, pa.Table)
+    names = [str(name) for name in (frame.column_names if is_arrow else frame.columns)]
+    names = [name if name in types else name.lower() for name in names]
+    _refuse_twice(names)
+    if is_arrow or hasattr(frame, "to_arrow"):
+        return _read(frame if is_arrow else frame.to_arrow(), None, schema, types, marks)
+    found = _read(pa.Table.from_pandas(frame, preserve_index=False), None, schema, types, marks)
+    own = [str(dtype).endswith("[pyarrow]") for dtype in frame.dtypes]  # there NaN is NaN
+    return replace(found, nan_is_null=frozenset(n for n, is_own in zip(names, own, strict=True) if not is_own))
+
+
+def _read(
+    rows: object, told: Sequence[str] | None, schema: pa.Schema, types: Mapping[str, Field], marks: bool
+) -> Rows:
+    """``told``: which of ts and op there are, None for those that a table has."""
+    if told is None:
+        assert isinstance(rows, pa.Table)
+        told = [name for name in ("ts", "op") if name in rows.column_names]
     if told and not marks:
         hint = f"the columns are {_list(schema.names[2:])}"
         raise InputError(f"{WHERE}: `{told[0]}` makes no sense here", hint=hint)
-    return rows_of(as_table(rows, tuple(types[name] for name in (*told, *schema.names[2:])), WHERE))
+    table = as_table(rows, tuple(types[name] for name in (*told, *schema.names[2:])), WHERE)
+    for name in told:
+        if table[name].null_count:
+            row = table[name].is_null().index(True).as_py() + 1
+            raise InputError(f"{WHERE}, row {row}: `{name}` is NULL", hint=f"leave out `{name}` if it does not matter")
+    if isinstance(rows, pa.Table):
+        _refuse_rounded(rows, table, types)
+    return rows_of(table)
+
+
+def _refuse_rounded(given: pa.Table, table: pa.Table, types: Mapping[str, Field]) -> None:
+    """No answer can be what has more digits than the type of its column, so nobody expects that."""
+    for name, column in zip(given.column_names, given.columns, strict=True):
+        name = name if name in types else name.lower()
+        if pa.types.is_floating(column.type) and pa.types.is_decimal(table[name].type):
+            changed = pc.not_equal(table[name].cast(column.type), column)
+        elif pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            changed = pc.not_equal(pc.floor_temporal(column, unit="microsecond"), column)
+        else:
+            continue
+        row = changed.index(True).as_py()
+        if row >= 0:
+            raise InputError(f"{WHERE}, row {row + 1}, column `{name}`: {column[row]} is no {types[name].type}")
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError(f"{WHERE}: the column `{name}` is there twice", hint="name each column once")
 
 
 def _listed(expected: object) -> list[Any]:
@@ -136,12 +186,6 @@ def _named(row: object, names: Sequence[str], i: int) -> dict[str, object]:
     )
 
 
-def _frame(frame: Any) -> pa.Table:
-    if hasattr(frame, "to_arrow"):
-        return frame.to_arrow()
-    return pa.Table.from_pandas(frame, preserve_index=False)
-
-
 # -- tables as text ---------------------------------------------------------------------------------------
 
 
@@ -155,6 +199,7 @@ def _read_text(text: str, types: Mapping[str, Field]) -> pa.Table:
     for name in names:
         if name not in types:
             raise InputError(f"{WHERE}: no column `{name}`", hint=suggest(name, types))
+    _refuse_twice(names)
     columns: dict[str, list[object]] = {name: [] for name in names}
     for i, line in enumerate(lines[2 if ruled else 1 :], 1):
         cells = _split(line)
@@ -198,6 +243,9 @@ def _cell(text: str, dtype: DataType, where: str) -> object:
     value = scalar.fold(Cast(Literal(text, STRING), dtype))
     if value is None or value.value is None:
         raise InputError(f"{where}: {text!r} is no {dtype}")
+    finer = dtype.kind in (Kind.TIMESTAMP, Kind.INTERVAL) and re.search(r"\.\d{6}\d*[1-9]", text)
+    if finer or (dtype.kind is Kind.DECIMAL and value.value != Decimal(text)):
+        raise InputError(f"{where}: {text!r} is no {dtype}", hint="an answer has no more digits than its type")
     return value.value
 
 

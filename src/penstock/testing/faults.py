@@ -21,21 +21,23 @@ T = TypeVar("T")
 Raised = BaseException | type[BaseException]
 
 
-def failing(rows: Iterable[T], *, after: int, error: Raised = ConnectionError("the source is gone")) -> Iterator[T]:  # noqa: B008
-    """The first rows of a source, and then an exception in the place of the others."""
+def failing(rows: Iterable[T], *, after: int, error: Raised | None = None) -> Iterator[T]:
+    """The first rows of a source, and then an exception in the place of the others: a ConnectionError, or ``error``."""
     for i, row in enumerate(rows):
         if i >= after:
-            raise error
+            break
         yield row
-    raise error
+    raise _fresh(error) or ConnectionError("the source is gone")
 
 
 def fails_on(
     function: Callable[..., object],
     bad: Callable[..., bool] | Container[object],
-    error: Raised = RuntimeError("injected failure"),  # noqa: B008
+    error: Raised | None = None,
 ) -> Callable[..., object]:
     """A function for ``create_function`` that raises for some arguments and otherwise does what it did.
+
+    It raises a RuntimeError, or ``error``.
 
     ``bad``: a function of the same arguments that says when, or a collection of first arguments. Functions must give
     the same for the same arguments, so there is no way to fail at the n-th call.
@@ -44,7 +46,7 @@ def fails_on(
 
     def sometimes(*arguments: object) -> object:
         if chosen(*arguments):
-            raise error
+            raise _fresh(error) or RuntimeError("injected failure")
         return function(*arguments)
 
     sometimes.__name__ = getattr(function, "__name__", "function")
@@ -54,14 +56,14 @@ def fails_on(
 class Consumer:
     """Somebody who takes answers and fails now and then: for ``subscribe`` and ``transfer``.
 
-    ``fails``: at which calls, counted from 1; a collection, or a function of that number. ``tables`` are those that it
-    has taken; it keeps them all.
+    ``fails``: at which calls, counted from 1; a collection, or a function of that number. It raises a RuntimeError, or
+    ``error``. ``tables`` are those that it has taken; it keeps them all.
     """
 
     def __init__(
         self,
         fails: Container[int] | Callable[[int], bool] = (),
-        error: Raised = RuntimeError("the consumer failed"),  # noqa: B008
+        error: Raised | None = None,
     ) -> None:
         self.calls = 0
         self.tables: list[pa.Table] = []
@@ -71,7 +73,7 @@ class Consumer:
     def __call__(self, table: pa.Table) -> None:
         self.calls += 1
         if self._fails(self.calls):
-            raise self._error
+            raise _fresh(self._error) or RuntimeError("the consumer failed")
         self.tables.append(table)
 
     @property
@@ -131,6 +133,11 @@ def crash_copy(db: Database, to: str | Path) -> Path:
     with db._lock:  # nothing is noted in the journal meanwhile, so what it speaks of is there
         shutil.copytree(root, to, copy_function=_copied, ignore=shutil.ignore_patterns("lock"))
     return to
+
+
+def _fresh(error: Raised | None) -> BaseException | None:
+    """An exception that was never raised, or knows nothing of it: raised again and again, one would keep all calls."""
+    return error() if isinstance(error, type) else error and error.with_traceback(None)
 
 
 def _copied(source: str, target: str) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.database import Database
 from penstock.errors import InputError
-from penstock.testing.clock import Clock
+from penstock.testing.clock import Clock, shown
 from penstock.testing.steps import Fail, Push, Step
 from penstock.values import to_instant
 
@@ -19,14 +19,17 @@ Batches = int | str | random.Random | None
 stream in its own order; None: as many as can be."""
 
 
-
 @dataclass(frozen=True)
 class Moment:
-    """Something that arrives: ``at`` when, None before everything that says when. A row is a table of one row."""
+    """Something that arrives: ``at`` when, None before everything that says when. A row is a table of one row.
+
+    ``timed``: the script says that it is that time then, on the clock.
+    """
 
     at: int | None
     step: Step
     stream: str | None = None
+    timed: bool = False
 
 
 class Player:
@@ -107,8 +110,15 @@ class Player:
     def _do_due(self, count: int) -> None:
         for _ in range(count):
             moment = self._due[0]
-            if moment.at is not None and self._clock is not None and self._clock() < moment.at:
-                self._clock.set(moment.at)
+            if moment.at is not None and self._clock is not None:
+                if self._clock() < moment.at:
+                    self._clock.set(moment.at)
+                elif moment.timed and self._clock() > moment.at:
+                    what = "a time" if moment.stream is None else f"when rows of `{moment.stream}` arrive"
+                    raise InputError(
+                        f"the script says {what}, {shown(moment.at)}, and the clock is at {shown(self._clock())}",
+                        hint=f"begin before that: script.open(clock=Clock({_written(moment.at)}))",
+                    )
             if not isinstance(moment.step, Fail):
                 moment.step.do(self._db)
             self._due.pop(0)
@@ -131,7 +141,14 @@ def _one(rows: Sequence[Moment]) -> Moment:
     if len(rows) == 1:
         return rows[0]
     tables = [row.step.rows for row in rows if isinstance(row.step, Push)]
-    return Moment(rows[-1].at, Push(str(rows[0].stream), pa.concat_tables(tables)), rows[0].stream)
+    timed = any(row.timed for row in rows)
+    return Moment(rows[-1].at, Push(str(rows[0].stream), pa.concat_tables(tables)), rows[0].stream, timed)
+
+
+def _written(at: int) -> str:
+    """An instant as a test writes it."""
+    text = shown(at)
+    return str(at) if text.endswith("1970") else repr(text)
 
 
 def _mixed(streams: dict[str, list[Moment]], chance: random.Random) -> list[Moment]:

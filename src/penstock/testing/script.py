@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+import pandas as pd
+
 from penstock.cli.statements import split
 from penstock.database import Database
 from penstock.errors import InputError
-from penstock.ingest import as_table
+from penstock.ingest import as_table, frame_as_table
 from penstock.kernels.buffers import integers
 from penstock.play import input_name
 from penstock.testing.clock import Clock, Duration, to_ticks
@@ -77,12 +80,12 @@ class Script:
     def rows(
         self, name: str, rows: object, *, at: object = None, every: Duration = 0, delay: Duration = 0
     ) -> Script:
-        """Rows for a stream or relation, in whatever form ``push`` takes them."""
+        """Rows for a stream or relation, in whatever form ``push`` takes them; as they are now, even if they change."""
         if at is None and every:
             raise InputError("`every` goes with `at`", hint="say when the first row arrives")
-        if isinstance(rows, Iterator):
-            rows = list(rows)
-        return self._add(Push(name, rows), at, to_ticks(every), to_ticks(delay))
+        if to_ticks(every) < 0:
+            raise InputError(f"`every` is {every!r}, and time does not go back", hint="write the rows in another order")
+        return self._add(Push(name, _copied(rows)), at, to_ticks(every), to_ticks(delay))
 
     def heartbeat(self, stream: str, promise: object, *, at: object = None) -> Script:
         """No more rows before ``promise``; it arrives at that instant, or ``at`` another."""
@@ -138,7 +141,7 @@ class Script:
         else:
             player.until(until)
         if close:
-            for stream in db.catalog.streams.values():
+            for stream in list(db.catalog.streams.values()):
                 if not stream.derived:
                     db.close_stream(stream.name)
         return player
@@ -178,7 +181,7 @@ def _moments(db: Database, entries: Sequence[_Entry]) -> list[Moment]:
             case ClockAt(when):
                 at = to_instant(when)
         last = last if at is None else at
-        found.append(Moment(last, step))
+        found.append(Moment(last, step, timed=isinstance(step, ClockAt)))
     return sorted(found, key=lambda m: -(2**62) if m.at is None else m.at)
 
 
@@ -192,7 +195,7 @@ def _arrivals(
         at = last if entry.at is None else entry.at
         return [at], [Moment(at, Push(name, entry.step.rows, entry.at))]
     stream = db.catalog.streams[name]
-    table = as_table(entry.step.rows, stream.schema, f"script, stream `{name}`")
+    table = as_table(entry.step.rows, stream.schema, f"script, stream `{name}`", time=stream.time)
     n = table.num_rows
     whens: list[int | None]
     if entry.at is not None:
@@ -213,7 +216,15 @@ def _arrivals(
         if in_order and not entry.delay:
             reached[name] = in_order[-1]
         whens = [*in_order]
-    return whens, [Moment(when, Push(name, table.slice(i, 1)), name) for i, when in enumerate(whens)]
+    timed = entry.at is not None and stream.timestamp_by is None
+    return whens, [Moment(when, Push(name, table.slice(i, 1)), name, timed) for i, when in enumerate(whens)]
+
+
+def _copied(rows: object) -> object:
+    """Rows that do not change when those of the caller do."""
+    if frame_as_table(rows) is not None:  # of these, only a DataFrame of pandas can change
+        return rows.copy() if isinstance(rows, pd.DataFrame) else rows
+    return deepcopy(list(rows) if isinstance(rows, Iterator) else rows)
 
 
 def _is_step(line: str) -> bool:

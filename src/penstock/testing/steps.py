@@ -81,7 +81,7 @@ class Fail:
     error: BaseException
 
     def do(self, db: Database) -> None:
-        raise self.error
+        raise self.error.with_traceback(None)  # a script that is played again begins anew
 
 
 @dataclass(frozen=True)
