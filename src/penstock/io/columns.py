@@ -27,6 +27,8 @@ class Target:
     optional: bool = False
     not_null: bool = False
     time: TimeForm | None = None
+    found: bool = False
+    """Whether a JSON file has it."""
     begun: bool = False
     """Whether a value that is not NULL has been seen."""
 

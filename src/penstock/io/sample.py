@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -15,8 +14,8 @@ import pyarrow.compute as pc
 from penstock.errors import InputError
 from penstock.io.arrow_input import arrow_schema
 from penstock.io.csv_input import csv_header
-from penstock.io.files import Format, compression_of, input_files
-from penstock.io.json_input import json_objects
+from penstock.io.files import Format, input_files, open_text
+from penstock.io.json_input import LOOK_AHEAD, json_objects
 from penstock.io.readers import read_batches
 from penstock.io.values import BadValue, convert_json, convert_text
 from penstock.plan.nodes import Field
@@ -34,7 +33,7 @@ from penstock.types import (
     from_arrow,
 )
 
-ROWS = 100_000
+ROWS = LOOK_AHEAD
 """So many rows of a file are looked at."""
 
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*")
@@ -155,8 +154,8 @@ def _of_objects(files: Sequence[Path]) -> Sample:
 
 def _objects(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for path in files:
-        with pa.input_stream(str(path), compression=compression_of(path)) as source:
-            for _, row in json_objects(io.BufferedReader(source), path, exact=False):
+        with open_text(path) as source:
+            for _, row in json_objects(source, path, exact=False):
                 yield row
 
 
