@@ -104,12 +104,19 @@ def frame_as_table(rows: object) -> pa.Table | None:
         return rows
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
-    if hasattr(rows, "to_arrow"):
-        return rows.to_arrow()
-    if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
+    try:
+        if hasattr(rows, "to_arrow"):
+            return rows.to_arrow()
+        if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.table(rows)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
+        said = "; ".join(str(part) for part in problem.args) or type(problem).__name__
+        raise InputError(
+            f"the {type(rows).__name__} cannot be read as a table: {said}",
+            hint="a column has one name, which no other has, and values of one kind",
+        ) from None
     return None
 
 

@@ -117,7 +117,9 @@ class TimeForm:
         if isinstance(value, np.generic):
             return self._ticks(value.item())
         if self.text not in _PER_SECOND:
-            return self._ticks(datetime.strptime(value.strip() if isinstance(value, str) else value, self.text))
+            # 20240531 is as good as '20240531'.
+            text = str(value) if isinstance(value, int) else value.strip() if isinstance(value, str) else value
+            return self._ticks(datetime.strptime(text, self.text))
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str) or "_" in str(value):
             raise ValueError
         count = Decimal(repr(value) if isinstance(value, float) else value)
