@@ -271,10 +271,17 @@ def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa
     except (pa.ArrowException, OverflowError):
         for i, value in enumerate(column):
             try:
-                pa.chunked_array([pa.array([value.as_py()], have)]).cast(wanted)
+                value.cast(wanted)
             except (pa.ArrowException, OverflowError):
-                raise _wrong(where, i, name, value.as_py(), dtype) from None
+                raise _wrong(where, i, name, _shown(value), dtype) from None
         raise InputError(f"{where}: column `{name}` is {have}, declared as {dtype}") from None
+
+
+def _shown(value: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):  # a time that Python has no date for
+        return f"{value.value} {value.type.unit} since 1970"
 
 
 @dataclass

@@ -88,3 +88,16 @@ def test_times_are_read_as_text_too(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": "2024-05-31"}\n{"a": 1717156800}\n')
     assert rows(path, (Field("a", TIMESTAMP),)) == 2
+
+
+def test_lines_longer_than_what_is_read_at_once(tmp_path: Path) -> None:
+    path, left = tmp_path / "x.jsonl", list[Path]()
+    lines = b"".join(b'{"a": "%s"}\n' % (b"x" * size) for size in (10, 200_000, 70_000, 1))
+    path.write_bytes(lines + b'{"a": "' + b"y" * 100_000)
+    with open_text(path, left.append) as source:
+        assert source.read() == lines
+    assert left == [path]
+    path.write_bytes(lines + b"  ")
+    with open_text(path, left.append) as source:
+        assert source.read() == lines
+    assert len(left) == 1

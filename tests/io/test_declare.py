@@ -51,6 +51,10 @@ def test_times_out_of_range(unit: str, tmp_path: Path) -> None:
     rows = pa.table({"at": pa.array([None, 0, 2**62], pa.timestamp(unit))})
     with pytest.raises(penstock.InputError, match=f"row 3, column `at`: {2**62} {unit} since 1970 is out"):
         declaration("s", rows)
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (at TIMESTAMP)")
+        with pytest.raises(penstock.InputError, match=rf"row 3, column `at`: '{2**62} {unit} since 1970' is not"):
+            db.push("s", rows)
     with pa.ipc.new_file(tmp_path / "s.arrow", rows.schema) as file:
         file.write(rows)
     with pytest.raises(penstock.InputError, match=r"s.arrow, row 3, column `at`: .* is out of the range"):
