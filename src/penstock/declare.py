@@ -9,22 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.cql.text import parse
 from penstock.errors import InputError, PenstockError, suggest
 from penstock.ingest import frame_as_table
 from penstock.io.sample import ROWS, Sample, sample_file, sample_table
 from penstock.io.times import TimeForm
-from penstock.io.values import BadValue, epoch_unit
+from penstock.io.values import BadValue, convert_arrow, epoch_unit
 from penstock.plan.nodes import Field
 from penstock.plan.show import show_duration
-from penstock.types import TIMESTAMP, Kind
+from penstock.types import STRING, TIMESTAMP, DataType, Kind
 
 _TIMES = ("ts", "timestamp", "event_time", "eventtime", "time", "datetime", "at", "t", "date")
 _TIME_LIKE = re.compile(r"(^|_|\b)(ts|at|t|time|timestamp|datetime|date|when)(_|\b|$)", re.IGNORECASE)
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d")
 _PATTERNS = (*(f"{day} {clock}" for day in _DAYS for clock in ("%H:%M:%S", "%H:%M")), *_DAYS)
 """Texts that are tried as times."""
+_DIGITS = (("%Y%m%d", 19000101, 21010101), ("%Y%m%d%H%M%S", 19000101000000, 21010101000000))
+"""Whole numbers that are tried as times, and between which they lie."""
+_FRACTIONS = (Kind.REAL, Kind.DOUBLE, Kind.DECIMAL)
 
 
 @dataclass(frozen=True)
@@ -50,22 +54,35 @@ def declaration(
     sample = _sample(name, data)
     if not sample.fields:
         raise InputError(f"{_what(data)} has no columns that could be declared", hint="; ".join(sample.left_out))
-    remarks = [f"left out: {reason}" for reason in sample.left_out]
+    # Remarks are comments in a script: they may not go over their lines, whatever the names.
+    remarks = [_line(f"left out: {reason}") for reason in sample.left_out]
     if not sample.whole:
         remarks.append(f"types are those of the first {ROWS:,} rows")
     if key:
+        if timestamp or slack:
+            raise InputError(f"`{name}` has a key, so it is a relation, which takes no timestamp and no slack")
         names = [_column(sample, column, _what(data)).name for column in key]
         clause = f"KEY ({', '.join(_name(n, sample.fields) for n in names)})"
         return Declaration(f"CREATE RELATION {_name(name)} ({_columns(sample.fields)}) {clause}", tuple(remarks))
     fields = list(sample.fields)
     orders = _column(sample, timestamp, _what(data)) if timestamp else _best(fields)
     form = None
-    if not any(f.type.kind is Kind.TIMESTAMP for f in fields):
+    times = [f for f in fields if f.type.kind is Kind.TIMESTAMP]
+    if not times or (orders is not None and orders.type.kind in (Kind.STRING, *_FRACTIONS)):
         found, form, more = _written(sample, [orders] if orders else [f for f in fields if _TIME_LIKE.search(f.name)])
         if found is not None:
             fields[fields.index(found)] = orders = Field(found.name, TIMESTAMP)
             remarks += more
+            # One form is for all times of a stream that are texts.
+            for other in () if sample.typed else times:
+                fields[fields.index(other)] = Field(other.name, STRING)
+                remarks.append(f"`{_line(other.name)}` is a STRING, because its times are written otherwise")
     if orders is None:
+        if slack:
+            raise InputError(
+                f"{_what(data)} has no column that tells the time, so there is no order for slack",
+                hint="name a column with timestamp",
+            )
         remarks.append("no column tells the time, so rows are stamped when they arrive")
         clause = ""
     else:
@@ -120,22 +137,43 @@ def _best(fields: Sequence[Field]) -> Field | None:
 def _written(sample: Sample, columns: Sequence[Field]) -> tuple[Field | None, TimeForm | None, list[str]]:
     """The first column with times that are no TIMESTAMP by themselves, how they are written, and remarks about it."""
     for field in columns:
-        column = sample.rows[field.name].drop_null()
+        column = _values(sample, field).drop_null()
         if not len(column):
             continue
-        if field.type.kind in (Kind.BIGINT, Kind.INT) and (unit := epoch_unit(int(np.median(column.to_numpy())))):
-            return field, TimeForm(unit), [f"`{field.name}` is taken for {unit} since 1970"]
+        shown = _line(field.name)
+        if field.type.is_numeric:
+            middle = float(np.median(column.cast(pa.float64(), safe=False).to_numpy()))
+            unit = epoch_unit(int(middle)) if np.isfinite(middle) else None
+            if unit and _reads(TimeForm(unit), column):
+                return field, TimeForm(unit), [f"`{shown}` is taken for {unit} since 1970"]
+        forms = []
         if field.type.kind is Kind.STRING:
             forms = [form for form in map(TimeForm, _PATTERNS) if _reads(form, column)]
-            if forms:
-                others = "".join(f"; it could be '{other.text}' too" for other in forms[1:])
-                return field, forms[0], [f"`{field.name}` is read as '{forms[0].text}'{others}"]
+        elif field.type.is_integer:
+            low, high = pc.min(column).as_py(), pc.max(column).as_py()
+            forms = [TimeForm(text) for text, first, end in _DIGITS if first <= low and high < end]
+            forms = [form for form in forms if _reads(form, column)]
+        if forms:
+            others = "".join(f"; it could be '{other.text}' too" for other in forms[1:])
+            return field, forms[0], [f"`{shown}` is read as '{forms[0].text}'{others}"]
     return None, None, []
 
 
-def _reads(form: TimeForm, column: pa.ChunkedArray) -> bool:
+def _values(sample: Sample, field: Field, dtype: DataType | None = None) -> pa.Array:
+    """What the sample has of a column, as its type or another."""
+    before, chunks = 0, []
+    for chunk in sample.rows[field.name].chunks:
+        try:
+            chunks.append(convert_arrow(chunk, dtype or field.type))
+        except BadValue as bad:
+            raise InputError(f"row {before + bad.index + 1}, column `{field.name}`: {bad}") from None
+        before += len(chunk)
+    return pa.concat_arrays(chunks) if chunks else pa.array([], (dtype or field.type).arrow)
+
+
+def _reads(form: TimeForm, column: pa.Array) -> bool:
     try:
-        form.read(column.combine_chunks())
+        form.read(column)
     except BadValue:
         return False
     return True
@@ -144,14 +182,14 @@ def _reads(form: TimeForm, column: pa.ChunkedArray) -> bool:
 def _ordering(sample: Sample, orders: Field, slack: str | None, form: TimeForm | None) -> tuple[str, list[str]]:
     """The clauses for the column that orders the rows, and remarks about it."""
     remarks = []
-    column = sample.rows[orders.name]
+    field = next(f for f in sample.fields if f.name == orders.name)
+    column = _values(sample, field, None if form else orders.type)
     if column.null_count:
-        remarks.append(f"column `{orders.name}` has NULLs, which the column that orders a stream may not have")
+        remarks.append(f"column `{_line(orders.name)}` has NULLs, which the column that orders a stream may not have")
     given = column.drop_null()
     if form is not None:
-        given = form.read(given.combine_chunks())
-    instants = given.cast(TIMESTAMP.arrow if orders.type.kind is Kind.TIMESTAMP else pa.int64())
-    ticks = instants.cast(pa.int64()).to_numpy()
+        given = form.read(given)
+    ticks = given.cast(pa.int64()).to_numpy()
     clause = f" TIMESTAMP BY {_name(orders.name, sample.fields)}"
     written = "" if form is None else f" WITH (time = '{form.text}')"
     if slack is not None:
@@ -162,6 +200,11 @@ def _ordering(sample: Sample, orders: Field, slack: str | None, form: TimeForm |
     wait = show_duration(_rounded(behind), "timestamp") if orders.type.kind is Kind.TIMESTAMP else str(behind)
     remarks.append(f"rows are out of order by up to {wait.lower()}; with SLACK each waits so long for earlier ones")
     return f"{clause} SLACK {wait}{written}", remarks
+
+
+def _line(name: str) -> str:
+    """A name on one line."""
+    return " ".join(name.split())
 
 
 def _rounded(ticks: int) -> int:

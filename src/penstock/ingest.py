@@ -104,12 +104,19 @@ def frame_as_table(rows: object) -> pa.Table | None:
         return rows
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
-    if hasattr(rows, "to_arrow"):
-        return rows.to_arrow()
-    if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
+    try:
+        if hasattr(rows, "to_arrow"):
+            return rows.to_arrow()
+        if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.table(rows)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
+        said = "; ".join(str(part) for part in problem.args) or type(problem).__name__
+        raise InputError(
+            f"the {type(rows).__name__} cannot be read as a table: {said}",
+            hint="a column has one name, which no other has, and values of one kind",
+        ) from None
     return None
 
 
@@ -264,10 +271,17 @@ def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa
     except (pa.ArrowException, OverflowError):
         for i, value in enumerate(column):
             try:
-                pa.chunked_array([pa.array([value.as_py()], have)]).cast(wanted)
+                value.cast(wanted)
             except (pa.ArrowException, OverflowError):
-                raise _wrong(where, i, name, value.as_py(), dtype) from None
+                raise _wrong(where, i, name, _shown(value), dtype) from None
         raise InputError(f"{where}: column `{name}` is {have}, declared as {dtype}") from None
+
+
+def _shown(value: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):  # a time that Python has no date for
+        return f"{value.value} {value.type.unit} since 1970"
 
 
 @dataclass

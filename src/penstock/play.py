@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import InputError, suggest
+from penstock.io.files import Leave
 from penstock.io.readers import read_batches
 from penstock.plan.nodes import Field
 from penstock.types import BIGINT, STRING, TIMESTAMP
@@ -30,6 +31,7 @@ def play(
     done: Mapping[str, int] | None = None,
     close: bool = True,
     close_last: bool = True,
+    leave: Leave | None = None,
 ) -> None:
     """Feed every input to the end and close its stream, or with ``close_last`` false all but the last that ends.
 
@@ -37,7 +39,8 @@ def play(
 
     The next chunk always comes from the stream that is least far, so that little waits for the others.
     ``on_progress`` hears the name of an input and how many of its rows have been pushed, after each push. ``done``: so
-    many rows of an input have been pushed before.
+    many rows of an input have been pushed before. ``leave``: files of streams may be growing; a last line without its
+    end is not read but told about.
     """
     report = on_progress or (lambda name, rows: None)
     done = done or {}
@@ -51,7 +54,9 @@ def play(
         else:
             stream = db.catalog.streams[name]
             ordering = frozenset({stream.timestamp_by} if stream.timestamp_by else ())
-            batches = read_batches(path, stream.schema, batch_rows=chunk_rows, not_null=ordering, time=stream.time)
+            batches = read_batches(
+                path, stream.schema, batch_rows=chunk_rows, not_null=ordering, time=stream.time, leave=leave
+            )
             streams[name] = _after(batches, done.get(name, 0))
     pushed = {name: done.get(name, 0) for name in streams}
     while streams:

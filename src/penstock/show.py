@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,8 +12,10 @@ from penstock import functions
 from penstock.cql.expressions import identifier
 from penstock.errors import CatalogError, suggest
 from penstock.ingest import Instant
+from penstock.io.text import plain
 from penstock.plan.nodes import Clock, Schema
 from penstock.results import Result
+from penstock.types import TIMESTAMP
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -72,13 +73,19 @@ _COLUMNS = {
 }
 
 
+_SHOWN = 2**59
+"""Ticks around 1970 that are shown as dates: some 18,000 years."""
+
+
 def _progress(instant: Instant, clock: Clock) -> str:
     """Up to where a stream is complete, for people."""
     if math.isinf(instant):
         return "closed" if instant > 0 else ""
     if clock == "ticks":
         return str(instant)
-    return str(datetime(1970, 1, 1) + timedelta(microseconds=int(instant)))
+    if not -_SHOWN < instant < _SHOWN:
+        return f"{instant} microseconds since 1970"
+    return str(plain(pa.chunked_array([pa.array([int(instant)]).cast(TIMESTAMP.arrow)]), separator=" ")[0])
 
 
 def _shown(schema: Schema) -> str:

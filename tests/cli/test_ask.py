@@ -60,6 +60,23 @@ def test_declarations(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[-1] == "CREATE STREAM _2024_june (a BIGINT);"
 
 
+def test_a_path_with_an_equals_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("year=2024").mkdir()
+    Path("year=2024/r.csv").write_text("a\n1\n")
+    assert main(["declare", "year=2024/r.csv", "n=year=2024/r.csv"]) == 0
+    found = capsys.readouterr().out
+    assert "CREATE STREAM r (a BIGINT);" in found
+    assert "CREATE STREAM n (a BIGINT);" in found
+
+
+def test_options_without_a_name_are_for_the_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["declare", "readings.csv", "rooms.csv", "--key", "rooms=room", "--slack"]
+    assert main([*arguments, "1 minute", "--timestamp", "at"]) == 0
+    assert "TIMESTAMP BY at SLACK 1 minute;\nCREATE RELATION rooms" in capsys.readouterr().out
+    assert main([*arguments, "rooms=1 minute"]) == 2
+    assert "`rooms` has a key, so it is a relation, which takes no timestamp and no slack" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["SELECT x FROM readings", "readings.csv"], "the query, line 1, column 8: no column `x` in stream `readings`"),
     (["SELECT 1", "none.csv"], "there is no file or folder none.csv"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet
@@ -219,3 +221,77 @@ def test_a_file_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "penstock: `s` was closed by an earlier run, at the end of its file; what has come since is not read" in (
         capsys.readouterr().err
     )
+
+
+@pytest.fixture
+def growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Runs a query with --keep-open over the folder ``s``; the numbers it has answered so far."""
+    monkeypatch.chdir(tmp_path)
+    Path("s").mkdir()
+    Path("r.csv").write_text("t\n5\n")
+    Path("q.cql").write_text(
+        "CREATE STREAM s (t BIGINT) TIMESTAMP BY t; CREATE RELATION r (t BIGINT); CREATE QUERY q AS SELECT t FROM s;"
+    )
+    fixed = ["--input", "r=r.csv", "--database", "db", "--output", "out", "--engine", "spark"]
+
+    def run(*options: str, code: int = 0, path: str = "s") -> list[str]:
+        with directly():
+            assert main(["run", "q.cql", "--input", f"s={path}", *fixed, *(options or ("--keep-open",))]) == code
+        return [line.split(",")[2] for line in Path("out/q.csv").read_text().splitlines()[1:]]
+
+    return run
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_without_an_end_is_left_for_later(
+    growing: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], packed: bool
+) -> None:
+    path = Path("s/a.csv.gz" if packed else "s/a.csv")
+    parts: list[bytes] = []
+
+    def add(text: bytes) -> None:
+        parts.append(gzip.compress(text) if packed else text)
+        path.write_bytes(b"".join(parts))
+
+    add(b"t\n1\n2")
+    assert growing() == ["1"]
+    assert f"penstock: {path}: the last line has no end yet, so it is left for the next run" in capsys.readouterr().err
+    add(b"1\n30\n")
+    assert growing() == ["1", "21", "30"]
+    assert "no end" not in capsys.readouterr().err
+    add(b"4")
+    Path("s/b.csv").write_text("t\n50")
+    add(b"0")
+    assert growing() == ["1", "21", "30", "40"]  # that a is over shows by b
+    assert growing("--quiet") == ["1", "21", "30", "40", "50"]
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda: Path("s/b.csv").write_text("t\n7\n"), "of s/b.csv, which is not as it was; so it is not known where"),
+    (lambda: Path("s/b.csv").write_text("t\n9\n9\n9\n"), "of s/b.csv, which is not as it was"),
+    (lambda: Path("s/b.csv").write_text("t\n"), "of s/b.csv, which is not as it was"),
+    (lambda: Path("s/b.csv").unlink(), "of b.csv in s, which is not there any more"),
+    (lambda: Path("s/a.csv").unlink(), "of a.csv in s, which is not there any more"),
+    (lambda: Path("s/aa.csv").write_text("t\n7\n"), "of b.csv, and s/aa.csv has come since, with a name before it"),
+    (lambda: Path("s/a.csv").write_text("t\n1\n2\n"), "of s/a.csv, which is not as it was (b.csv after it has been"),
+    (lambda: Path("r.csv").write_text("t\n5\n6\n"), "relation `r`: an earlier run has read r.csv, which has changed"),
+])  # fmt: skip
+def test_files_that_are_not_as_they_were(
+    growing: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], change: Callable[[], object], message: str
+) -> None:
+    Path("s/a.csv").write_text("t\n1\n")
+    Path("s/b.csv").write_text("t\n3\n4\n")
+    assert growing() == ["1", "3", "4"]
+    change()
+    assert growing(code=2) == ["1", "3", "4"]
+    assert message in capsys.readouterr().err
+
+
+def test_files_that_go_on(growing: Callable[..., list[str]]) -> None:
+    Path("s/a.csv").write_text("t\n" + "".join(f"{i}\n" for i in range(3_000)))
+    assert len(growing(path="s/a.csv")) == 3_000
+    assert len(growing()) == 3_000
+    with Path("s/a.csv").open("a") as file:
+        file.write("5000\n")
+    Path("s/b.csv").write_text("t\n6000\n")
+    assert growing()[2_999:] == ["2999", "5000", "6000"]

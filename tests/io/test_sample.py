@@ -58,7 +58,6 @@ def test_types_of_texts(tmp_path: Path, values: list[str], wanted: str) -> None:
     ([True, False], "BOOLEAN"),
     (["2024-05-01T10:00:00Z"], "TIMESTAMP"),
     (["12", "13"], "STRING"),
-    ([[1, 2], []], "ARRAY<BIGINT>"),
     ([2**64], "DECIMAL(38, 0)"),
     ([None], "STRING"),
 ])  # fmt: skip

@@ -6,14 +6,19 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 from tests.spark.direct import directly
 
 import penstock
+from penstock.io.readers import read_batches
+from penstock.plan.nodes import Field
 from penstock.play import play
+from penstock.types import TIMESTAMP
 
 NOON = datetime(2024, 5, 31, 12)
 FORMS: list[tuple[str, Any]] = [
@@ -85,6 +90,12 @@ def test_fractions_and_times_before_1970() -> None:
     assert pushed("nanoseconds", "-1", 1.0)[0] == datetime(1969, 12, 31, 23, 59, 59, 999999)
 
 
+def test_values_of_numpy() -> None:
+    half = NOON.replace(microsecond=500_000)
+    assert pushed("seconds", np.int64(1717156800), np.float64(1717156800.5)) == [NOON, half]
+    assert pushed("seconds", np.datetime64(NOON, "ns"), np.datetime64("2024-06-01")) == [NOON, datetime(2024, 6, 1)]
+
+
 def test_null_is_null(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("at,n,seen\n1717156800,0,\n1717156801,0,1717156800\n")
@@ -101,6 +112,10 @@ def test_null_is_null(tmp_path: Path) -> None:
     ("seconds", True, "True is not a number of seconds"),
     ("seconds", 2**62, "is out of the range of TIMESTAMP"),
     ("seconds", 2**70, "is out of the range of TIMESTAMP"),
+    ("seconds", "1_700_000_000", "'1_700_000_000' is not a number of seconds"),
+    ("seconds", [0, [1], 0], "is not a number of seconds"),
+    ("seconds", np.bool_(True), "is not a number of seconds"),
+    ("seconds", np.datetime64(10**15, "s"), "is not a number of seconds"),
     ("seconds", float("nan"), "nan is not a number of seconds"),
     ("%d.%m.%Y", "2024-05-31", "'2024-05-31' is not written as WITH (time = '%d.%m.%Y') says"),
     ("%d.%m.%Y", 5, "5 is not written as WITH (time = '%d.%m.%Y') says"),
@@ -123,9 +138,17 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     ("'%H:%M'", "which names no day of a year"),
     ("'%d.%m.'", "which names no day of a year"),
     ("'%Q'", "`time` is"),
+    ("'%Y-%M-%d'", "which names no day of a year (%M are minutes, %m is the month)"),
+    ("'%Y %d'", "which names no day of a year"),
+    ("'%Y-%%d'", "which names no day of a year"),
+    ("'%y %j%%'", None),
+    ("'%d.%m.%Y %d'", "`time` is '%d.%m.%Y %d'; it is seconds"),
     ("5", "`time` is 5; write for example time = 'milliseconds'"),
 ])  # fmt: skip
-def test_forms_that_are_none(form: str, message: str) -> None:
+def test_forms_that_are_none(form: str, message: str | None) -> None:
+    if message is None:
+        with database(form.strip("'")):
+            return
     with penstock.connect(engine="local") as db, pytest.raises(penstock.BindError) as caught:
         db.execute(f"CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at WITH (time = {form})")
     assert message in str(caught.value)
@@ -153,6 +176,25 @@ def test_numbers_in_files_are_not_taken_for_microseconds_if_they_look_otherwise(
                 play(db, {"s": path.with_suffix(f".{kind}")})
     path.write_text('{"at": 1717156800000000, "n": 1}\n')
     assert played("microseconds", path) == [NOON]
+
+
+def test_only_the_first_number_of_a_file_is_looked_at(tmp_path: Path) -> None:
+    """Microseconds from a beginning of their own come through where seconds since 1970 lie; batches do not matter."""
+    lines = "".join(f'{{"at": {i * 10**6}}}\n' for i in range(1_003))
+    (tmp_path / "s.jsonl").write_text('{"at": null}\n' + lines)
+    schema = (Field("at", TIMESTAMP),)
+    assert sum(t.num_rows for t in read_batches(tmp_path / "s.jsonl", schema, batch_rows=1_001)) == 1_004
+    (tmp_path / "s.jsonl").write_text('{"at": null}\n{"at": 1717156800}\n')
+    with pytest.raises(penstock.InputError, match=r"line 2, column `at`: 1717156800 looks like seconds"):
+        list(read_batches(tmp_path / "s.jsonl", schema))
+
+
+def test_an_empty_record_batch(tmp_path: Path) -> None:
+    rows = pa.record_batch({"at": pa.array([0, 1])})
+    with pa.ipc.new_file(tmp_path / "s.arrow", rows.schema) as file:
+        for batch in (rows.slice(0, 0), rows, rows.slice(0, 0)):
+            file.write(batch)
+    assert sum(t.num_rows for t in read_batches(tmp_path / "s.arrow", (Field("at", TIMESTAMP),))) == 2
 
 
 def test_a_stream_is_the_same_after_a_restart(tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ def _inputs(data: list[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for text in data:
         name, equals, path = text.partition("=")
-        if not equals:
+        # year=2024/r.csv is a path if it is there.
+        if not equals or Path(text).exists():
             name, path = _name_of(Path(text)), text
         if not name or not path:
             raise Failure(f"{text} is neither a PATH nor NAME=PATH, such as readings=data/june.csv")
@@ -136,9 +137,10 @@ def _declarations(
     inputs: dict[str, Path], timestamp: list[str], slack: list[str], key: list[str]
 ) -> dict[str, Declaration]:
     names = list(inputs)
-    ordering = _for_names("--timestamp", timestamp, names)
-    waiting = _for_names("--slack", slack, names)
-    keys = _for_names("--key", key, names, named=True)
+    keys = _for_names("--key", key, names, names)
+    streams = [name for name in names if name not in keys]
+    ordering = _for_names("--timestamp", timestamp, names, streams)
+    waiting = _for_names("--slack", slack, names, streams)
     return {
         name: declaration(
             name,
@@ -151,15 +153,15 @@ def _declarations(
     }
 
 
-def _for_names(option: str, given: list[str], names: list[str], *, named: bool = False) -> dict[str, list[str]]:
-    """What an option says for each input: [NAME=]VALUE, where one without a name is for all."""
+def _for_names(option: str, given: list[str], names: list[str], rest: list[str]) -> dict[str, list[str]]:
+    """What an option says for each input: [NAME=]VALUE, where one without a name is for all of ``rest``."""
     found: dict[str, list[str]] = {}
     for text in given:
         name, equals, value = text.partition("=")
-        if not equals and not named:
+        if not equals and option != "--key":
             name, value = "", text
         if not value or (name and name not in names):
             raise Failure(f"{option} {text}: write NAME=… with one of {', '.join(names)}")
-        for each in [name] if name else names:
+        for each in [name] if name else rest:
             found.setdefault(each, []).append(value)
     return found

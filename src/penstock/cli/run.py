@@ -25,6 +25,8 @@ from penstock.cli.script import (
     resume_script,
     run_script,
 )
+from penstock.cli.seen import check_files
+from penstock.io.files import Leave
 from penstock.io.table_text import table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
 from penstock.plan.show import show_duration
@@ -93,12 +95,20 @@ def run(
             late_rows = stack.enter_context(LateRows(db, late, chosen))
             over = [name for name in inputs if name in db.catalog.streams and db.progress(name) == math.inf]
             shown = output is not None or not sys.stdout.isatty()
-            rows = play_all(db, inputs, answers, late_rows, shown=shown, close=not keep_open)
+            unfinished: dict[Path, None] = {}
+            leave = None
+            if database is not None:
+                check_files(db, inputs, _done(db, inputs))
+                leave = unfinished.setdefault if keep_open else None
+            rows = play_all(db, inputs, answers, late_rows, shown=shown, close=not keep_open, leave=leave)
             summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
     except KeyboardInterrupt:
         if database is not None:
             print(f"penstock: interrupted; the same command goes on from {database}", file=sys.stderr)
         raise
+    for path in () if quiet else unfinished:
+        said = "the last line has no end yet, so it is left for the next run"
+        print(f"penstock: {path}: {said} (a run without --keep-open reads it)", file=sys.stderr)
     for name in () if quiet else over:
         said = "was closed by an earlier run, at the end of its file; what has come since is not read"
         print(f"penstock: `{name}` {said} (--keep-open leaves streams open for more)", file=sys.stderr)
@@ -128,7 +138,14 @@ def _check_inputs(db: Database, queries: list[Query], inputs: dict[str, Path]) -
 
 
 def play_all(
-    db: Database, inputs: dict[str, Path], answers: Answers, late_rows: LateRows, *, shown: bool, close: bool = True
+    db: Database,
+    inputs: dict[str, Path],
+    answers: Answers,
+    late_rows: LateRows,
+    *,
+    shown: bool,
+    close: bool = True,
+    leave: Leave | None = None,
 ) -> dict[str, int]:
     """Play the inputs to their ends, passing answers and late rows on; how many rows each had."""
     done = _done(db, inputs)
@@ -144,7 +161,7 @@ def play_all(
         for name, stream in db.catalog.streams.items():
             if close and not stream.derived and stream.name not in inputs:
                 db.close_stream(name)
-        play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK, close=close)
+        play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK, close=close, leave=leave)
         answers.drain()
     return rows
 

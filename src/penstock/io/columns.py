@@ -27,6 +27,10 @@ class Target:
     optional: bool = False
     not_null: bool = False
     time: TimeForm | None = None
+    found: bool = False
+    """Whether a JSON file has it."""
+    begun: bool = False
+    """Whether a value that is not NULL has been seen."""
 
     def takes(self, held: pa.DataType, dtype: DataType) -> bool:
         """Whether a column of an Arrow type can be read as this type at all."""
@@ -53,8 +57,10 @@ class Target:
         else:
             converted = by(column, last)
             self.types = (last,)
-        if self.time is None and self.types[0].kind is Kind.TIMESTAMP and _is_whole(column):
-            check_microseconds(converted.cast(pa.int64()))
+        if not self.begun and converted.null_count < len(converted):
+            self.begun = True
+            if self.time is None and self.types[0].kind is Kind.TIMESTAMP:
+                _check_first(column, converted.is_valid().index(True).as_py())
         if self.not_null and converted.null_count:
             index = converted.is_null().index(True).as_py()
             raise BadValue(index, None, self.types[0], "may not stand in the column that orders the stream")
@@ -65,11 +71,14 @@ class Target:
         return self.time.read(column)
 
 
-def _is_whole(column: Sequence[object] | pa.Array) -> bool:
-    """Whether a column begins with a whole number, as JSON or Arrow have them."""
-    if isinstance(column, pa.Array):
-        return bool(pa.types.is_integer(column.type))
-    return bool(column) and isinstance(column[0], int)
+def _check_first(column: Sequence[object] | pa.Array, first: int) -> None:
+    """BadValue if the first value of a column of times is a whole number, as JSON or Arrow have them, and looks wrong.
+
+    Later ones may be anything: microseconds that count from a beginning of their own pass every range.
+    """
+    value = column[first].as_py() if isinstance(column, pa.Array) else column[first]
+    if isinstance(value, int):
+        check_microseconds(first, value)
 
 
 def targets_for(

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -21,16 +22,18 @@ import pyarrow.csv
 
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match
-from penstock.io.files import compression_of, data_suffix
+from penstock.io.files import Leave, data_suffix, open_text
 from penstock.io.values import BadValue, convert_text
 
 _BLOCK_BYTES = 4 << 20
 _RELEASE_SECONDS = 10.0
+_HEADER_LINES = 100
+_QUOTED = re.compile(rb'"[^"]*"')
 
 
-def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
+def read_csv(path: Path, targets: list[Target], leave: Leave | None = None) -> Iterator[pa.Table]:
     """Tables of the wanted columns, in pieces of a few megabytes of text."""
-    with _open(path) as raw:
+    with open_text(path, leave) as raw:
         source = io.BufferedReader(_QuoteCounter(raw), _BLOCK_BYTES)
         counter = source.raw
         assert isinstance(counter, _QuoteCounter)
@@ -43,16 +46,16 @@ def read_csv(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
                 for batch in batches:
                     yield _typed(batch, columns)
         except (pa.ArrowInvalid, BadValue) as problem:
-            _find_fault(path, targets)
+            _find_fault(path, targets, leave)
             raise InputError(f"{path} cannot be read as CSV: {problem}") from None
     # Arrow takes a quote that is never closed as closed by the end of the file.
     if counter.quotes % 2:
-        _find_fault(path, targets)
+        _find_fault(path, targets, leave)
 
 
 def csv_header(path: Path) -> list[str]:
     """The names of the columns, as the first line of the file has them."""
-    with _open(path) as raw:
+    with open_text(path) as raw:
         return _header(io.BufferedReader(_QuoteCounter(raw)), path)
 
 
@@ -74,18 +77,17 @@ class _QuoteCounter(io.RawIOBase):
         return len(data)
 
 
-def _open(path: Path) -> IO[bytes]:
-    opened: IO[bytes] = pa.input_stream(str(path), compression=compression_of(path))
-    return opened
-
-
 def _delimiter(path: Path) -> str:
-    """A tab in .tsv files; a comma, or where the first line has none the semicolon, tab or bar that it has."""
+    """A tab in .tsv files; a comma, or where the header has none the semicolon, tab or bar that it has."""
     if data_suffix(path) == ".tsv":
         return "\t"
-    with _open(path) as raw:
-        first = next((line for line in io.BufferedReader(_QuoteCounter(raw)) if line.strip()), b"")
-    bare = re.sub(rb'"[^"]*"', b"", first).decode("utf-8", "replace")
+    with open_text(path) as source:
+        lines = islice((line for line in source if line.strip()), _HEADER_LINES)
+        found = first = _QUOTED.sub(b"", next(lines, b""))
+        # A name in quotes may go over several lines; a quote within a name without quotes is none.
+        while b'"' in found and (line := next(lines, b"")):
+            found = _QUOTED.sub(b"", found + line)
+    bare = (first if b'"' in found else found).decode("utf-8", "replace")
     return "," if "," in bare else max(";\t|", key=bare.count) if any(c in bare for c in ";\t|") else ","
 
 
@@ -159,10 +161,10 @@ class _Lines:
                 raise InputError(f"{self._path}, line {self._number}: the text is not UTF-8") from None
 
 
-def _find_fault(path: Path, targets: list[Target]) -> None:
+def _find_fault(path: Path, targets: list[Target], leave: Leave | None) -> None:
     """Raise the error for the first thing wrong in the file; come back if there is nothing."""
     line = 1
-    with _open(path) as raw:
+    with open_text(path, leave) as raw:
         source = io.BufferedReader(_QuoteCounter(raw))
         header: list[str] | None = None
         records = csv.reader(_Lines(source, path), delimiter=_delimiter(path), strict=True)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
 
 from penstock.errors import InputError
 
@@ -57,7 +62,10 @@ def input_files(path: Path) -> tuple[Format, list[Path]]:
     if not path.exists():
         raise InputError(f"there is no file or folder {path}")
     if not path.is_dir():
-        return _known(path), [path]
+        format = _known(path)
+        if not path.is_file():
+            raise InputError(f"{path} is a pipe or a device", hint="inputs are read more than once: save it as a file")
+        return format, [path]
     entries = sorted(p for p in path.iterdir() if not p.name.startswith((".", "_")))
     nested = [p for p in entries if p.is_dir()]
     if nested:
@@ -80,3 +88,75 @@ def _known(path: Path) -> Format:
     if found is None:
         raise InputError(f"{path} is in no format that its name tells", hint=f"names end in {KNOWN_SUFFIXES}")
     return found
+
+
+Leave = Callable[[Path], None]
+"""Hears of a file whose last line has no end yet and is left for later."""
+
+
+def open_text(path: Path, leave: Leave | None = None) -> IO[bytes]:
+    """The bytes of a text file, unpacked; with ``leave`` without a last line that has no end yet."""
+    return io.BufferedReader(TextBytes(path, leave), _READ_BYTES)
+
+
+_READ_BYTES = 1 << 16
+
+
+class TextBytes(io.RawIOBase):
+    """The bytes of a text file, unpacked. What cannot be read is an ``InputError``."""
+
+    def __init__(self, path: Path, leave: Leave | None = None) -> None:
+        self._path = path
+        self._leave = leave
+        self._lines = memoryview(b"")
+        self._begun: list[bytes] = []
+        """The parts of a line whose end has not come: at most the longest line of the file."""
+        self._source: IO[bytes] | None = None
+        try:
+            self._source = pa.input_stream(str(path), compression=compression_of(path))
+        except OSError as problem:
+            raise self._unreadable(problem) from None
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+        super().close()
+
+    def readinto(self, into: object) -> int:
+        view = memoryview(into)  # type: ignore[arg-type]
+        if self._leave is not None:
+            self._fill()
+            data, self._lines = self._lines[: len(view)], self._lines[len(view) :]
+        else:
+            data = memoryview(self._read(len(view)))
+        view[: len(data)] = data
+        return len(data)
+
+    def _read(self, size: int) -> bytes:
+        assert self._source is not None
+        try:
+            return self._source.read(size)
+        except OSError as problem:
+            raise self._unreadable(problem) from None
+
+    def _fill(self) -> None:
+        """Whole lines, if there are more."""
+        while not self._lines:
+            data = self._read(_READ_BYTES)
+            if not data:
+                if b"".join(self._begun).strip() and self._leave is not None:
+                    self._leave(self._path)
+                return
+            head, end, tail = data.rpartition(b"\n")
+            if end:
+                self._lines = memoryview(b"".join([*self._begun, head, end]))
+                self._begun = []
+            self._begun.append(tail)
+
+    def _unreadable(self, problem: OSError) -> InputError:
+        packed = compression_of(self._path)
+        kind = f"; it should be packed with {packed}, and whole" if packed else ""
+        return InputError(f"{self._path} cannot be read: {problem.strerror or str(problem).splitlines()[0]}{kind}")

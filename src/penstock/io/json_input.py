@@ -1,14 +1,13 @@
 """JSON lines: one object per line, a key per column.
 
-A key that an object lacks is NULL. A declared column that none of the first ``_LOOK_AHEAD`` objects has is
-taken to be missing from the file.
+A key that an object lacks is NULL. A declared column that none of the first ``LOOK_AHEAD`` objects has, of this file
+and those that follow it, is taken to be missing.
 """
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
@@ -18,32 +17,65 @@ import pyarrow as pa
 
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, missing
-from penstock.io.files import compression_of
+from penstock.io.files import Leave, open_text
 from penstock.io.values import BadValue, convert_json
 from penstock.types import Kind
 
-_LOOK_AHEAD = 1_000
+LOOK_AHEAD = 100_000
+"""In so many rows a column is looked for."""
+_A_FEW = 1_000
 _KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 
 
-def read_json(path: Path, targets: list[Target], batch_rows: int) -> Iterator[pa.Table]:
-    """Tables of the wanted columns, ``batch_rows`` lines at a time."""
-    with pa.input_stream(str(path), compression=compression_of(path)) as source:
+def read_json(
+    path: Path, targets: list[Target], batch_rows: int, after: Sequence[Path] = (), leave: Leave | None = None
+) -> Iterator[pa.Table]:
+    """Tables of the wanted columns, ``batch_rows`` lines at a time. ``after``: the files that follow in the folder."""
+    with open_text(path, leave) as source:
         # Floats stay exact where a DECIMAL is to be made of them.
         exact = any(t.kind is Kind.DECIMAL for target in targets for t in target.types)
-        objects = json_objects(io.BufferedReader(source), path, exact=exact)
-        ahead = list(islice(objects, _LOOK_AHEAD))
-        if not ahead:
+        objects = json_objects(source, path, exact=exact)
+        ahead: list[tuple[int, dict[str, Any]]] = []
+        names: dict[str, None] = {}
+        # As a rule a few rows tell; where one lacks, it may still come.
+        for count in (_A_FEW, LOOK_AHEAD - _A_FEW):
+            if all(target.found for target in targets):
+                break
+            more = list(islice(objects, count))
+            _find(more, targets, names)
+            ahead += more
+        if not ahead and not (ahead := list(islice(objects, 1))):
             return
-        found = list(dict.fromkeys(key for _, row in ahead for key in row))
-        lowered = {name.lower() for name in found}
-        present = [t for t in targets if t.name.lower() in lowered]
-        for target in targets:
-            if target not in present and not target.optional:
-                raise missing(target.name, found, path)
+        lacking = [target for target in targets if not target.found]
+        if lacking:
+            _look_on(after, LOOK_AHEAD - len(ahead), lacking, names)
+            for target in lacking:
+                if not (target.found or target.optional):
+                    raise missing(target.name, list(names), path)
+        present = [target for target in targets if target.found]
         rows = chain(ahead, objects)
         while batch := list(islice(rows, batch_rows)):
             yield _typed(path, batch, present)
+
+
+def _find(rows: Sequence[tuple[int, dict[str, Any]]], targets: Sequence[Target], names: dict[str, None]) -> None:
+    """Mark the targets that are in some rows, and add the names of their columns."""
+    names |= dict.fromkeys(key for _, row in rows for key in row)
+    lowered = {name.lower() for name in names}
+    for target in targets:
+        target.found = target.found or target.name.lower() in lowered
+
+
+def _look_on(files: Sequence[Path], count: int, targets: Sequence[Target], names: dict[str, None]) -> None:
+    """Look for targets in the next ``count`` rows of other files."""
+    for path in files:
+        with open_text(path) as source:
+            objects = json_objects(source, path, exact=False)
+            while count > 0 and (rows := list(islice(objects, min(count, _A_FEW)))):
+                count -= len(rows)
+                _find(rows, targets, names)
+                if all(target.found for target in targets):
+                    return
 
 
 def json_objects(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -61,6 +93,8 @@ def json_objects(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[tupl
                 f"{path}, line {number}, column {problem.colno}: broken JSON: {problem.msg}",
                 hint="a JSON lines file has one object on each line",
             ) from None
+        except ValueError:
+            raise InputError(f"{path}, line {number}: a number has too many digits") from None
         except RecursionError:
             raise InputError(f"{path}, line {number}: the JSON is nested too deeply") from None
         if not isinstance(value, dict):

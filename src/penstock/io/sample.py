@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -14,9 +13,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import InputError
 from penstock.io.arrow_input import arrow_schema
+from penstock.io.columns import bad_value
 from penstock.io.csv_input import csv_header
-from penstock.io.files import Format, compression_of, input_files
-from penstock.io.json_input import json_objects
+from penstock.io.files import Format, input_files, open_text
+from penstock.io.json_input import LOOK_AHEAD, json_objects
 from penstock.io.readers import read_batches
 from penstock.io.values import BadValue, convert_json, convert_text
 from penstock.plan.nodes import Field
@@ -29,14 +29,14 @@ from penstock.types import (
     TIMESTAMP,
     DataType,
     Kind,
-    array,
     decimal,
     from_arrow,
 )
 
-ROWS = 100_000
+ROWS = LOOK_AHEAD
 """So many rows of a file are looked at."""
 
+_NO_TYPE = "for which CREATE has no type"
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 _PADDED = r"^\s*[+-]?0\d"
 """Numbers with zeros in front, such as postal codes, are texts."""
@@ -45,12 +45,16 @@ _PADDED = r"^\s*[+-]?0\d"
 class Sample:
     """The columns of some data that CQL has types for, their first rows, and what is left out and why."""
 
-    def __init__(self, fields: Sequence[Field], rows: pa.Table, left_out: Sequence[str], whole: bool) -> None:
+    def __init__(
+        self, fields: Sequence[Field], rows: pa.Table, left_out: Sequence[str], whole: bool, typed: bool = False
+    ) -> None:
         self.fields = tuple(fields)
         self.rows = rows
         self.left_out = tuple(left_out)
         self.whole = whole
         """Whether these rows are all there are."""
+        self.typed = typed
+        """Whether the data know types themselves: their times are times, and no texts."""
 
 
 def sample_file(path: Path) -> Sample:
@@ -63,25 +67,33 @@ def sample_file(path: Path) -> Sample:
     schema = arrow_schema(files[0], format)
     fields, left_out = _typed(schema)
     rows = _first(path, fields)
-    return Sample(fields, rows, left_out, rows.num_rows < ROWS)
+    return Sample(fields, rows, left_out, rows.num_rows < ROWS, typed=True)
 
 
 def sample_table(table: pa.Table) -> Sample:
     """The columns of a table. Texts stay texts, whatever stands in them."""
     fields, left_out = _typed(table.schema)
     head = table.select([i for i, name in enumerate(table.column_names) if name in {f.name for f in fields}])
-    return Sample(fields, head, left_out, True)
+    return Sample(fields, head, left_out, True, typed=True)
 
 
 def _typed(schema: pa.Schema) -> tuple[list[Field], list[str]]:
-    fields, left_out = [], []
+    fields = []
+    left_out = _twice(schema.names)
     for column in schema:
         dtype = from_arrow(column.type)
-        if dtype is None:
-            left_out.append(f"column `{column.name}` holds {column.type}, for which there is no type")
+        if schema.names.count(column.name) > 1:
+            continue
+        if dtype is None or dtype.kind is Kind.ARRAY:
+            left_out.append(f"column `{column.name}` holds {column.type if dtype is None else dtype}, {_NO_TYPE}")
         else:
             fields.append(Field(column.name, STRING if dtype.kind is Kind.NULL else dtype))
     return fields, left_out
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return [f"column `{name}` is there {names.count(name)} times" for name in twice]
 
 
 def _first(path: Path, fields: Sequence[Field]) -> pa.Table:
@@ -99,11 +111,10 @@ def _first(path: Path, fields: Sequence[Field]) -> pa.Table:
 
 def _of_texts(path: Path, files: Sequence[Path]) -> Sample:
     names = csv_header(files[0])
-    twice = {name for name in names if names.count(name) > 1}
-    left_out = [f"column `{name}` is there {names.count(name)} times" for name in sorted(twice)]
+    left_out = _twice(names)
     if "" in names:
         left_out.append("a column has no name in the header line")
-    texts = _first(path, [Field(name, STRING) for name in names if name and name not in twice])
+    texts = _first(path, [Field(name, STRING) for name in names if name and names.count(name) == 1])
     fields = [Field(name, _of_text(texts[name])) for name in texts.column_names]
     rows = pa.table([convert_text(_whole(texts[f.name]), f.type) for f in fields], names=texts.column_names)
     return Sample(fields, rows, left_out, rows.num_rows < ROWS)
@@ -137,27 +148,42 @@ def _of_text(column: pa.ChunkedArray) -> DataType:
 
 
 def _of_objects(files: Sequence[Path]) -> Sample:
-    rows = list(islice(_objects(files), ROWS))
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    if not rows:
+    found = list(islice(_objects(files), ROWS))
+    if not found:
         raise InputError(f"{files[0]} has no rows to tell columns from")
     fields, left_out, columns = [], [], []
-    for name in names:
-        values = [row.get(name) for row in rows]
+    for name in dict.fromkeys(key for _, _, row in found for key in row):
+        values = [row.get(name) for _, _, row in found]
+        if not _is_text(name):
+            left_out.append(f"the name {name!a} of a column is no text")
+            continue
         dtype = _of_json(values)
         if dtype is None:
-            left_out.append(f"column `{name}` holds objects or values of several kinds, for which there is no type")
+            left_out.append(f"column `{name}` holds arrays, objects or values of several kinds, {_NO_TYPE}")
             continue
         fields.append(Field(name, dtype))
-        columns.append(convert_json(values, dtype))
-    return Sample(fields, pa.table(columns, names=[f.name for f in fields]), left_out, len(rows) < ROWS)
+        try:
+            columns.append(convert_json(values, dtype))
+        except BadValue as bad:
+            path, line, _ = found[bad.index]
+            raise bad_value(path, f"line {line}", name, bad) from None
+    return Sample(fields, pa.table(columns, names=[f.name for f in fields]), left_out, len(found) < ROWS)
 
 
-def _objects(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _is_text(text: str) -> bool:
+    """Whether UTF-8 has it: JSON can spell half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _objects(files: Sequence[Path]) -> Iterator[tuple[Path, int, dict[str, Any]]]:
     for path in files:
-        with pa.input_stream(str(path), compression=compression_of(path)) as source:
-            for _, row in json_objects(io.BufferedReader(source), path, exact=False):
-                yield row
+        with open_text(path) as source:
+            for line, row in json_objects(source, path, exact=False):
+                yield path, line, row
 
 
 def _of_json(values: Sequence[Any]) -> DataType | None:
@@ -175,14 +201,8 @@ def _of_json(values: Sequence[Any]) -> DataType | None:
     if kinds <= {int, float}:
         return DOUBLE
     if kinds == {str}:
+        if not all(map(_is_text, present)):
+            return STRING
         found = _of_text(pa.chunked_array([pa.array(present, pa.string())]))
         return found if found.kind in (Kind.DATE, Kind.TIMESTAMP) else STRING
-    if kinds == {list}:
-        return _of_arrays(present)
     return None
-
-
-def _of_arrays(arrays: Sequence[list[Any]]) -> DataType | None:
-    element = _of_json([value for values in arrays for value in values])
-    return None if element is None else array(element)
-

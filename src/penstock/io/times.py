@@ -6,6 +6,7 @@ that are times already stay what they are, and numbers in CQL and in heartbeats 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -17,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BindError
-from penstock.io.values import BadValue, epoch_unit
+from penstock.io.values import BadValue, convert_arrow, epoch_unit
 from penstock.types import TIMESTAMP
 
 _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 _ABBREVIATIONS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIMIT = 2**63
-_A_DAY = (("%Y", "%y", "%c", "%x"), ("%d", "%j", "%c", "%x"))
-"""A pattern needs one of each."""
+_MOMENTS = tuple(datetime(*day, 12, 34, 56, tzinfo=UTC) for day in ((2024, 5, 31), (2024, 11, 2), (2023, 11, 2)))
+"""What a pattern makes of them must be read as the same days by it."""
 _HOW = "it is seconds, milliseconds, microseconds or nanoseconds (since 1970), or a form such as '%d.%m.%Y %H:%M:%S'"
 
 
@@ -43,12 +44,12 @@ class TimeForm:
         if unit in _PER_SECOND:
             return cls(unit)
         try:
-            # What a pattern makes of a time must be read again by it.
-            datetime.strptime(datetime(2024, 5, 31, 12, tzinfo=UTC).strftime(text), text)
-        except ValueError:
+            read = [datetime.strptime(moment.strftime(text), text) for moment in _MOMENTS]
+        except (ValueError, re.error):
             raise BindError(f"`time` is {text!r}", hint=_HOW) from None
-        if not all(any(part in text for part in parts) for parts in _A_DAY):
-            raise BindError(f"`time` is {text!r}, which names no day of a year", hint=_HOW)
+        if any(found.date() != moment.date() for found, moment in zip(read, _MOMENTS, strict=True)):
+            minutes = " (%M are minutes, %m is the month)" if "%M" in text and "%m" not in text else ""
+            raise BindError(f"`time` is {text!r}, which names no day of a year{minutes}", hint=_HOW)
         return cls(text)
 
     def read(self, values: Sequence[Any] | pa.Array) -> pa.Array:
@@ -93,8 +94,8 @@ class TimeForm:
         ticks = []
         for index, value in enumerate(values):
             try:
-                ticks.append(None if value is None or value == "" else self._ticks(value))
-            except (ValueError, TypeError, ArithmeticError):
+                ticks.append(None if _is_null(value) else self._ticks(value))
+            except (ValueError, TypeError, ArithmeticError, BadValue):
                 raise BadValue(index, value, TIMESTAMP, self._reason()) from None
             if ticks[-1] is not None and not -_LIMIT <= ticks[-1] < _LIMIT:
                 raise BadValue(index, value, TIMESTAMP, "is out of the range of TIMESTAMP")
@@ -111,21 +112,32 @@ class TimeForm:
             return (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
         if isinstance(value, date):
             return self._ticks(datetime(value.year, value.month, value.day))
+        if isinstance(value, np.datetime64):
+            return int(convert_arrow(pa.array(np.array([value])), TIMESTAMP)[0].value)
+        if isinstance(value, np.generic):
+            return self._ticks(value.item())
         if self.text not in _PER_SECOND:
-            return self._ticks(datetime.strptime(value.strip() if isinstance(value, str) else value, self.text))
-        if isinstance(value, bool):
+            # 20240531 is as good as '20240531'.
+            text = str(value) if isinstance(value, int) else value.strip() if isinstance(value, str) else value
+            return self._ticks(datetime.strptime(text, self.text))
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str) or "_" in str(value):
             raise ValueError
         count = Decimal(repr(value) if isinstance(value, float) else value)
         return int((count * 10**6 / _PER_SECOND[self.text]).to_integral_value("ROUND_FLOOR"))
 
 
-def check_microseconds(ticks: pa.Array) -> None:
-    """BadValue if the first of some numbers was taken for microseconds and looks like another unit."""
-    number = ticks[0].as_py()
-    if number is not None and (unit := epoch_unit(number)):
+def _is_null(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value) or (
+        isinstance(value, np.datetime64) and bool(np.isnat(value))
+    )
+
+
+def check_microseconds(index: int, number: int) -> None:
+    """BadValue if a number that is taken for microseconds looks like another unit."""
+    if unit := epoch_unit(number):
         say = f"say WITH (time = '{unit}') in CREATE STREAM, or 'microseconds' if it is so"
         reason = f"looks like {unit} since 1970, and would be taken for microseconds; {say}"
-        raise BadValue(0, number, TIMESTAMP, reason)
+        raise BadValue(index, number, TIMESTAMP, reason)
 
 
 def _array(values: Sequence[Any]) -> pa.Array | None:

@@ -69,7 +69,7 @@ class BadValue(Exception):
         self.hint = None if reason else _HINTS.get(dtype.kind)
         if reason is None and dtype.kind in _WITH_POINT and isinstance(value, str) and _COMMA.fullmatch(value.strip()):
             self.hint = f"write the decimal point as a point: {value.strip().replace(',', '.')}"
-        number = reason is None and isinstance(value, str) and _INTEGER.fullmatch(value.strip())
+        number = reason is None and isinstance(value, str) and len(value) < 40 and _INTEGER.fullmatch(value.strip())
         if number and dtype.kind is Kind.TIMESTAMP:
             unit = epoch_unit(int(number[0])) or "microseconds"
             self.hint = f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')"
@@ -344,4 +344,15 @@ def convert_arrow(column: pa.Array, dtype: DataType) -> pa.Array:
             column = column.cast(pa.int64())
         return column.cast(target, safe=not dtype.is_float)
     except pa.ArrowInvalid:
+        if found.kind is Kind.TIMESTAMP:
+            raise _out_of_range(column, dtype) from None
         return _one_by_one(column.to_pylist(), dtype, parse_json)
+
+
+def _out_of_range(column: pa.Array, dtype: DataType) -> BadValue:
+    """The error for the first of some timestamps that microseconds are too fine for."""
+    unit = column.type.unit
+    limit = 2**63 // {"s": 10**6, "ms": 10**3}.get(unit, 1)
+    counts = column.cast(pa.int64()).to_pylist()
+    index = next(i for i, count in enumerate(counts) if count is not None and not -limit <= count < limit)
+    return BadValue(index, counts[index], dtype, f"{unit} since 1970 is out of the range of TIMESTAMP")
