@@ -20,6 +20,9 @@ from penstock.testing.player import Batches
 from penstock.testing.script import Script
 from penstock.values import to_instant
 
+__tracebackhide__ = True
+"""pytest shows the test that failed, not the lines of this module."""
+
 Answer = tuple[Any, ...]
 """ts, op, then the values of the columns, as plain Python values."""
 Functions = Mapping[str, tuple[Callable[..., object], Sequence[str], str]]

@@ -21,6 +21,9 @@ from penstock.plan.nodes import Field, Schema
 from penstock.types import STRING, DataType, Kind, from_arrow
 from penstock.values import to_arrow, to_rows
 
+__tracebackhide__ = True
+"""pytest shows the test that failed, not the lines of this module."""
+
 WHERE = "expected answers"
 
 
