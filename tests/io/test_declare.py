@@ -103,7 +103,8 @@ def test_remarks_stay_comments() -> None:
     assert len(lines) == 2
     assert lines[0].startswith("-- left out: column `x DROP STREAM s;")
     rows = pa.table({bad + " time": pa.array([2_000_000_000, None, 1_000_000_000])})
-    remarks = declaration("s", rows).remarks
+    found = declaration("s", rows)
+    remarks = found.warnings + found.remarks
     assert len(remarks) == 3
     assert all(remark.isprintable() for remark in remarks)
 

@@ -72,8 +72,8 @@ def test_what_has_no_type_is_left_out_and_said(tmp_path: Path) -> None:
     path.write_text('{"t": 1, "o": {"a": 1}}\n{"t": 2, "m": 1, "n": 3}\n{"m": "x"}\n')
     found = declaration("x", path)
     assert found.statement == "CREATE STREAM x (t BIGINT, n BIGINT) TIMESTAMP BY t"
-    assert [remark.split(" ")[3] for remark in found.remarks[:2]] == ["`o`", "`m`"]
-    assert "NULLs" in found.remarks[2]
+    assert [warning.split(" ")[3] for warning in found.warnings[:2]] == ["`o`", "`m`"]
+    assert "NULLs" in found.warnings[2]
 
 
 def test_columns_that_cannot_be_named(tmp_path: Path) -> None:
@@ -93,7 +93,9 @@ def test_columns_that_cannot_be_named(tmp_path: Path) -> None:
 def test_names_that_differ_in_case_only() -> None:
     table = pa.table({"t": [1, 2], "T": [3, 4], "v": [5, 6]})
     with penstock.connect(engine="local") as db:
-        assert db.declare("s", table) == 'CREATE STREAM s ("t" BIGINT, "T" BIGINT, v BIGINT) TIMESTAMP BY "t";\n'
+        remark, statement = db.declare("s", table).splitlines()
+        assert remark == "-- `t` is taken for the time of a row; it could be `T` too"
+        assert statement == 'CREATE STREAM s ("t" BIGINT, "T" BIGINT, v BIGINT) TIMESTAMP BY "t";'
         query = db.query('SELECT "T" FROM s')
         db.push("s", table)
         assert query.fetch()["T"].to_pylist() == [3, 4]
@@ -164,20 +166,96 @@ def test_numbers_that_look_like_other_units(tmp_path: Path, second: int, unit: s
     assert not declaration("x", pa.table({"ts": [1_714_557_600_000_000]})).remarks
 
 
-@pytest.mark.parametrize(("texts", "pattern", "remark"), [
-    (["01.05.2024 10:00", "01.05.2024 10:05"], "%d.%m.%Y %H:%M", "`at` is read as '%d.%m.%Y %H:%M'"),
-    (["05/31/2024"], "%m/%d/%Y", "`at` is read as '%m/%d/%Y'"),
-    (["01/02/2024"], "%d/%m/%Y", "`at` is read as '%d/%m/%Y'; it could be '%m/%d/%Y' too"),
+@pytest.mark.parametrize(("texts", "pattern"), [
+    (["01.05.2024 10:00", "01.05.2024 10:05"], "%d.%m.%Y %H:%M"),
+    (["05/31/2024"], "%m/%d/%Y"),
+    (["31.05.24"], "%d.%m.%y"),
+    (["2024/05/01 10:00:00"], "%Y/%m/%d %H:%M:%S"),
+    (["31.05.2024 10:00:00.250"], "%d.%m.%Y %H:%M:%S.%f"),
+    (["5/31/2024 1:05:00 PM"], "%m/%d/%Y %I:%M:%S %p"),
+    (["20240501T100000", "20240501T100001"], "%Y%m%dT%H%M%S"),
+    (["01/May/2024:10:00:00 +0200"], "%d/%b/%Y:%H:%M:%S %z"),
 ])  # fmt: skip
-def test_texts_that_are_times(texts: list[str], pattern: str, remark: str) -> None:
-    found = declaration("x", pa.table({"at": texts, "v": ["a"] * len(texts)}))
-    assert found.remarks == (remark,)
-    fields = "(at TIMESTAMP, v STRING)"
-    assert found.statement == f"CREATE STREAM x {fields} TIMESTAMP BY at WITH (time = '{pattern}')"
+def test_texts_that_are_times(texts: list[str], pattern: str) -> None:
+    found = declaration("x", pa.table({"v": ["a"] * len(texts), "seen": texts}))
+    assert found.remarks == (f"`seen` is read as '{pattern}'",)
+    assert not found.warnings
+    fields = "(v STRING, seen TIMESTAMP)"
+    assert found.statement == f"CREATE STREAM x {fields} TIMESTAMP BY seen WITH (time = '{pattern}')"
+
+
+def test_days_and_months_that_could_change_places() -> None:
+    found = declaration("x", pa.table({"at": ["01/02/2024"]}))
+    assert found.warnings == ("`at` is read as '%d/%m/%Y'; it could be '%m/%d/%Y' too",)
 
 
 def test_texts_that_are_no_times() -> None:
-    assert "stamped" in declaration("x", pa.table({"at": ["home", None], "when": pa.nulls(2, pa.string())})).remarks[0]
+    found = declaration("x", pa.table({"at": ["home", None], "when": pa.nulls(2, pa.string())}))
+    assert found.stamped
+    assert "stamped" in found.warnings[0]
+
+
+@pytest.mark.parametrize(("rows", "clause"), [
+    ("Datum;Wert\n01.05.2024 10:00;1\n", "TIMESTAMP BY Datum WITH (time = '%d.%m.%Y %H:%M')"),
+    ("Betrag;Buchungstag\n7;02.05.2024\n", "TIMESTAMP BY Buchungstag WITH (time = '%d.%m.%Y')"),
+    ("zeit,v\n1714557600000,1\n", "TIMESTAMP BY zeit WITH (time = 'milliseconds')"),
+    ("day,v\n2024-05-01,1\n", "TIMESTAMP BY day"),
+    ("v,tag\n1,2024-05-01\n", "TIMESTAMP BY tag"),
+    ("Zeit;T\n2024/05/01 10:00;21\n2024/05/01 10:01;20\n", "TIMESTAMP BY Zeit WITH (time = '%Y/%m/%d %H:%M')"),
+    ("T;tag\n21;2024-05-01\n20;2024-05-02\n", "TIMESTAMP BY tag"),
+    ("t;born\n1;1984-05-01\n2;1970-05-02\n", "TIMESTAMP BY t"),
+    ("deleted_at,made\n,2024-05-01 10:00\n2024-05-01 10:00,2024-05-01 10:00\n", "TIMESTAMP BY made"),
+    ("customer_id,v\n1714557600,1\n", ")"),
+    ("points,v\n1714557600,1\n9714557600,1\n", ")"),
+    ("seen,v\n1714557600,1\n,1\n", ")"),
+    ("born,v\n,1\n2024-05-01,1\n", ")"),
+])  # fmt: skip
+def test_times_are_found_whatever_they_are_called(tmp_path: Path, rows: str, clause: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(rows)
+    found = declaration("x", path)
+    assert found.statement.endswith(clause)
+    assert found.stamped == (clause == ")")
+    if not found.stamped:
+        with penstock.connect(engine="reference") as db:
+            db.execute(found.statement)
+            query = db.query("SELECT * FROM x")
+            play(db, {"x": path})
+            assert query.fetch().num_rows == rows.count("\n") - 1
+
+
+def test_of_several_times_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("Anfang,Ende\n01.05.2024,02.05.2024\n")
+    found = declaration("x", path)
+    assert found.remarks[0] == "`Anfang` is taken for the time of a row; it could be `Ende` too"
+    assert found.statement.endswith("(Anfang TIMESTAMP, Ende STRING) TIMESTAMP BY Anfang WITH (time = '%d.%m.%Y')")
+
+
+def test_texts_of_tables_that_are_times(tmp_path: Path) -> None:
+    table = pa.table({"zeit": ["2024-05-01 10:00", "2024-05-01T10:05:00Z"], "v": ["a", "b"]})
+    pa.parquet.write_table(table, tmp_path / "x.parquet")
+    wanted = "CREATE STREAM x (zeit TIMESTAMP, v STRING) TIMESTAMP BY zeit;\n"
+    for data in (table, table.to_pandas(), pl.from_arrow(table), tmp_path / "x.parquet"):
+        for options in ({}, {"timestamp": "zeit"}):
+            assert str(declaration("x", data, **options)) == wanted
+    with penstock.connect(engine="local") as db:
+        db.declare("x", table.to_pandas(), timestamp="zeit")
+        query = db.query("SELECT v FROM x")
+        db.push("x", table.to_pandas())
+        assert query.fetch()["ts"].to_pylist() == [datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 10, 5)]
+
+
+def test_a_form_is_that_of_all_times_of_a_stream(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("sent,seen\n2024-05-01 10:00,02.05.2024\n")
+    found = declaration("x", path, timestamp="seen")
+    assert found.remarks[1] == "`sent` stays STRING: WITH (time = …) is for all times of a stream"
+    with penstock.connect(engine="reference") as db:
+        db.execute(found.statement)
+        query = db.query("SELECT sent FROM x")
+        play(db, {"x": path})
+        assert query.fetch()["sent"].to_pylist() == ["2024-05-01 10:00"]
 
 
 def test_dates_order_streams_as_times() -> None:

@@ -71,7 +71,7 @@ def query(
     inputs = _inputs(data)
     declared = _declarations(inputs, timestamp or [], slack or [], key or [])
     for found in declared.values():
-        for remark in () if quiet else found.remarks:
+        for remark in () if quiet else found.warnings + found.remarks:
             print(f"penstock: {remark}", file=sys.stderr)
     chosen: OutputFormat | None = None if format is None else format.value
     with open_database(engine, master, None) as db, ExitStack() as stack:
