@@ -27,7 +27,10 @@ def test_a_query_over_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     answers = [line.split()[2:] for line in printed.out.splitlines()[2:]]
     assert answers == [["+", "bath", "24.0"], ["+", "kitchen", "22.5"]]
-    assert "out of order by up to 20 seconds" in printed.err
+    assert printed.err.startswith(
+        "penstock: readings.csv: rows are out of order by up to 20 seconds; "
+        "SLACK 20 SECONDS is used, so that none is late\n"
+    )
     assert "rows in   readings 3" in printed.err
 
 
@@ -39,6 +42,19 @@ def test_several_files_names_and_keys(capsys: pytest.CaptureFixture[str]) -> Non
     assert [line.split(",")[2:] for line in printed.out.splitlines()] == [
         ["floor", "temperature"], ["0", "21.5"], ["1", "24.0"], ["0", "22.5"],
     ]  # fmt: skip
+
+
+def test_a_forgotten_key_is_said_even_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "SELECT ISTREAM floor, temperature FROM readings [NOW] JOIN rooms USING (room)"
+    assert main(["query", text, "readings.csv", "rooms.csv", "-q", "--engine", "local"]) == 0
+    stamped, clocks = capsys.readouterr().err.splitlines()
+    assert stamped == (
+        "penstock: rooms.csv: no column tells the time, so rows are stamped when they arrive; "
+        "--timestamp rooms=COLUMN names one, --key rooms=COLUMN makes it a relation to look up in"
+    )
+    assert "so that they hardly ever meet; if `rooms` is to look up in, say --key rooms=COLUMN" in clocks
+    assert main(["query", "SELECT floor FROM rooms", "readings.csv", "rooms.csv", "-q", "--engine", "local"]) == 0
+    assert "meet" not in capsys.readouterr().err
 
 
 def test_without_slack_rows_are_late(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +73,9 @@ def test_declarations(capsys: pytest.CaptureFixture[str]) -> None:
     )
     Path("2024 june.data.csv").write_text("a\n1\n")
     assert main(["declare", "2024 june.data.csv"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "CREATE STREAM _2024_june (a BIGINT);"
+    remark, statement = capsys.readouterr().out.splitlines()
+    assert remark.startswith("-- no column tells the time, so rows are stamped when they arrive; --timestamp _2024_june")
+    assert statement == "CREATE STREAM _2024_june (a BIGINT);"
 
 
 def test_a_path_with_an_equals_sign(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +97,7 @@ def test_options_without_a_name_are_for_the_streams(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["SELECT x FROM readings", "readings.csv"], "the query, line 1, column 8: no column `x` in stream `readings`"),
+    (["readings.csv", "SELECT room FROM readings WHERE room = 'a'"], "the query comes first, then the files"),
     (["SELECT 1", "none.csv"], "there is no file or folder none.csv"),
     (["SELECT 1", "=readings.csv"], "is neither a PATH nor NAME=PATH"),
     (["SELECT 1", "readings.csv", "Readings=rooms.csv"], "`Readings` is there twice"),

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from penstock.cli.answers import Answers, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
 from penstock.cli.run import FormatOption, LateOption, LateRows, QuietOption, play_all, summarize
 from penstock.cli.script import EngineOption, MasterOption, open_database
-from penstock.declare import Declaration, declaration
+from penstock.declare import STAMPED, Declaration, declaration
 from penstock.errors import PenstockError
 from penstock.io.writers import OutputFormat
 from penstock.play import input_name
@@ -25,6 +26,10 @@ from penstock.standing import Standing
 
 if TYPE_CHECKING:
     from penstock.database import Database
+
+if TYPE_CHECKING:
+    from penstock.database import Database
+    from penstock.query import Query
 
 DataArgument = Annotated[
     list[str],
@@ -45,6 +50,7 @@ KeyOption = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=COLUMN", help="Makes a relation of a file, with this key; repeat for a key of more."),
 ]
+_QUERY = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
 
 def query(
@@ -68,11 +74,14 @@ def query(
     penstock query 'SELECT room, avg(temp) FROM readings [RANGE 1 MINUTE] GROUP BY room' readings.csv
     """
     started = time.perf_counter()
+    for path in data:
+        if _QUERY.match(path) and not Path(path).exists():
+            raise Failure(f"the query comes first, then the files: penstock query '{path}' {text}")
     inputs = _inputs(data)
     declared = _declarations(inputs, timestamp or [], slack or [], key or [])
-    for found in declared.values():
-        for remark in () if quiet else found.warnings + found.remarks:
-            print(f"penstock: {remark}", file=sys.stderr)
+    for name, found in declared.items():
+        for remark in found.warnings + (() if quiet else found.remarks):
+            print(f"penstock: {inputs[name]}: {remark}{_advice(name, remark)}", file=sys.stderr)
     chosen: OutputFormat | None = None if format is None else format.value
     with open_database(engine, master, None) as db, ExitStack() as stack:
         for found in declared.values():
@@ -81,6 +90,7 @@ def query(
             asked = db.query(text.strip().rstrip(";"))
         except PenstockError as error:
             raise failure(error, "the query") from None
+        _warn_of_two_clocks(db, asked, declared)
         paths = {input_name(db, name): path for name, path in inputs.items()}
         if final:
             standing = Standing(asked.name, asked.plan, asked.schema)
@@ -108,8 +118,30 @@ def declare(
     data: DataArgument, timestamp: TimestampOption = None, slack: SlackOption = None, key: KeyOption = None
 ) -> None:
     """Print the CREATE statements for data files, as a beginning of a script of your own."""
-    for found in _declarations(_inputs(data), timestamp or [], slack or [], key or []).values():
-        print(found, end="")
+    for name, found in _declarations(_inputs(data), timestamp or [], slack or [], key or []).items():
+        advised = tuple(warning + _advice(name, warning) for warning in found.warnings)
+        print(replace(found, warnings=advised), end="")
+
+
+def _advice(name: str, remark: str) -> str:
+    """What options help, for a remark that some do for."""
+    if remark != STAMPED:
+        return ""
+    return f"; --timestamp {name}=COLUMN names one, --key {name}=COLUMN makes it a relation to look up in"
+
+
+def _warn_of_two_clocks(db: Database, asked: Query, declared: dict[str, Declaration]) -> None:
+    """Say it if a query reads rows of now together with rows of their own times, which hardly ever meet."""
+    read = [name for name in declared if input_name(db, name) in asked.inputs]
+    stamped = [name for name in read if declared[name].stamped]
+    own = [name for name in read if not declared[name].stamped]
+    if stamped and own:
+        name = stamped[0]
+        print(
+            f"penstock: rows of `{name}` are stamped now and rows of `{own[0]}` have their own times, so that they "
+            f"hardly ever meet; if `{name}` is to look up in, say --key {name}=COLUMN",
+            file=sys.stderr,
+        )
 
 
 def _inputs(data: list[str]) -> dict[str, Path]:

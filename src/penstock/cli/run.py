@@ -44,7 +44,9 @@ FormatOption = Annotated[
     Format | None, typer.Option(help="How answers are written; by default as --output ends, or a table.")
 ]
 LateOption = Annotated[Path | None, typer.Option(help="A folder for the late rows of each stream.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No summary at the end.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Say nothing but errors and warnings: no summary at the end.")
+]
 
 
 def run(
