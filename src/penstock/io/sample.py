@@ -11,14 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.cql.names import written_name
 from penstock.errors import InputError
 from penstock.io.arrow_input import arrow_schema
 from penstock.io.columns import bad_value
-from penstock.io.csv_input import csv_header
+from penstock.io.csv_input import csv_header, csv_line
 from penstock.io.files import Format, input_files, open_text
 from penstock.io.json_input import LOOK_AHEAD, json_objects
+from penstock.io.odd_texts import decimal_commas, odd_text
 from penstock.io.readers import read_batches
-from penstock.io.values import BadValue, convert_json, convert_text
+from penstock.io.time_forms import could_be_time
+from penstock.io.values import BadValue, convert_json, convert_text, is_value
 from penstock.plan.nodes import Field
 from penstock.types import (
     BIGINT,
@@ -46,7 +49,14 @@ class Sample:
     """The columns of some data that CQL has types for, their first rows, and what is left out and why."""
 
     def __init__(
-        self, fields: Sequence[Field], rows: pa.Table, left_out: Sequence[str], whole: bool, typed: bool = False
+        self,
+        fields: Sequence[Field],
+        rows: pa.Table,
+        left_out: Sequence[str],
+        whole: bool,
+        *,
+        typed: bool = False,
+        remarks: Sequence[str] = (),
     ) -> None:
         self.fields = tuple(fields)
         self.rows = rows
@@ -55,6 +65,13 @@ class Sample:
         """Whether these rows are all there are."""
         self.typed = typed
         """Whether the data know types themselves: their times are times, and no texts."""
+        self.remarks = tuple(remarks)
+        """Why columns are texts that could be thought to be more."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [f.name for f in self.fields]
 
 
 def sample_file(path: Path) -> Sample:
@@ -111,13 +128,43 @@ def _first(path: Path, fields: Sequence[Field]) -> pa.Table:
 
 def _of_texts(path: Path, files: Sequence[Path]) -> Sample:
     names = csv_header(files[0])
+    if any(names) and all(not name or is_value(name, DOUBLE) or could_be_time(name) for name in names):
+        raise InputError(
+            f"the first line of {files[0]} looks like data; a header line with the names of the columns is needed"
+        )
     left_out = _twice(names)
     if "" in names:
         left_out.append("a column has no name in the header line")
     texts = _first(path, [Field(name, STRING) for name in names if name and names.count(name) == 1])
     fields = [Field(name, _of_text(texts[name])) for name in texts.column_names]
     rows = pa.table([convert_text(_whole(texts[f.name]), f.type) for f in fields], names=texts.column_names)
-    return Sample(fields, rows, left_out, rows.num_rows < ROWS)
+    return Sample(fields, rows, left_out, rows.num_rows < ROWS, remarks=_why_texts(texts, fields, files))
+
+
+def _why_texts(texts: pa.Table, fields: Sequence[Field], files: Sequence[Path]) -> list[str]:
+    """Remarks on columns of texts that nearly are numbers or times."""
+    remarks = []
+    for field in fields:
+        if field.type != STRING:
+            continue
+        column, name = _whole(texts[field.name]), written_name(field.name, texts.column_names)
+        if (digits := decimal_commas(column)) is not None:
+            recipe = f"CAST(replace(replace({name}, '.', ''), ',', '.') AS DECIMAL(12, {digits}))"
+            remarks.append(f"`{field.name}` has decimal commas: {recipe} makes numbers of them")
+        elif (odd := odd_text(column)) is not None:
+            place = f"row {odd.row + 1}"
+            if found := csv_line(files, odd.row):
+                place = f"line {found[1]}" if len(files) == 1 else f"{found[0].name}, line {found[1]},"
+            remark = f"`{field.name}` is STRING because {place} has {_short(odd.text)}, which is no {odd.among}"
+            if odd.among == "number" and odd.text.isprintable() and len(odd.text) <= 40:
+                quoted = odd.text.replace("'", "''")
+                remark += f"; CAST(nullif({name}, '{quoted}') AS DOUBLE) makes numbers of the others"
+            remarks.append(remark)
+    return remarks
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 40 else repr(text[:40])[:-1] + "…'"
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

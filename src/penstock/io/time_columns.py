@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import InputError
 from penstock.io.sample import Sample
+from penstock.io.time_forms import PATTERNS, reads
 from penstock.io.times import TimeForm
 from penstock.io.values import BadValue, convert_arrow, convert_text, epoch_unit
 from penstock.plan.nodes import Field
@@ -26,16 +27,6 @@ _NAME_LIKE = re.compile(r"(^|_|\b)(ts|at|t|time|timestamp|datetime|date|when)(_|
 _NUMBER_LIKE = re.compile(r"(id|nr|no|num|number|nummer|key|code|phone|tel)$", re.IGNORECASE)
 """Numbers with such names are no times, however large."""
 
-_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d.%m.%y")
-_CLOCKS = ("%H:%M:%S", "%H:%M", "%H:%M:%S.%f")
-_TWELVE_HOURS = ("%I:%M:%S %p", "%I:%M %p")
-_PATTERNS = (
-    *(f"{day} {clock}" for day in _DAYS for clock in _CLOCKS),
-    *(f"%m/%d/%Y {clock}" for clock in _TWELVE_HOURS),
-    "%Y%m%dT%H%M%S", "%Y%m%dT%H%M%SZ", "%d/%b/%Y:%H:%M:%S %z",
-    *_DAYS,
-)  # fmt: skip
-"""Texts that are tried as times."""
 _DIGITS = (("%Y%m%d", 19000101, 21010101), ("%Y%m%d%H%M%S", 19000101000000, 21010101000000))
 """Whole numbers that are tried as times, and between which they lie."""
 _OUR_DAYS = tuple(datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (1990, 2060))
@@ -76,7 +67,7 @@ def read_times(sample: Sample, field: Field) -> TimeColumn | None:
         return TimeColumn(time, convert_text(column, TIMESTAMP))
     except BadValue:
         pass
-    forms = [form for form in map(TimeForm, _PATTERNS) if _reads(form, column)]
+    forms = [form for form in map(TimeForm, PATTERNS) if reads(form, column)]
     return TimeColumn(time, forms[0].read(column), forms[0], tuple(forms[1:])) if forms else None
 
 
@@ -96,12 +87,12 @@ def _form_of_numbers(field: Field, column: pa.Array) -> TimeForm | None:
     """A unit in which the numbers count from 1970, or a pattern of their digits."""
     middle = float(np.median(column.cast(pa.float64(), safe=False).to_numpy()))
     unit = epoch_unit(int(middle)) if np.isfinite(middle) else None
-    if unit and _reads(TimeForm(unit), column):
+    if unit and reads(TimeForm(unit), column):
         return TimeForm(unit)
     if field.type.is_integer:
         low, high = pc.min(column).as_py(), pc.max(column).as_py()
         for text, first, end in _DIGITS:
-            if first <= low and high < end and _reads(TimeForm(text), column):
+            if first <= low and high < end and reads(TimeForm(text), column):
                 return TimeForm(text)
     return None
 
@@ -174,15 +165,6 @@ def _is_of_our_days(sample: Sample, read: TimeColumn) -> bool:
 def _falls(read: TimeColumn) -> bool:
     numbers = read.instants.to_numpy()
     return bool((numbers[1:] < numbers[:-1]).any())
-
-
-def _reads(form: TimeForm, column: pa.Array) -> bool:
-    try:
-        form.read(column.slice(0, 1))
-        form.read(column)
-    except BadValue:
-        return False
-    return True
 
 
 def one_line(name: str) -> str:

@@ -1,0 +1,40 @@
+"""Forms in which times are usually written, beside ISO 8601."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.io.times import TimeForm
+from penstock.io.values import BadValue, convert_text
+from penstock.types import TIMESTAMP
+
+_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d.%m.%y")
+_CLOCKS = ("%H:%M:%S", "%H:%M", "%H:%M:%S.%f")
+_TWELVE_HOURS = ("%I:%M:%S %p", "%I:%M %p")
+PATTERNS = (
+    *(f"{day} {clock}" for day in _DAYS for clock in _CLOCKS),
+    *(f"%m/%d/%Y {clock}" for clock in _TWELVE_HOURS),
+    "%Y%m%dT%H%M%S", "%Y%m%dT%H%M%SZ", "%d/%b/%Y:%H:%M:%S %z",
+    *_DAYS,
+)  # fmt: skip
+"""Texts that are tried as times."""
+
+
+def reads(form: TimeForm, column: pa.Array) -> bool:
+    """Whether all texts of a column are written so."""
+    try:
+        form.read(column.slice(0, 1))
+        form.read(column)
+    except BadValue:
+        return False
+    return True
+
+
+def could_be_time(text: str) -> bool:
+    """Whether a text is a time or a date in one of the known forms."""
+    column = pa.array([text])
+    try:
+        convert_text(column, TIMESTAMP)
+    except BadValue:
+        return any(reads(TimeForm(pattern), column) for pattern in PATTERNS)
+    return True
