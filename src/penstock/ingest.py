@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock import scalar
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, StateError, suggest
-from penstock.io.times import TimeForm
+from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, unit_of
 from penstock.io.values import BadValue
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
@@ -365,7 +365,8 @@ class StreamInput:
             table = as_table(rows, self.definition.schema, where, time=self.definition.time)
         ts = self._instants(table, where)
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
-        _check_range(ts, in_order, where)
+        is_time = self.definition.timestamp_by is not None and self.definition.clock == "timestamp"
+        _check_range(ts, in_order, where, (FIRST, LAST) if is_time else (1 - _LIMIT, _LIMIT - 1))
         priority = self._priorities(table)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
         self._arrivals += len(ts)
@@ -453,13 +454,21 @@ class StreamInput:
         return everything.take(np.arange(ready))
 
 
-def _check_range(ts: np.ndarray[Any, np.dtype[np.int64]], in_order: bool, where: str) -> None:
+def _check_range(
+    ts: np.ndarray[Any, np.dtype[np.int64]], in_order: bool, where: str, ends: tuple[int, int]
+) -> None:
     if not len(ts):
         return
     least, greatest = (ts[0], ts[-1]) if in_order else (ts.min(), ts.max())
-    if least <= -_LIMIT or greatest >= _LIMIT:
-        row = int(np.flatnonzero((ts >= _LIMIT) | (ts <= -_LIMIT))[0])
-        raise InputError(f"{where}, row {row + 1}: the timestamp {ts[row]} is out of range")
+    if least < ends[0] or greatest > ends[1]:
+        value = int(ts[row := int(np.flatnonzero((ts < ends[0]) | (ts > ends[1]))[0])])
+        if ends != (FIRST, LAST):
+            raise InputError(f"{where}, row {row + 1}: the timestamp {value} is out of range")
+        unit = unit_of(value)
+        raise InputError(
+            f"{where}, row {row + 1}: the timestamp {value} {OUT_OF_RANGE}",
+            hint=f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')" if unit else None,
+        )
 
 
 _NONE: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)

@@ -110,8 +110,14 @@ def test_null_is_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("form", "value", "message"), [
     ("seconds", "noon", "row 2, column `at`: 'noon' is not a number of seconds, as WITH (time = 'seconds') says"),
     ("seconds", True, "True is not a number of seconds"),
-    ("seconds", 2**62, "is out of the range of TIMESTAMP"),
+    ("seconds", 10**17, "is out of the range of TIMESTAMP"),
     ("seconds", 2**70, "is out of the range of TIMESTAMP"),
+    ("seconds", 10**12, "looks like milliseconds since 1970, but WITH (time = 'seconds') was said in CREATE STREAM"),
+    ("seconds", "1717156800000.5", "'1717156800000.5' looks like milliseconds since 1970, but"),
+    ("milliseconds", 1717156800000000, "looks like microseconds since 1970, but"),
+    ("microseconds", 1717156800000000000, "looks like nanoseconds since 1970, but"),
+    ("seconds", 10**15, "looks like microseconds since 1970"),
+    ("seconds", -(10**14), "is out of the range of TIMESTAMP, the years 1 to 9999"),
     ("seconds", "1_700_000_000", "'1_700_000_000' is not a number of seconds"),
     ("seconds", [0, [1], 0], "is not a number of seconds"),
     ("seconds", np.bool_(True), "is not a number of seconds"),
@@ -187,6 +193,26 @@ def test_only_the_first_number_of_a_file_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text('{"at": null}\n{"at": 1717156800}\n')
     with pytest.raises(penstock.InputError, match=r"line 2, column `at`: 1717156800 looks like seconds"):
         list(read_batches(tmp_path / "s.jsonl", schema))
+
+
+def test_numbers_of_another_unit_than_the_declared_one(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("at,n\n1717156800,0\n1717156800000,0\n")
+    with pytest.raises(penstock.InputError, match=r"line 3, column `at`: '1717156800000' looks like milliseconds"):
+        played("seconds", path)
+
+
+def test_times_that_order_are_in_the_years_1_to_9999() -> None:
+    far = pa.array([0, 1717156800000000000]).cast(pa.timestamp("us"))
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at")
+        for rows in (pa.table({"at": far}), [(0,), (1717156800000000000,)], pa.table({"at": far[::-1]})):
+            with pytest.raises(penstock.InputError, match="timestamp 1717156800000000000 is out of the range") as no:
+                db.push("s", rows)
+            assert "if it counts nanoseconds since 1970" in str(no.value)
+        query = db.query("SELECT at FROM s")
+        db.push("s", [(datetime.min,), (datetime.max,)])
+        assert query.fetch()["at"].to_pylist() == [datetime.min, datetime.max]
 
 
 def test_an_empty_record_batch(tmp_path: Path) -> None:

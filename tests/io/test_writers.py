@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import InputError
 from penstock.io.readers import read_batches
+from penstock.io.text import plain
 from penstock.io.writers import OutputFormat, format_for, open_writer
 from penstock.plan.nodes import Field
 from penstock.types import (
@@ -173,3 +174,8 @@ def test_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write"):
         open_writer(tmp_path / "file" / "t.csv", "csv", sample().schema)
+
+
+def test_times_far_away_are_written_as_times() -> None:
+    column = pa.chunked_array([pa.array([0, None, 1717156800000000000, -(2**62)]).cast(pa.timestamp("us"))])
+    assert plain(column) == ["1970-01-01T00:00:00", None, "56384-07-14T00:00:00", "-144169-06-28T09:59:32.612096"]

@@ -60,9 +60,16 @@ def _kind(column: pa.ChunkedArray) -> Kind:
 
 
 def _timestamps(column: pa.ChunkedArray, separator: str) -> list[str | None]:
-    texts = column.cast(pa.timestamp("us")).cast(pa.string())
-    texts = pc.replace_substring(pc.replace_substring_regex(texts, r"\.0+$", ""), " ", separator)
-    found: list[str | None] = texts.to_pylist()
+    column = column.cast(pa.timestamp("us"))
+    texts = pc.replace_substring_regex(column.cast(pa.string()), r"\.0+$", "")
+    found: list[str | None] = pc.replace_substring(texts, " ", separator).to_pylist()
+    if pc.any(pc.starts_with(texts, "<")).as_py():
+        # Arrow has no text for years far away, numpy does.
+        numbers = column.cast(pa.int64()).to_pylist()
+        for i, (number, text) in enumerate(zip(numbers, found, strict=True)):
+            if text is not None and text.startswith("<"):
+                far = str(np.datetime64(number, "us")).removesuffix(".000000")
+                found[i] = far.replace("T", separator)
     return found
 
 

@@ -24,7 +24,8 @@ from penstock.types import TIMESTAMP
 _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 _ABBREVIATIONS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LIMIT = 2**63
+FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Microseconds since 1970 that are in the years 1 to 9999."""
 _MOMENTS = tuple(datetime(*day, 12, 34, 56, tzinfo=UTC) for day in ((2024, 5, 31), (2024, 11, 2), (2023, 11, 2)))
 """What a pattern makes of them must be read as the same days by it."""
 _HOW = "it is seconds, milliseconds, microseconds or nanoseconds (since 1970), or a form such as '%d.%m.%Y %H:%M:%S'"
@@ -68,7 +69,7 @@ class TimeForm:
         return self._one_by_one(values)
 
     def _whole(self, column: pa.Array) -> pa.Array | None:
-        """Numbers without a fraction all at once; None if one is too large."""
+        """Numbers without a fraction all at once; None if one is out of range."""
         per = _PER_SECOND[self.text]
         try:
             ticks = column.cast(pa.int64())
@@ -78,6 +79,9 @@ class TimeForm:
                 mask = np.asarray(ticks.is_null())
                 ticks = pa.array(np.floor_divide(ticks.fill_null(0).to_numpy(), per // 10**6), mask=mask)
         except pa.ArrowInvalid:
+            return None
+        ends = pc.min_max(ticks).as_py()
+        if ends["min"] is not None and not FIRST <= ends["min"] <= ends["max"] <= LAST:
             return None
         return ticks.cast(TIMESTAMP.arrow)
 
@@ -97,14 +101,21 @@ class TimeForm:
                 ticks.append(None if _is_null(value) else self._ticks(value))
             except (ValueError, TypeError, ArithmeticError, BadValue):
                 raise BadValue(index, value, TIMESTAMP, self._reason()) from None
-            if ticks[-1] is not None and not -_LIMIT <= ticks[-1] < _LIMIT:
-                raise BadValue(index, value, TIMESTAMP, "is out of the range of TIMESTAMP")
+            if ticks[-1] is not None and not FIRST <= ticks[-1] <= LAST:
+                raise BadValue(index, value, TIMESTAMP, self._far(ticks[-1]))
         return pa.array(ticks, pa.int64()).cast(TIMESTAMP.arrow)
 
     def _reason(self) -> str:
         if self.text in _PER_SECOND:
             return f"is not a number of {self.text}, as WITH (time = '{self.text}') says"
         return f"is not written as WITH (time = '{self.text}') says"
+
+    def _far(self, ticks: int) -> str:
+        """What to say about a time that is not in the years 1 to 9999."""
+        unit = unit_of(ticks * _PER_SECOND[self.text] // 10**6) if self.text in _PER_SECOND else None
+        if unit is None or unit == self.text:
+            return OUT_OF_RANGE
+        return f"looks like {unit} since 1970, but WITH (time = '{self.text}') was said in CREATE STREAM"
 
     def _ticks(self, value: Any) -> int:
         if isinstance(value, datetime):
@@ -130,6 +141,14 @@ def _is_null(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value) or (
         isinstance(value, np.datetime64) and bool(np.isnat(value))
     )
+
+
+OUT_OF_RANGE = "is out of the range of TIMESTAMP, the years 1 to 9999"
+
+
+def unit_of(number: int) -> str | None:
+    """The unit in which a number would be a time of our days, counted from 1970."""
+    return "microseconds" if 10**15 <= number < 10**16 else epoch_unit(number)
 
 
 def check_microseconds(index: int, number: int) -> None:

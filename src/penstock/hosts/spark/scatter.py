@@ -20,6 +20,7 @@ from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.worker import Sent, settle
 from penstock.ingest import arrow_schema
+from penstock.io.times import FIRST, LAST, OUT_OF_RANGE
 
 PACKETS = "shard INT, source INT, task INT, number INT, newest BIGINT, rows BINARY"
 _SCHEMA = pa.schema([
@@ -120,6 +121,8 @@ def newest_of(table: pa.Table, source: Source) -> int:
             hint=f"leave them out, as in df.where('{name} IS NOT NULL')",
         )
     ends = pc.min_max(pa.chunked_array([c.view(pa.int64()) for c in column.chunks])).as_py()
+    if source.clock == "timestamp" and not FIRST <= ends["min"] <= ends["max"] <= LAST:
+        raise InputError(f"stream `{source.name}`: a timestamp in `{name}` {OUT_OF_RANGE}")
     if not (ends["min"] > -_LIMIT and ends["max"] < _LIMIT):
         raise InputError(f"stream `{source.name}`: a timestamp in `{name}` is out of range")
     return int(ends["max"])
