@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock import scalar
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, StateError, suggest
-from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, unit_of
+from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
 from penstock.io.values import BadValue
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
@@ -79,14 +79,23 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def as_table(
-    rows: object, schema: Schema, where: str, optional: Sequence[str] = (), time: TimeForm | None = None
+    rows: object,
+    schema: Schema,
+    where: str,
+    optional: Sequence[str] = (),
+    time: TimeForm | None = None,
+    begins: str | None = None,
 ) -> pa.Table:
     """Rows as given by a user, as a table of the declared columns; refused whole if any row is wrong.
 
     ``optional`` columns are kept as they are where the rows have them. ``time``: how TIMESTAMP columns are written.
+    ``begins``: a column whose first value, if it is a number, must look like microseconds since 1970.
     """
     table = frame_as_table(rows)
     if table is not None:
+        if begins is not None and begins in table.column_names and len(table):
+            column = table.column(begins)
+            _check_first(column[0].as_py() if pa.types.is_integer(column.type) else None, begins, where)
         return _from_table(table, schema, where, optional, time)
     if isinstance(rows, Mapping):
         rows = [rows]
@@ -95,7 +104,26 @@ def as_table(
             f"{where}: cannot read rows from {type(rows).__name__}",
             hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
         )
-    return _from_rows(list(rows), schema, where, optional, time)
+    rows = list(rows)
+    if begins is not None and rows:
+        _check_first(_value(rows[0], begins, schema), begins, where)
+    return _from_rows(rows, schema, where, optional, time)
+
+
+def _value(row: object, name: str, schema: Schema) -> object:
+    """The value of a column in a row as given by a user, if it has one."""
+    if isinstance(row, Mapping):
+        return row.get(name)
+    place = [f.name for f in schema].index(name)
+    return row[place] if isinstance(row, Sequence) and place < len(row) else None
+
+
+def _check_first(value: object, name: str, where: str) -> None:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        try:
+            check_microseconds(0, int(value))
+        except BadValue as bad:
+            raise InputError(f"{where}, row 1, column `{name}`: {bad}") from None
 
 
 def frame_as_table(rows: object) -> pa.Table | None:
@@ -200,7 +228,8 @@ def counted(n: int, what: str) -> str:
 
 
 def _wrong(where: str, i: int, name: str, value: object, dtype: DataType) -> InputError:
-    return InputError(f"{where}, row {i + 1}, column `{name}`: {value!r} is not {_an(dtype)}")
+    hint = BadValue(i, value, dtype).hint if isinstance(value, str) and dtype.is_numeric else None
+    return InputError(f"{where}, row {i + 1}, column `{name}`: {value!r} is not {_an(dtype)}", hint=hint)
 
 
 def _an(dtype: DataType) -> str:
@@ -362,7 +391,11 @@ class StreamInput:
         if isinstance(rows, pa.Table) and rows.schema.equals(self._arrow):
             table = rows
         else:
-            table = as_table(rows, self.definition.schema, where, time=self.definition.time)
+            begins = None
+            if self._arrivals == 0 and self.definition.time is None and self.definition.clock == "timestamp":
+                # Of the first row only: what counts from a beginning of its own comes through every range later.
+                begins = self.definition.timestamp_by
+            table = as_table(rows, self.definition.schema, where, time=self.definition.time, begins=begins)
         ts = self._instants(table, where)
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         is_time = self.definition.timestamp_by is not None and self.definition.clock == "timestamp"

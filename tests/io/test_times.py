@@ -195,6 +195,30 @@ def test_only_the_first_number_of_a_file_is_looked_at(tmp_path: Path) -> None:
         list(read_batches(tmp_path / "s.jsonl", schema))
 
 
+@pytest.mark.parametrize("rows", [
+    [(1717156800, 0)], [{"at": 1717156800, "n": 0}], {"at": 1717156800, "n": 0},
+    pd.DataFrame({"at": [1717156800], "n": [0]}), pa.table({"at": [1717156800], "n": [0]}),
+])  # fmt: skip
+def test_the_first_number_that_is_pushed_must_look_like_microseconds(rows: Any) -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (at TIMESTAMP, n BIGINT) TIMESTAMP BY at")
+        with pytest.raises(penstock.InputError, match="stream `s`, row 1, column `at`: 1717156800 looks like seconds"):
+            db.push("s", rows)
+        with pytest.raises(penstock.InputError, match="1 value for 2 columns"):
+            db.push("s", [(0,)])
+        query = db.query("SELECT at FROM s")
+        db.push("s", [(0, 0)])
+        db.push("s", rows)
+        assert query.fetch()["at"].to_pylist() == [datetime(1970, 1, 1), datetime(1970, 1, 1, 0, 28, 37, 156800)]
+
+
+def test_a_decimal_comma_that_is_pushed() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (v DOUBLE)")
+        with pytest.raises(penstock.InputError, match="'1,5' is not a DOUBLE; write the decimal point as a point"):
+            db.push("s", [("1,5",)])
+
+
 def test_numbers_of_another_unit_than_the_declared_one(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("at,n\n1717156800,0\n1717156800000,0\n")
@@ -206,7 +230,9 @@ def test_times_that_order_are_in_the_years_1_to_9999() -> None:
     far = pa.array([0, 1717156800000000000]).cast(pa.timestamp("us"))
     with penstock.connect(engine="local") as db:
         db.execute("CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at")
-        for rows in (pa.table({"at": far}), [(0,), (1717156800000000000,)], pa.table({"at": far[::-1]})):
+        coarse = pa.array([1717156800000000], pa.timestamp("ms"))
+        tables = [pa.table({"at": column}) for column in (far, far[::-1], coarse)]
+        for rows in (*tables, [(0,), (1717156800000000000,)]):
             with pytest.raises(penstock.InputError, match="timestamp 1717156800000000000 is out of the range") as no:
                 db.push("s", rows)
             assert "if it counts nanoseconds since 1970" in str(no.value)
