@@ -349,6 +349,14 @@ def test_an_empty_file_of_objects(tmp_path: Path) -> None:
         sample_file(path)
 
 
+@pytest.mark.parametrize("text", ['[{"t": 1}, {"t": 2}]', '\ufeff [\n  {"t": 1}\n]\n'])
+def test_an_array_of_objects(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(penstock.InputError, match="this is a JSON array, one object on each line is needed; jq"):
+        sample_file(path)
+
+
 def test_a_header_alone_is_enough(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a,b\n")

@@ -81,9 +81,16 @@ def _look_on(files: Sequence[Path], count: int, targets: Sequence[Target], names
 def json_objects(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects with their line numbers; ``exact``: floats as Decimal."""
     decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
+    begun = False
     for number, line in enumerate(iter(source.readline, b""), 1):
         if not line.strip():
             continue
+        if not begun and line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+            raise InputError(
+                f"{path}: this is a JSON array, one object on each line is needed",
+                hint=f"jq -c '.[]' {path.name} > {path.stem}.jsonl makes such a file of it",
+            )
+        begun = True
         try:
             value = decode(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError:
