@@ -15,6 +15,8 @@ import pytest
 from tests.spark.direct import directly
 
 import penstock
+from penstock.hosts.spark.job import Source
+from penstock.hosts.spark.scatter import newest_of
 from penstock.io.readers import read_batches
 from penstock.plan.nodes import Field
 from penstock.play import play
@@ -239,6 +241,14 @@ def test_times_that_order_are_in_the_years_1_to_9999() -> None:
         query = db.query("SELECT at FROM s")
         db.push("s", [(datetime.min,), (datetime.max,)])
         assert query.fetch()["at"].to_pylist() == [datetime.min, datetime.max]
+
+
+def test_times_of_data_frames_are_in_the_years_1_to_9999() -> None:
+    source = Source("s", (Field("at", TIMESTAMP),), timestamp=0)
+    at = pa.array([0, 10**18]).cast(pa.timestamp("us"))
+    assert newest_of(pa.table({"at": at[:1]}), source) == 0
+    with pytest.raises(penstock.InputError, match="stream `s`: a timestamp in `at` is out of the range of TIMESTAMP"):
+        newest_of(pa.table({"at": at}), source)
 
 
 def test_an_empty_record_batch(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ and those that follow it, is taken to be missing.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import chain, islice
@@ -24,6 +25,8 @@ from penstock.types import Kind
 LOOK_AHEAD = 100_000
 """In so many rows a column is looked for."""
 _A_FEW = 1_000
+_OBJECTS = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*(\{|$)")
+"""How an array of objects begins."""
 _KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 
 
@@ -85,7 +88,7 @@ def json_objects(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[tupl
     for number, line in enumerate(iter(source.readline, b""), 1):
         if not line.strip():
             continue
-        if not begun and line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        if not begun and _OBJECTS.match(line):
             raise InputError(
                 f"{path}: this is a JSON array, one object on each line is needed",
                 hint=f"jq -c '.[]' {path.name} > {path.stem}.jsonl makes such a file of it",
