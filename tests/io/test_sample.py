@@ -193,6 +193,8 @@ def test_texts_that_are_no_times() -> None:
     found = declaration("x", pa.table({"at": ["home", None], "when": pa.nulls(2, pa.string())}))
     assert found.stamped
     assert "stamped" in found.warnings[0]
+    assert declaration("x", pa.table({"at": ["", ""], "v": ["", "2024-05-01"]})).stamped
+    assert declaration("x", pa.table({"at": ["2024-05-01", "home"]})).stamped
 
 
 @pytest.mark.parametrize(("rows", "clause"), [

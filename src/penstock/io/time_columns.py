@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import InputError
 from penstock.io.sample import Sample
-from penstock.io.time_forms import PATTERNS, reads
+from penstock.io.time_forms import PATTERNS, read_all
 from penstock.io.times import TimeForm
-from penstock.io.values import BadValue, convert_arrow, convert_text, epoch_unit
+from penstock.io.values import BadValue, convert_arrow, convert_text, epoch_unit, is_value
 from penstock.plan.nodes import Field
 from penstock.types import TIMESTAMP, DataType, Kind
 
@@ -61,14 +61,15 @@ def read_times(sample: Sample, field: Field) -> TimeColumn | None:
         if form is not None:
             return TimeColumn(time, form.read(column), form)
         return TimeColumn(field, column.cast(pa.int64())) if field.type.kind in (Kind.BIGINT, Kind.INT) else None
-    if kind is not Kind.STRING or not len(column):
+    if kind is not Kind.STRING or not len(column) or pc.any(pc.equal(column, "")).as_py():
         return None
-    try:
-        return TimeColumn(time, convert_text(column, TIMESTAMP))
-    except BadValue:
-        pass
-    forms = [form for form in map(TimeForm, PATTERNS) if reads(form, column)]
-    return TimeColumn(time, forms[0].read(column), forms[0], tuple(forms[1:])) if forms else None
+    if is_value(column[0].as_py(), TIMESTAMP):
+        try:
+            return TimeColumn(time, convert_text(column, TIMESTAMP))
+        except BadValue:
+            return None
+    forms = [(form, found) for form in map(TimeForm, PATTERNS) if (found := read_all(form, column)) is not None]
+    return TimeColumn(time, forms[0][1], forms[0][0], tuple(form for form, _ in forms[1:])) if forms else None
 
 
 def _values(sample: Sample, field: Field, dtype: DataType) -> pa.Array:
@@ -87,12 +88,12 @@ def _form_of_numbers(field: Field, column: pa.Array) -> TimeForm | None:
     """A unit in which the numbers count from 1970, or a pattern of their digits."""
     middle = float(np.median(column.cast(pa.float64(), safe=False).to_numpy()))
     unit = epoch_unit(int(middle)) if np.isfinite(middle) else None
-    if unit and reads(TimeForm(unit), column):
+    if unit and read_all(TimeForm(unit), column) is not None:
         return TimeForm(unit)
     if field.type.is_integer:
         low, high = pc.min(column).as_py(), pc.max(column).as_py()
         for text, first, end in _DIGITS:
-            if first <= low and high < end and reads(TimeForm(text), column):
+            if first <= low and high < end and read_all(TimeForm(text), column) is not None:
                 return TimeForm(text)
     return None
 

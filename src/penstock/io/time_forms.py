@@ -20,14 +20,13 @@ PATTERNS = (
 """Texts that are tried as times."""
 
 
-def reads(form: TimeForm, column: pa.Array) -> bool:
-    """Whether all texts of a column are written so."""
+def read_all(form: TimeForm, column: pa.Array) -> pa.Array | None:
+    """The times of a column; None if one is not written so."""
     try:
         form.read(column.slice(0, 1))
-        form.read(column)
+        return form.read(column)
     except BadValue:
-        return False
-    return True
+        return None
 
 
 def could_be_time(text: str) -> bool:
@@ -36,5 +35,5 @@ def could_be_time(text: str) -> bool:
     try:
         convert_text(column, TIMESTAMP)
     except BadValue:
-        return any(reads(TimeForm(pattern), column) for pattern in PATTERNS)
+        return any(read_all(TimeForm(pattern), column) is not None for pattern in PATTERNS)
     return True
