@@ -71,8 +71,8 @@ def own(report: dict[str, Any]) -> str:
 def _where(report: dict[str, Any]) -> str:
     about = report["machine"]
     size = report.get("size", f"scale {report.get('scale', 1):g}")
-    busy = " Other processes may have kept the machine busy while systems ran one after the other: where ratios are small "
-    busy += "they say nothing."
+    busy = " Other processes may have kept the machine busy while systems ran one after the other: where ratios are "
+    busy += "small they say nothing."
     return (
         f"Penstock {about['penstock']}, Python {about['python']}, {about['processors']} processors, {size}; "
         f"load before it began: {about['load']}."
