@@ -36,7 +36,7 @@ class Standing:
         columns = [column.to_pylist() for column in changes.columns[2:]]
         rows = zip(*columns, strict=True) if columns else ((),) * changes.num_rows
         for op, row in zip(changes["op"].to_pylist(), rows, strict=True):
-            key = hashable(tuple(tuple(v) if isinstance(v, list) else v for v in row))
+            key = hashable(_frozen(row))
             held = self._rows.setdefault(key, [row, 0])
             held[1] += 1 if op == "+" else -1
             if not held[1]:
@@ -48,3 +48,8 @@ class Standing:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, self._schema, strict=True)]
         return pa.table(arrays, schema=self._schema)
+
+
+def _frozen(value: Any) -> Any:
+    """A value with its arrays as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value

@@ -34,6 +34,14 @@ def test_rows_that_are_there_several_times(engine: str) -> None:
         assert Counter(last.current()["k"].to_pylist()) == {"a": 1, "b": 2}
 
 
+def test_rows_with_arrays(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.execute(STREAM)
+        collected = db.query("SELECT collect(k) AS ks FROM s [ROWS 2]")
+        db.push("s", [(1, "a", 0.0), (2, "b", 0.0), (3, "c", 0.0)])
+        assert collected.current()["ks"].to_pylist() == [["b", "c"]]
+
+
 def test_a_monotonic_query_has_all_its_rows() -> None:
     with penstock.connect(engine="local") as db:
         db.execute(STREAM)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -13,9 +12,10 @@ import pyarrow as pa
 from penstock.errors import InputError, StateError
 from penstock.ingest import counted
 from penstock.query import Query
+from penstock.standing import Standing
 from penstock.testing.compare import difference
 from penstock.testing.expected import read_expected, rows_of
-from penstock.testing.matching import Tolerance, frozen
+from penstock.testing.matching import Tolerance
 from penstock.testing.player import Batches
 from penstock.testing.script import Script
 from penstock.values import to_instant
@@ -179,22 +179,9 @@ def _state(query: Query, at: object) -> pa.Table:
             "not known",
             hint="take answers with penstock.testing.answers or assert_answers, not with fetch or subscribe",
         )
-    table = pa.concat_tables(seen.tables)
-    found = rows_of(table)
-    last = None if at is None else to_instant(at)
-    held: Counter[Hashable] = Counter()
-    places: dict[Hashable, list[int]] = {}
-    for i, row in enumerate(found.rows):
-        if last is not None and row.ts is not None and row.ts > last:
-            continue
-        key = frozen(row.values)
-        if row.op == "+":
-            held[key] += 1
-            places.setdefault(key, []).append(i)
-        else:
-            held[key] -= 1
-    kept = sorted(i for key, count in held.items() if count > 0 for i in places[key][-count:])
-    return table.drop_columns(["ts", "op"]).take(pa.array(kept, pa.int64()))
+    standing = Standing(query.name, query.plan, query.schema)
+    standing.take(pa.concat_tables(seen.tables), None if at is None else to_instant(at))
+    return standing.table()
 
 
 def _tuples(table: pa.Table) -> list[Answer]:
