@@ -44,6 +44,11 @@ CONTINUES_COLUMN = {
     TokenType.L_BRACKET, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT,
 }  # fmt: skip
 
+# No alias is followed by one of these.
+_NOT_BEHIND_ALIAS = {
+    TokenType.VAR, TokenType.NUMBER, TokenType.STRING, TokenType.L_PAREN, TokenType.INTERVAL, TokenType.SELECT,
+    TokenType.ALIAS, TokenType.ALL, TokenType.UPDATE,
+}  # fmt: skip
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '.*\.(\w+)'>")
 
 
@@ -75,11 +80,17 @@ class BaseParser(parser.Parser):
 
     def _no_alias(self) -> CqlSyntaxError:
         """An error about a word that only AS makes an alias."""
-        word = self._curr.text.upper()
-        hint = f"{INSTEAD[word]}, or AS" if word in INSTEAD else "write AS"
+        token, word = self._curr, self._curr.text.upper()
+        hints = [INSTEAD[word]] if word in INSTEAD else []
+        # What comes next may leave no doubt that it is no name.
+        sure = self._next.token_type in _NOT_BEHIND_ALIAS or (
+            self._next.token_type is TokenType.JOIN and word in ("ASOF", "POSITIONAL", "GLOBAL")
+        )
+        if not sure and self._prev.token_type is not TokenType.STAR:
+            hints.append(f"write AS {token.text} if it is a name")
         return self._fail(
-            f"{word} cannot stand here" if word not in NOT_CQL else f"{word} is not part of CQL",
-            hint=f"{hint} {self._curr.text} if it is a name",
+            f"{word} is not part of CQL" if word in NOT_CQL else f"{word} cannot stand here",
+            hint="; ".join(hints) or None,
         )
 
     def _quoting(self) -> str | None:

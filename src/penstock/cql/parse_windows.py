@@ -145,6 +145,6 @@ class WindowParser(ExpressionParser):
         except CqlSyntaxError:
             pass
         if self._index <= index + 1 and start.token_type in self.ID_VAR_TOKENS:
-            hint += f", or AS {start.text} if it is a name"
+            hint += f"; write AS {start.text} if it is a name"
         self._retreat(index)
         return self._fail("a window is written in brackets", start, hint=hint)
