@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +24,7 @@ from penstock import scalar
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, StateError, suggest
 from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
-from penstock.io.values import BadValue
+from penstock.io.values import BadValue, is_whole
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
@@ -194,10 +195,11 @@ def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Arr
         values = [_from_text(v, dtype, name, where, i) if isinstance(v, str) else v for i, v in enumerate(values)]
     if dtype.kind is Kind.TIMESTAMP and any(getattr(v, "tzinfo", None) is not None for v in values):
         values = [v.astimezone(UTC).replace(tzinfo=None) if getattr(v, "tzinfo", None) else v for v in values]
-    # Arrow would cut off the fraction of a float without a word.
+    # Arrow would cut off the fraction of a float or Decimal without a word.
     if dtype.is_integer or dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL):
         for i, value in enumerate(values):
-            if isinstance(value, float | np.floating) and not (dtype.is_integer and float(value).is_integer()):
+            number = float(value) if isinstance(value, np.floating) else value
+            if isinstance(number, float | Decimal) and not (dtype.is_integer and is_whole(number)):
                 raise _wrong(where, i, name, value, dtype)
     try:
         array = pa.array(values, dtype.arrow, from_pandas=False)
@@ -228,7 +230,7 @@ def counted(n: int, what: str) -> str:
 
 
 def _wrong(where: str, i: int, name: str, value: object, dtype: DataType) -> InputError:
-    hint = BadValue(i, value, dtype).hint if isinstance(value, str) and dtype.is_numeric else None
+    hint = BadValue(i, value, dtype).hint if dtype.is_numeric else None
     return InputError(f"{where}, row {i + 1}, column `{name}`: {value!r} is not {_an(dtype)}", hint=hint)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ from penstock.cql.text import format_statement, parse, position_of
 from penstock.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, suggest
 from penstock.ingest import counted
 from penstock.io.times import TimeForm
-from penstock.plan.expr import Cast, Expr
+from penstock.io.values import is_whole
+from penstock.plan.expr import Call, Cast, Expr
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
 from penstock.query import QueryOptions
@@ -403,7 +405,14 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
         same_family = bound.type.is_numeric and wanted.is_numeric
         if not (is_text or same_family or common_type(bound.type, wanted) == wanted):
             raise BindError(f"{what} is {wanted}, this is {bound.type}").at(position_of(node), None)
-        bound = Cast(bound, wanted)
+        given, bound = scalar.fold(bound), Cast(bound, wanted)
+        number = given.value if given is not None else None
+        if wanted.is_integer and isinstance(number, float | Decimal) and not is_whole(number):
+            text = format_statement(node)
+            raise BindError(
+                f"{what} is {wanted}, {number} is not a whole number",
+                hint=f"write round({text}), or CAST({text} AS {wanted}) to cut the fraction off",
+            ).at(position_of(node), None)
     value = scalar.fold(bound)
     if value is None:
         raise BindError(f"`{format_statement(node)}` is not a constant {wanted}").at(position_of(node), None)
@@ -498,6 +507,8 @@ def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr) -> Exp
     try:
         if not (value.type.is_numeric and wanted.is_numeric) and functions.coerce(value, wanted) is None:
             raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=f"write CAST(… AS {wanted})")
+        if wanted.is_integer and not value.type.is_integer and value.type.is_numeric:
+            value = Call("integer", (value,), value.type)
         return functions.cast(value, wanted)
     except PenstockError as error:
         raise error.at(position_of(node), None) from None

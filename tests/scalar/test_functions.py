@@ -146,6 +146,7 @@ def test_every_function_binds_to_what_can_be_evaluated(name: str) -> None:
         ("regexp_like", [col(STRING), text("(")], "'(' is not a regular expression"),
         ("strftime", [col(DATE), text("%Q")], "strftime has no %Q"),
         ("like", [col(STRING), text("a"), text("##")], "the ESCAPE of LIKE is one character, not '##'"),
+        ("like", [col(STRING), text("a\\")], "the pattern 'a\\' ends with its escape character"),
         ("abs", [col(STRING)], "`abs` takes a number, got STRING"),
         ("if", [col(BOOLEAN), col(INT), col(DATE)], "cannot combine in one CASE INT with DATE"),
         ("cardinality", [col(INT)], "`cardinality` takes an ARRAY, got INT"),

@@ -15,7 +15,8 @@ from sqlglot.parser import binary_range_parser
 from sqlglot.tokenizer_core import TokenType
 
 from penstock.cql.parse_base import EMITS, TYPES
-from penstock.cql.parse_types import TypeParser
+from penstock.cql.parse_types import UNITS, TypeParser
+from penstock.cql.words import AFTER_VALUE
 
 _NO_CALL = {"ROLLUP", "CUBE", "UNNEST"}
 
@@ -36,6 +37,8 @@ class ExpressionParser(TypeParser):
         TokenType.RIGHT,
         TokenType.FILTER,
         TokenType.EXISTS,
+        TokenType.ISNULL,
+        TokenType.NOTNULL,
         *TYPES,
     }
     TERM: ClassVar[dict[TokenType, type[exp.Binary]]] = {
@@ -149,6 +152,11 @@ class ExpressionParser(TypeParser):
         elif explicit or self._clause_ahead():
             alias = None
         else:
+            if self._word_ahead(AFTER_VALUE):
+                raise self._no_alias()
+            if self._prev.token_type in (TokenType.NUMBER, TokenType.STRING) and self._word_ahead(UNITS):
+                length = f"INTERVAL '{self._prev.text}' {self._curr.text.upper()}"
+                raise self._fail("a length of time is an INTERVAL", hint=f"write {length}")
             alias = self._parse_id_var()
         return self.expression(exp.Alias(this=this, alias=alias)) if this and alias else this
 

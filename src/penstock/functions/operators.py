@@ -8,6 +8,8 @@ from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert, is_text, unify
 from penstock.functions.signature import Resolver, argument, check_arity, typed, wrong_type
 from penstock.plan.expr import Call, Expr, Literal
+from penstock.scalar.context import RowError
+from penstock.scalar.strings import like_parts
 from penstock.types import (
     BIGINT,
     BOOLEAN,
@@ -187,11 +189,16 @@ def negate(name: str, args: Sequence[Expr]) -> Expr:
 
 def like(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 2, 3)
-    bound = tuple(argument(name, args, i, STRING) for i in range(len(args)))
-    escape = bound[2] if len(bound) == 3 else None
-    if isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) != 1:
-        raise BindError(f"the ESCAPE of {name.upper()} is one character, not '{escape.value}'")
-    return Call(name, bound, BOOLEAN)
+    text, pattern, escape = (argument(name, [*args, Literal("\\", STRING)], i, STRING) for i in range(3))
+    if isinstance(escape, Literal) and isinstance(escape.value, str):
+        known = pattern.value if isinstance(pattern, Literal) and isinstance(pattern.value, str) else ""
+        try:
+            like_parts(known, escape.value)
+        except RowError as e:
+            twice = known + escape.value
+            hint = f"write '{twice}' for the character itself" if len(escape.value) == 1 else "ESCAPE '' is none"
+            raise BindError(str(e), hint=hint) from None
+    return Call(name, (text, pattern, escape), BOOLEAN)
 
 
 def coalesce(name: str, args: Sequence[Expr]) -> Expr:

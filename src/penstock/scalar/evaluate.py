@@ -87,6 +87,7 @@ _STRICT: dict[str, Callable[..., object]] = {
     "sign": numbers.sign,
     "ceil": numbers.ceil,
     "floor": numbers.floor,
+    "integer": numbers.integer,
     "round": numbers.round_to,
     "trunc": numbers.trunc_to,
     "exp": numbers.exp,

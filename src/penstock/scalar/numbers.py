@@ -104,6 +104,13 @@ def integer_divide(a: Number, b: Number) -> int:
     return truncate_to_int(float(a) / float(b))
 
 
+def integer(value: Number) -> Number:
+    """What an INT or BIGINT column takes of other numbers: those without a fraction."""
+    if math.isfinite(value) and value != math.trunc(value):
+        raise RowError(f"{value} is not a whole number; write round(…), or CAST(… AS INT) to cut the fraction off")
+    return value
+
+
 def truncate_to_int(value: float) -> int:
     if not math.isfinite(value):
         raise RowError(f"{value} is not an integer")

@@ -145,33 +145,48 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@lru_cache(maxsize=512)
-def like_pattern(pattern: str, escape: str | None, ignore_case: bool) -> re.Pattern[str]:
-    """The regular expression that matches what LIKE matches."""
-    if escape is not None and len(escape) != 1:
+def like_parts(pattern: str, escape: str) -> list[tuple[str, bool]]:
+    """The characters of a pattern of LIKE, each with whether it is a wildcard; without ``escape`` nothing is escaped."""
+    if len(escape) > 1:
         raise RowError(f"the ESCAPE of LIKE is one character, not '{escape}'")
-    parts: list[str] = []
+    parts: list[tuple[str, bool]] = []
     characters = iter(pattern)
     for c in characters:
         if c == escape:
             literal = next(characters, None)
             if literal is None:
                 raise RowError(f"the pattern '{pattern}' ends with its escape character")
-            c = literal
-        elif c in "%_":
-            parts.append(".*" if c == "%" else ".")
-            continue
-        parts.append(re.escape(c.lower() if ignore_case else c))
+            parts.append((literal, False))
+        else:
+            parts.append((c, c in "%_"))
+    return parts
+
+
+@lru_cache(maxsize=512)
+def _like_regexp(pattern: str, escape: str, ignore_case: bool) -> re.Pattern[str]:
+    fold = folded if ignore_case else str
+    wild = {"%": ".*", "_": "."}
+    parts = (wild[c] if is_wild else re.escape(fold(c)) for c, is_wild in like_parts(pattern, escape))
     return re.compile("".join(parts), re.DOTALL)
 
 
-def like(text: str, pattern: str, escape: str | None = None) -> bool:
-    return like_pattern(pattern, escape, False).fullmatch(text) is not None
+def like(text: str, pattern: str, escape: str = "") -> bool:
+    return _like_regexp(pattern, escape, False).fullmatch(text) is not None
 
 
-def ilike(text: str, pattern: str, escape: str | None = None) -> bool:
-    """LIKE on the lower case of both sides."""
-    return like_pattern(pattern, escape, True).fullmatch(text.lower()) is not None
+def ilike(text: str, pattern: str, escape: str = "") -> bool:
+    """LIKE on both sides without the difference of cases."""
+    return _like_regexp(pattern, escape, True).fullmatch(folded(text)) is not None
+
+
+def folded(text: str) -> str:
+    """The text by Unicode's simple case folding: character for character, so that ``_`` is still one of them."""
+    whole = text.casefold()
+    return whole if len(whole) == len(text) else "".join(map(_folded, text))
+
+
+def _folded(c: str) -> str:
+    return next((f for f in (c.casefold(), c.lower()) if len(f) == 1), c)
 
 
 @lru_cache(maxsize=512)
