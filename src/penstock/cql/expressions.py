@@ -236,9 +236,7 @@ class ExpressionBinder:
         what = node.expression
         if isinstance(what, exp.Null):
             return self._call("is_null", value)
-        if isinstance(what, exp.Boolean):
-            return self._call("is_not_distinct", value, Literal(bool(what.this), BOOLEAN))
-        raise BindError("IS goes with NULL, TRUE, FALSE or [NOT] DISTINCT FROM")
+        return self._call("is_not_distinct", value, Literal(bool(what.this), BOOLEAN))
 
     def _in(self, node: exp.In) -> Expr:
         query = node.args.get("query")
