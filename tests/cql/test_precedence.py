@@ -13,7 +13,7 @@ from sqlglot import exp
 from penstock.cql.text import format_statement, parse
 from penstock.errors import CqlSyntaxError
 
-# The table of PostgreSQL 15 ("Operator Precedence", chapter 4.1.6) as far as CQL has the operators, from loose to tight.
+# The table "Operator Precedence" of PostgreSQL 15 (4.1.6) as far as CQL has the operators, from loose to tight.
 TABLE = (
     ("OR",),
     ("AND",),
@@ -119,7 +119,8 @@ def test_reads_as_with_these_parentheses(text: str, means: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "at"), [("a = b = c", 7), ("a < b < c", 7), ("a = b < c", 7), ("1 < a <= 5 AND b", 7), ("NOT a = b <> c", 11)]
+    ("text", "at"),
+    [("a = b = c", 7), ("a < b < c", 7), ("a = b < c", 7), ("1 < a <= 5 AND b", 7), ("NOT a = b <> c", 11)],
 )
 def test_comparisons_do_not_chain(text: str, at: int) -> None:
     with pytest.raises(CqlSyntaxError, match="comparisons do not chain") as caught:
@@ -169,8 +170,8 @@ def _without_places(node: Any) -> Any:
 
 
 SUFFIXES = [
-    "IS NULL", "IS NOT NULL", "= {}", "<> {}", "< {}", ">= {}", "IN ({}, c)", "NOT IN (c)", "BETWEEN {} AND {}", "LIKE {}",
-    "IS DISTINCT FROM {}", "|| {}", "+ {}", "- {}", "* {}", "% {}", "AND {}", "OR {}", "::INT",
+    "IS NULL", "IS NOT NULL", "= {}", "<> {}", "< {}", ">= {}", "IN ({}, c)", "NOT IN (c)", "BETWEEN {} AND {}",
+    "LIKE {}", "IS DISTINCT FROM {}", "|| {}", "+ {}", "- {}", "* {}", "% {}", "AND {}", "OR {}", "::INT",
 ]  # fmt: skip
 
 

@@ -19,7 +19,10 @@ from penstock.cql.parse_types import TypeParser
 
 _NO_CALL = {"ROLLUP", "CUBE", "UNNEST"}
 _COMPARISONS: dict[TokenType, type[exp.Binary]] = {**parser.Parser.EQUALITY, **parser.Parser.COMPARISON}
-_TIGHT = {TokenType.DPIPE, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD, TokenType.DIV}
+# What would belong to the operand of NOT, and comes too late for it.
+_TIGHT = {
+    TokenType.DPIPE, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD, TokenType.DIV,
+}  # fmt: skip
 
 
 class ExpressionParser(TypeParser):
