@@ -51,6 +51,7 @@ from penstock.values import to_arrow, to_python
 
 DEC = decimal(9, 2)
 WIDE = decimal(38, 4)
+FRACTION = decimal(19, 18)
 TEXTS = array(STRING)
 FLOATS = array(DOUBLE)
 DAY = 86_400_000_000
@@ -64,6 +65,7 @@ _STRINGS = ("", "a", "A", "abc", " a b ", "ä", "ß", "İ", "ǅ", "e\u0301", "�
             "K", "\x00", "ff")  # fmt: skip
 _TICKS = (0, 1, -1, DAY, -DAY, 1_709_210_096_789_123, -62_135_596_800_000_001, 2**63 - 1, -(2**63), -(2**63) + 1,
           2**53 + 1, -(2**53) - 3, 951_782_400_000_000, -62_167_219_200_000_000, 10**17)  # fmt: skip
+_WIDE_WHOLE = (0, 1, -1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63) + 1, -(2**63), 2**63, 5 * 10**17, -5 * 10**17)
 
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     BOOLEAN: st.booleans(),
@@ -73,7 +75,9 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     REAL: st.sampled_from(_REALS) | st.floats(width=32),
     DOUBLE: st.sampled_from(_DOUBLES) | st.floats(),
     DEC: st.decimals(-9999999, 9999999, places=2),
-    WIDE: st.sampled_from([Decimal(d) for d in ("0.0000", "1.0000", "-0.0001", "9" * 34 + ".9999")]),
+    WIDE: st.sampled_from([Decimal(d) for d in ("0.0000", "1.0000", "-0.0001", "9" * 34 + ".9999", "-0.5000")])
+    | st.decimals(-(2**62), 2**62, places=4),
+    FRACTION: st.decimals(-9, 9, places=18) | st.sampled_from([Decimal(n).scaleb(-18) for n in _WIDE_WHOLE]),
     STRING: st.sampled_from(_STRINGS) | st.text(st.characters(codec="utf-8"), max_size=6),
     BINARY: st.sampled_from((b"", b"a", b"\xff", b"\x00a", "ä".encode())) | st.binary(max_size=4),
     DATE: st.sampled_from((0, -1, 19782, 2**31 - 1, -(2**31), 106751991, 106751992, -106751992, -719529)),

@@ -7,6 +7,8 @@ the sub-query to its plan.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -23,6 +25,7 @@ from penstock.errors import BindError, PenstockError, suggest
 from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import fold
+from penstock.scalar.numbers import negate
 from penstock.types import (
     BIGINT,
     BINARY,
@@ -220,12 +223,11 @@ class ExpressionBinder:
 
     def _negated(self, node: exp.Neg) -> Expr:
         arg = self.bind(node.this)
-        if isinstance(arg, Literal) and isinstance(arg.value, int | float) and arg.type.kind is not Kind.BOOLEAN:
-            if arg.type.is_integer:
-                return _integer(-arg.value)  # type: ignore[arg-type]
-            return replace(arg, value=-arg.value)
-        if isinstance(arg, Literal) and arg.type == decimal(19, 0) and arg.value == 2**63:
-            return Literal(-(2**63), BIGINT)
+        if isinstance(arg, Literal) and arg.type.is_numeric and arg.value is not None:
+            assert isinstance(arg.value, int | float | Decimal)
+            if arg.type.is_integer or (arg.type == decimal(19, 0) and arg.value == 2**63):
+                return _integer(-int(arg.value))
+            return replace(arg, value=negate(arg.value))
         return self._call("neg", arg)
 
     def _not(self, node: exp.Not) -> Expr:
@@ -236,9 +238,7 @@ class ExpressionBinder:
         what = node.expression
         if isinstance(what, exp.Null):
             return self._call("is_null", value)
-        if isinstance(what, exp.Boolean):
-            return self._call("is_not_distinct", value, Literal(bool(what.this), BOOLEAN))
-        raise BindError("IS goes with NULL, TRUE, FALSE or [NOT] DISTINCT FROM")
+        return self._call("is_not_distinct", value, Literal(bool(what.this), BOOLEAN))
 
     def _in(self, node: exp.In) -> Expr:
         query = node.args.get("query")
@@ -309,7 +309,7 @@ class ExpressionBinder:
         for i, (arg, target) in enumerate(zip(args, wanted, strict=True)):
             if arg.type != target and common_type(arg.type, target) != target:
                 raise BindError(f"argument {i + 1} of `{name}` is {arg.type}, it takes {target}", hint="CAST it")
-            cast.append(arg if arg.type == target else Cast(arg, target))
+            cast.append(functions.convert(arg, target))
         return UserCall(name, tuple(cast), returns)
 
     def _aggregate(self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None) -> Expr:
@@ -370,13 +370,38 @@ def inner_columns(expr: Expr) -> Expr:
     )
 
 
+_WHOLE = re.compile(r"[0-9]+")
+_POINT = re.compile(r"[0-9]+\.[0-9]*|\.[0-9]+")
+_EXPONENT = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+")
+_DIGITS = 38
+
+
 def _literal(node: exp.Literal) -> Expr:
-    if node.is_string:
-        return Literal(node.name, STRING)
-    text = node.name
-    if text.isdigit():
-        return _integer(int(text))
-    return Literal(float(text), DOUBLE)
+    return Literal(node.name, STRING) if node.is_string else number(node.name)
+
+
+def number(text: str) -> Literal:
+    """The constant that a number in a text is: whole, exact with a decimal point, DOUBLE with an exponent."""
+    if _EXPONENT.fullmatch(text):
+        value = float(text)
+        if math.isinf(value):
+            raise BindError(f"the number {_shown(text)} is out of range of DOUBLE")
+        return Literal(value, DOUBLE)
+    whole = _WHOLE.fullmatch(text)
+    if not whole and not _POINT.fullmatch(text):
+        raise BindError(f"`{_shown(text)}` is not a number", hint="write for example 12, 0.5 or 1e6")
+    before, _, after = text.partition(".")
+    digits = before.lstrip("0") + after
+    if len(digits) > _DIGITS:
+        hint = f"at most {_DIGITS} are exact; with an exponent (…e0) it is a DOUBLE"
+        raise BindError(f"the number {_shown(text)} has {len(digits)} digits", hint=hint)
+    if whole:
+        return _integer(int(digits or "0"))
+    return Literal(Decimal(text), decimal(len(digits), len(after)))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 50 else text[:50] + "…"
 
 
 def _integer(value: int) -> Literal:
@@ -384,6 +409,4 @@ def _integer(value: int) -> Literal:
         return Literal(value, INT)
     if -(2**63) <= value < 2**63:
         return Literal(value, BIGINT)
-    if abs(value) < 10**38:
-        return Literal(Decimal(value), decimal(max(19, len(str(abs(value)))), 0))
-    raise BindError(f"the number {value} has more than 38 digits")
+    return Literal(Decimal(value), decimal(max(19, len(str(abs(value)))), 0))

@@ -1,4 +1,4 @@
-"""Expressions of CQL: sqlglot's operator precedence with CQL's own calls and stricter forms.
+"""Expressions of CQL: PostgreSQL's operator precedence, CQL's own calls and stricter forms.
 
 Calls are never turned into sqlglot's typed functions, so names stay as written and the binder decides.
 Where sqlglot forgives (a missing operand, a trailing comma, BETWEEN without AND) this parser does not.
@@ -19,6 +19,11 @@ from penstock.cql.parse_types import UNITS, TypeParser
 from penstock.cql.words import AFTER_VALUE
 
 _NO_CALL = {"ROLLUP", "CUBE", "UNNEST"}
+_COMPARISONS: dict[TokenType, type[exp.Binary]] = {**parser.Parser.EQUALITY, **parser.Parser.COMPARISON}
+# What would belong to the operand of NOT, and comes too late for it.
+_TIGHT = {
+    TokenType.DPIPE, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD, TokenType.DIV,
+}  # fmt: skip
 
 
 class ExpressionParser(TypeParser):
@@ -52,7 +57,8 @@ class ExpressionParser(TypeParser):
         TokenType.STAR: exp.Mul,
     }
     UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
-        token: parser.Parser.UNARY_PARSERS[token] for token in (TokenType.PLUS, TokenType.NOT, TokenType.DASH)
+        **{token: parser.Parser.UNARY_PARSERS[token] for token in (TokenType.PLUS, TokenType.DASH)},
+        TokenType.NOT: lambda self: self._parse_not(),
     }
     BRACKETS: ClassVar[frozenset[TokenType]] = frozenset({TokenType.L_BRACKET})
     COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
@@ -62,7 +68,6 @@ class ExpressionParser(TypeParser):
         TokenType.BETWEEN: lambda self, this: self._parse_between(this),
         TokenType.ILIKE: binary_range_parser(exp.ILike),
         TokenType.IN: lambda self, this: self._parse_in(this),
-        TokenType.IS: lambda self, this: self._parse_is(this),
         TokenType.LIKE: binary_range_parser(exp.Like),
     }
     PRIMARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
@@ -85,30 +90,63 @@ class ExpressionParser(TypeParser):
     def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
         return this
 
-    def _build_predicate(
-        self,
-        klass: type[exp.Binary],
-        this: exp.Expr | None,
-        expression: exp.Expr | None,
-        comments: list[str] | None = None,
-        negate: bool = False,
-    ) -> exp.Expr:
-        # `a NOT IN (1) = b` prints as `NOT a IN (1) = b`, where NOT reaches further: keep the grouping.
-        if isinstance(this, exp.Not):
-            this = exp.Paren(this=this)
-        if isinstance(expression, exp.Not):
-            expression = exp.Paren(this=expression)
-        return super()._build_predicate(klass, this, expression, comments, negate)
+    def _parse_equality(self, parse_is: bool = True) -> exp.Expr | None:
+        """IS binds less than the comparisons, which bind less than BETWEEN, IN and LIKE, as in PostgreSQL."""
+        this = self._parse_comparison()
+        while parse_is and self._match(TokenType.IS):
+            # What IS makes may be compared in turn: `x IS NULL = FALSE`.
+            this = self._parse_comparison(self._parse_range(self._parse_is(this)))
+        return this
 
-    def _negate_range(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        return self.expression(exp.Not(this=this)) if this else this
+    def _parse_comparison(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        this = this or self._parse_range()
+        if not self._match_set(_COMPARISONS):
+            return this
+        compare = _COMPARISONS[self._prev.token_type]
+        compared = self.expression(compare(this=_grouped(this), expression=_grouped(self._parse_range())))
+        if self._match_set(_COMPARISONS, advance=False):
+            raise self._fail("comparisons do not chain", hint="join two of them with AND, or put one in parentheses")
+        return compared
+
+    def _parse_range(self, this: exp.Expr | None = None, parse_is: bool = False) -> exp.Expr | None:
+        this = this or self._parse_bitwise()
+        while True:
+            negated = self._match(TokenType.NOT)
+            if not self._match_set(self.RANGE_PARSERS):
+                if negated:
+                    self._retreat(self._index - 1)
+                return this
+            word = self._prev
+            this = self.RANGE_PARSERS[word.token_type](self, _grouped(this))
+            this = self.expression(exp.Not(this=this)) if negated else this
+            ahead = self._next if self._curr.token_type is TokenType.NOT else self._curr
+            # IN ends with its parenthesis; what LIKE and BETWEEN end with could belong to either.
+            if word.token_type is not TokenType.IN and ahead.token_type in self.RANGE_PARSERS:
+                raise self._fail(
+                    f"{ahead.text.upper()} behind {word.text.upper()}", ahead, hint="put one of them in parentheses"
+                )
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr:
+        negated = self._match(TokenType.NOT)
+        if self._word("DISTINCT", "FROM"):
+            klass = exp.NullSafeEQ if negated else exp.NullSafeNEQ
+            return self.expression(klass(this=_grouped(this), expression=_grouped(self._parse_comparison())))
+        if not self._match_set((TokenType.NULL, TokenType.TRUE, TokenType.FALSE)):
+            raise self._expected("NULL, TRUE, FALSE or DISTINCT FROM")
+        value = self.PRIMARY_PARSERS[self._prev.token_type](self, self._prev)
+        found = self.expression(exp.Is(this=_grouped(this), expression=value))
+        return self.expression(exp.Not(this=found)) if negated else found
+
+    def _parse_not(self) -> exp.Expr:
+        this = self.expression(exp.Not(this=self._parse_equality()))
+        if self._match_set(_TIGHT, advance=False):
+            raise self._fail(f"`{self._curr.text}` behind NOT …", hint="put what NOT belongs to in parentheses")
+        return this
 
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
         low = self._required(self._parse_bitwise())
         self._take(TokenType.AND, "AND between the bounds of BETWEEN")
         high = self._required(self._parse_bitwise())
-        if isinstance(this, exp.Is | exp.NullSafeEQ | exp.NullSafeNEQ):
-            this = exp.Paren(this=this)
         return self.expression(exp.Between(this=this, low=low, high=high))
 
     def _parse_primary(self) -> exp.Expr | None:
@@ -243,3 +281,8 @@ class ExpressionParser(TypeParser):
     @abstractmethod
     def _parse_query(self) -> exp.Expr:
         """A query, which may stand inside an expression."""
+
+
+def _grouped(operand: exp.Expr | None) -> exp.Expr | None:
+    """`a NOT IN (1) = b` would print as `NOT a IN (1) = b`, where NOT reaches further: keep the grouping."""
+    return exp.Paren(this=operand) if isinstance(operand, exp.Not) else operand

@@ -6,7 +6,7 @@ insert the implicit conversions, so what they return says exactly what is comput
 """
 
 from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate
-from penstock.functions.coerce import case, cast, coerce, unify
+from penstock.functions.coerce import case, cast, coerce, convert, unify
 from penstock.functions.scalar import SCALARS, names, resolve
 from penstock.functions.signature import Function
 
@@ -17,6 +17,7 @@ __all__ = [
     "case",
     "cast",
     "coerce",
+    "convert",
     "is_aggregate",
     "names",
     "resolve",

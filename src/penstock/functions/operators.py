@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from decimal import Decimal
 
 from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert, is_text, unify
@@ -29,9 +31,31 @@ from penstock.types import (
 _TIMES = (Kind.TIMESTAMP, Kind.DATE)
 
 
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
 def comparison(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 2, 2)
-    return Call(name, tuple(unify(args, "compare")), BOOLEAN)
+    left, right = args
+    if left.type.is_integer:
+        name, right = _whole_bound(name, right)
+    elif right.type.is_integer:
+        turned, left = _whole_bound(_FLIPPED.get(name, name), left)
+        name = _FLIPPED.get(turned, turned)
+    return Call(name, tuple(unify((left, right), "compare")), BOOLEAN)
+
+
+def _whole_bound(name: str, bound: Expr) -> tuple[str, Expr]:
+    """What a whole number is compared with: `i < 1.5` is `i <= 1`, which needs no DECIMAL."""
+    value = bound.value if isinstance(bound, Literal) else None
+    if not isinstance(value, Decimal) or not -(2**63) <= value < 2**63:
+        return name, bound
+    whole = math.floor(value)
+    if whole != value:
+        if name not in _FLIPPED:
+            return name, bound
+        name = "<=" if name in ("<", "<=") else ">"
+    return name, Literal(whole, INT if -(2**31) <= whole < 2**31 else BIGINT)
 
 
 def membership(name: str, args: Sequence[Expr]) -> Expr:
@@ -85,9 +109,15 @@ def _arithmetic(name: str, left: Expr, right: Expr) -> Expr | None:
     assert common is not None
     if common.kind is not Kind.DECIMAL:
         return Call(name, (convert(left, common), convert(right, common)), common)
-    left = convert(left, common if left.type.kind is Kind.NULL else as_decimal(left.type))
-    right = convert(right, common if right.type.kind is Kind.NULL else as_decimal(right.type))
+    left, right = (convert(e, common if e.type.kind is Kind.NULL else _decimal_of(e)) for e in (left, right))
     return Call(name, (left, right), _decimal_result(name, left.type, right.type))
+
+
+def _decimal_of(expr: Expr) -> DataType:
+    """The DECIMAL that holds a number: of a constant as narrow as its digits."""
+    if isinstance(expr, Literal) and isinstance(expr.value, int):
+        return decimal(len(str(abs(expr.value))), 0)
+    return as_decimal(expr.type)
 
 
 def _decimal_result(name: str, a: DataType, b: DataType) -> DataType:

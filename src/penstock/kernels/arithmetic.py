@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels import decimals
 from penstock.kernels.selection import Bools, Data
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
 from penstock.plan.expr import Call, Literal
@@ -59,7 +60,7 @@ def _linear(call: Call) -> Kernel | None:
     if call.type.is_float:
         return _floats(operate) if all(a.type == call.type for a in call.args) else None
     if call.type.kind is Kind.DECIMAL:
-        return _decimals(call, pc.add if adds else pc.subtract)
+        return _decimals(call, pc.add if adds else pc.subtract) or decimals.linear(call)
     if any(k not in _INTEGERS for k in kinds):
         return None
     narrow, narrow_args = call.type.kind in _NARROW, all(k in _NARROW for k in kinds)
@@ -100,8 +101,6 @@ def _floats(operate: Callable[[Any, Any], Data]) -> Kernel:
 def _decimals(call: Call, operate: Callable[[Any, Any], pa.Array]) -> Kernel | None:
     """Where no digit can be lost, Arrow widens to the same type as the language does, and is exact."""
     a, b = (arg.type for arg in call.args)
-    if a.kind is not Kind.DECIMAL or b.kind is not Kind.DECIMAL:
-        return None
     zero = pa.array([0], pa.int32())
     try:
         made = operate(zero.cast(a.arrow, safe=False), zero.cast(b.arrow, safe=False)).type
@@ -115,7 +114,7 @@ def _multiply(call: Call) -> Kernel | None:
     if call.type.is_float:
         return _floats(np.multiply) if all(a.type == call.type for a in call.args) else None
     if call.type.kind is Kind.DECIMAL:
-        return _decimals(call, pc.multiply)
+        return _decimals(call, pc.multiply) or decimals.product(call)
     if kinds == {Kind.INT} and call.type.kind is Kind.INT:
         return _multiply_narrow
     return _multiply_wide if kinds <= {Kind.INT, Kind.BIGINT} and call.type.kind is Kind.BIGINT else None
@@ -160,6 +159,8 @@ def _integer_divide(call: Call) -> Kernel | None:
     kinds = {a.type.kind for a in call.args}
     if kinds <= {Kind.INT, Kind.BIGINT}:
         return _divide_integers
+    if kinds == {Kind.DECIMAL}:
+        return decimals.whole_quotient(call, _divide_integers)
     return _divide_floats if kinds in ({Kind.REAL}, {Kind.DOUBLE}) else None
 
 
@@ -184,6 +185,8 @@ def _divide_floats(a: Fixed, b: Fixed) -> Outcome:
 
 def _remainder(call: Call) -> Kernel | None:
     kinds = {a.type.kind for a in call.args}
+    if kinds == {Kind.DECIMAL}:
+        return decimals.remainder(call)
     if len(kinds) != 1 or (not call.type.is_integer and not call.type.is_float) or {call.type.kind} != kinds:
         return None
     integers = call.type.is_integer
@@ -229,13 +232,15 @@ def _sign(call: Call) -> Kernel | None:
         return of_floats
     if arg.type.is_integer and call.type.kind is Kind.INT:
         return lambda a: Fixed(np.sign(a.data).astype(np.int32), a.valid)
-    return None
+    return decimals.sign(arg.type) if arg.type.kind is Kind.DECIMAL else None
 
 
 def _whole(operate: Callable[[Data], Data]) -> Callable[[Call], Kernel | None]:
     """floor and ceil."""
 
     def build(call: Call) -> Kernel | None:
+        if call.type.kind is Kind.DECIMAL:
+            return decimals.whole(call)
         if call.args[0].type != call.type:
             return None
         if call.type.is_integer:
@@ -248,9 +253,13 @@ def _whole(operate: Callable[[Data], Data]) -> Callable[[Call], Kernel | None]:
 def _rounding(call: Call) -> Kernel | None:
     """round and trunc to a constant number of digits: scaled by a power of ten, rounded, scaled back."""
     arg, places = call.args
-    if arg.type != call.type or not isinstance(places, Literal) or not isinstance(places.value, int):
+    if not isinstance(places, Literal) or not isinstance(places.value, int):
         return None
     digits = places.value
+    if arg.type.kind is Kind.DECIMAL:
+        return decimals.rounding(call, digits)
+    if arg.type != call.type:
+        return None
     if arg.type.is_integer:
         return (lambda a, _: a) if digits >= 0 else None
     if not arg.type.is_float or abs(digits) > 300:
