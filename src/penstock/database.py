@@ -25,7 +25,6 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.catalog import Catalog, FunctionDef, RelationDef, StreamDef, ViewDef
-from penstock.cql.blocks import unique_names
 from penstock.cql.queries import bind_query
 from penstock.declare import declaration
 from penstock.errors import (
@@ -40,10 +39,11 @@ from penstock.errors import (
 from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
+from penstock.names import unique_names
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.nodes import RelationScan, Schema, StreamScan, walk
 from penstock.plan.optimize import optimize
 from penstock.plan.serial import from_json
 from penstock.query import Due, Query, QueryOptions
@@ -530,9 +530,11 @@ class Database:
         for node in walk(plan):
             if isinstance(node, StreamScan):
                 known = self.catalog.stream(node.stream)
-                if known.schema != node.schema or known.derived or known.clock != node.clock:
+                if not _same_columns(known.schema, node.schema) or known.derived or known.clock != node.clock:
                     raise CatalogError(f"the plan reads stream `{node.stream}` with other columns than it has")
-            elif isinstance(node, RelationScan) and self.catalog.relation(node.relation).schema != node.schema:
+            elif isinstance(node, RelationScan) and not _same_columns(
+                self.catalog.relation(node.relation).schema, node.schema
+            ):
                 raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
 
     def _find_query(self, name: str) -> Query:
@@ -646,6 +648,11 @@ class _Guarded(threading.local):
                 raise
 
 
+def _same_columns(declared: Schema, read: Schema) -> bool:
+    """Whether a plan reads what is declared; case matters in no name, since columns go by place."""
+    return [(f.name.lower(), f.type) for f in declared] == [(f.name.lower(), f.type) for f in read]
+
+
 def _parsed(plan: object) -> object:
     """A plan object, also from its text."""
     if not isinstance(plan, str):
@@ -659,7 +666,7 @@ def _parsed(plan: object) -> object:
 def answer_schema(plan: Plan) -> pa.Schema:
     """The Arrow schema of a query's answers: ts, op, then the columns under unique names."""
     clock: Any = pa.int64() if plan.clock == "ticks" else pa.timestamp("us")
-    names = unique_names([f.name for f in plan.schema], taken=("ts", "op"))
+    names = unique_names([f.name for f in plan.schema], taken=("ts", "op"), exact=[True] * len(plan.schema))
     columns = [pa.field(n, f.type.arrow) for n, f in zip(names, plan.schema, strict=True)]
     return pa.schema([pa.field("ts", clock), pa.field("op", pa.string()), *columns])
 

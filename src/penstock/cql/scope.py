@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from penstock.errors import BindError, suggest
+from penstock.names import Names, find_name
 from penstock.plan.expr import Call, Column, Expr
 from penstock.plan.nodes import Schema
 from penstock.types import DataType
@@ -25,11 +27,16 @@ class Item:
     offset: int
     hidden: frozenset[str] = frozenset()
 
+    @cached_property
+    def names(self) -> Names:
+        """Those of its columns."""
+        return Names(column.name for column in self.schema)
+
     def find(self, name: str) -> Column | None:
-        for i, column in enumerate(self.schema):
-            if column.name == name:
-                return Column(self.offset + i, column.type, column.name)
-        return None
+        place = self.names.find(name)
+        if place is None:
+            return None
+        return Column(self.offset + place, self.schema[place].type, self.schema[place].name)
 
 
 @dataclass
@@ -60,9 +67,14 @@ class Scope:
             merged = right
         elif kind == "full":
             merged = Call("coalesce", (left, right), left.type)
-        self.merged[name] = merged
+        self.merged[self._merged_name(name) or left.name] = merged
         last = self.items[-1]
-        self.items[-1] = Item(last.alias, last.what, last.schema, last.offset, last.hidden | {name})
+        self.items[-1] = Item(last.alias, last.what, last.schema, last.offset, last.hidden | {right.name})
+
+    def _merged_name(self, name: str) -> str | None:
+        merged = list(self.merged)
+        place = find_name(name, merged)
+        return None if place is None else merged[place]
 
     def star(self, alias: str | None = None) -> Iterator[tuple[str, Expr]]:
         """The columns that ``*`` or ``alias.*`` stands for."""
@@ -100,14 +112,18 @@ class Scope:
             scope, depth = scope.parent, depth + 1
         raise self._unknown(name, qualifier)
 
+    def case_matters(self, name: str) -> bool:
+        """Whether an entry of FROM has two columns of this name that only case tells apart."""
+        return any(item.names.case_matters(name) for item in self.items)
+
     def knows(self, alias: str) -> bool:
         """Whether FROM here or further out has an entry of that name."""
         inside = any(item.alias == alias for item in self.items)
         return inside or (self.parent is not None and self.parent.knows(alias))
 
     def _find(self, name: str, qualifier: str | None) -> Expr | None:
-        if qualifier is None and name in self.merged:
-            return self.merged[name]
+        if qualifier is None and (merged := self._merged_name(name)) is not None:
+            return self.merged[merged]
         items = [i for i in self.items if qualifier is None or i.alias == qualifier]
         found = [(item, c) for item in items if (c := item.find(name)) is not None]
         if len(found) > 1:
