@@ -45,6 +45,7 @@ from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, Schema, StreamScan, walk
 from penstock.plan.optimize import optimize
+from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json
 from penstock.query import Due, Query, QueryOptions
 from penstock.reference import Change
@@ -158,8 +159,8 @@ class Database:
             name = f"q{self._query_count}"
         if name in self._queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
-        optimized = optimize(plan)
-        schema = answer_schema(plan)
+        optimized = optimize(carrying_order(plan))
+        schema = answer_schema(optimized)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         run = self._host.runner(optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
@@ -191,11 +192,11 @@ class Database:
                 return self._explained(self._queries[query].plan, format, self._queries[query])
             if query.strip().isidentifier():
                 raise CatalogError(f"no query `{query}`", hint=suggest(query, self._queries))
-            return self._explained(optimize(plan_of_text(self, query)[0]), format)
+            return self._explained(optimize(carrying_order(plan_of_text(self, query)[0])), format)
 
     def explain_tree(self, tree: exp.Expr, format: str) -> str:
         """The plan of a parsed query."""
-        return self._explained(optimize(bind_query(tree, self.catalog)[0]), format)
+        return self._explained(optimize(carrying_order(bind_query(tree, self.catalog)[0])), format)
 
     def declare(
         self,
@@ -664,7 +665,7 @@ def _parsed(plan: object) -> object:
 
 
 def answer_schema(plan: Plan) -> pa.Schema:
-    """The Arrow schema of a query's answers: ts, op, then the columns under unique names."""
+    """The Arrow schema of a query's answers: ts, op, then the columns, hidden ones too, under unique names."""
     clock: Any = pa.int64() if plan.clock == "ticks" else pa.timestamp("us")
     names = unique_names([f.name for f in plan.schema], taken=("ts", "op"), exact=[True] * len(plan.schema))
     columns = [pa.field(n, f.type.arrow) for n, f in zip(names, plan.schema, strict=True)]

@@ -64,7 +64,7 @@ class Query:
     ) -> None:
         self.name = name
         self.plan = plan
-        self.schema = schema
+        self.schema = pa.schema(list(schema)[: len(schema) - plan.hidden])
         self.reads = reads
         self.options = options
         self.text = text
@@ -121,10 +121,10 @@ class Query:
         Waits until what was pushed before has been worked on; with ``wait=False`` it takes what is there. Raises
         ``QueryFailed`` once all answers before the failure have been fetched.
         """
-        return self._taken(lambda table: table, wait=wait)
+        return self._taken(self._shown, wait=wait)
 
     def current(self) -> pa.Table:
-        """The rows of the answer as it stands now, without ts and op: what all its changes come to.
+        """The rows of the answer as it stands now, without ts and op, in the order of ORDER BY: what all its changes come to.
 
         Takes the answers that wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps
         the rows of its answer.
@@ -156,7 +156,7 @@ class Query:
 
         def writing(table: pa.Table) -> pa.Table:
             if table.num_rows:
-                notes[0] = write(table)
+                notes[0] = write(self._shown(table))
             return table
 
         return int(self._taken(writing, wait=wait, notes=notes).num_rows)
@@ -168,6 +168,7 @@ class Query:
         wait: bool,
         notes: Sequence[Mapping[str, object] | None] = (None,),
     ) -> pa.Table:
+        """Take the answers that wait; ``use`` is given them with hidden columns."""
         self._database.tick()
         if wait:
             self._database._host.settle(self)
@@ -181,6 +182,10 @@ class Query:
             self._runner.delivered(waiting, notes[0])
             return table
 
+    def _shown(self, table: pa.Table) -> pa.Table:
+        """Answers without hidden columns."""
+        return table.select(self.schema.names) if self.plan.hidden else table
+
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of answers as they come; ends with the query. Waits while other threads push."""
         while True:
@@ -193,7 +198,7 @@ class Query:
                         raise self.error
                     return
                 answers = self._waiting[0]
-                batch = self._runner.table([answers])
+                batch = self._shown(self._runner.table([answers]))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             yield batch
@@ -204,7 +209,7 @@ class Query:
             # Under the lock, so that nothing newer can come first.
             while self._waiting:
                 answers = self._waiting[0]
-                callback(self._runner.table([answers]))
+                callback(self._shown(self._runner.table([answers])))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             self._subscribers.append(callback)
@@ -232,7 +237,7 @@ class Query:
             while count < rows and len(last) < len(self._waiting):
                 last.append(self._waiting[-len(last) - 1])
                 count += len(last[-1])
-            table = self._runner.table(last[::-1])
+            table = self._shown(self._runner.table(last[::-1]))
         return table.slice(max(0, table.num_rows - rows))
 
     def _wait_for_more(self, seconds: float) -> bool:
@@ -294,7 +299,7 @@ class Query:
             self._wait(answers)
             self._changed.notify_all()
             return []
-        table = self._runner.table([answers])
+        table = self._shown(self._runner.table([answers]))
         calls: list[Due] = [partial(callback, table) for callback in self._subscribers]
         return [*calls, partial(self._runner.delivered, [answers])]
 

@@ -130,7 +130,7 @@ class Shell:
     def _describe_one(self, given: str) -> None:
         catalog = self._db.catalog
         known: dict[str, Schema] = {
-            **{name: query.plan.schema for name, query in self._db.queries.items()},
+            **{name: query.plan.shown for name, query in self._db.queries.items()},
             **{name: view.schema for name, view in catalog.views.items()},
             **{name: relation.schema for name, relation in catalog.relations.items()},
             **{name: stream.schema for name, stream in catalog.streams.items()},
