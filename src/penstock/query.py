@@ -19,12 +19,15 @@ from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.order import is_ranking
 from penstock.standing import Standing
 
 if TYPE_CHECKING:
     from penstock.database import Database
 
 _FEW = 64
+_LOOK = 100_000
+"""Answers that may be put together to show where a query stands, anew for each look."""
 
 _TICK = 0.05
 """Seconds between looks at the clock while an iteration waits: streams stamped on arrival move on by themselves."""
@@ -124,10 +127,11 @@ class Query:
         return self._taken(self._shown, wait=wait)
 
     def current(self) -> pa.Table:
-        """The rows of the answer as it stands now, without ts and op, in the order of ORDER BY: what all its changes come to.
+        """The rows of the answer as it stands now, without ts and op: what all its changes come to.
 
-        Takes the answers that wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps
-        the rows of its answer.
+        With ORDER BY they are in that order, with LIMIT alone in the order of their values. Takes the answers that
+        wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps the rows of its
+        answer.
         """
         with self._changed:
             if self._standing is None:
@@ -135,7 +139,7 @@ class Query:
             standing = self._standing
 
         def put_in(table: pa.Table) -> pa.Table:
-            if standing.changes + table.num_rows != self.answered:
+            if not self._whole:
                 raise StateError(
                     f"some answers of `{self.name}` have been taken in another way",
                     hint="current() puts all of them together: use it from the beginning, and not fetch",
@@ -144,6 +148,25 @@ class Query:
             return standing.table()
 
         return self._taken(put_in, wait=True)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether all answers so far wait or are in the answer that stands, so that ``current`` can have them."""
+        with self._changed:
+            return (0 if self._standing is None else self._standing.changes) + self.waiting == self.answered
+
+    def _ranking(self) -> pa.Table | None:
+        """What ``current`` would give of ORDER BY … LIMIT, but nothing is taken.
+
+        None for other queries, where answers have been taken in another way, and where many wait: this is for a look.
+        """
+        with self._changed:
+            if not is_ranking(self.plan) or not self._whole or self.waiting > _LOOK:
+                return None
+            standing = self._standing
+            standing = Standing(self.name, self.plan, self.schema) if standing is None else standing.copy()
+            standing.take(self._runner.table(list(self._waiting)))
+        return standing.table()
 
     def transfer(self, write: Callable[[pa.Table], Mapping[str, object] | None], *, wait: bool = True) -> int:
         """Like ``fetch``, but the answers count as delivered when ``write`` has returned; gives their number.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,12 @@ class Standing:
         self._place = None if keys is None else place_of(keys, Context())
         self._rows: dict[object, list[Any]] = {}
 
+    def copy(self) -> Standing:
+        """The same rows, on their own."""
+        found = copy(self)
+        found._rows = {key: list(held) for key, held in self._rows.items()}
+        return found
+
     def take(self, changes: pa.Table, until: int | None = None) -> None:
         """Take the next changes of the answer, with hidden columns; those after an instant, in ticks, are left out."""
         self.changes += changes.num_rows
@@ -52,7 +59,5 @@ class Standing:
         rows = [row for row, times in self._rows.values() for _ in range(times)]
         if (place := self._place) is not None:
             rows.sort(key=lambda row: (place(row), order_keys(row)))
-        columns = [
-            to_arrow([row[i] for row in rows], field.type) for i, field in enumerate(self._plan.shown)
-        ]
+        columns = [to_arrow([row[i] for row in rows], field.type) for i, field in enumerate(self._plan.shown)]
         return pa.table(columns, schema=self._schema)

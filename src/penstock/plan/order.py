@@ -20,7 +20,7 @@ def stands(query: Query) -> bool:
 
 
 def carrying_order(query: Query) -> Query:
-    """The same query with what it is ordered by as hidden columns. They change no answer: who drops them has the same."""
+    """The same query with what it is ordered by as hidden columns; without those its answers are the same."""
     project = query.input
     if not stands(query) or not isinstance(project, Project) or not isinstance(project.input, TopN):
         return query
@@ -29,6 +29,12 @@ def carrying_order(query: Query) -> Query:
     if project.exprs != first or project.schema != top.schema[: len(first)]:
         return query
     return replace(query, input=top, hidden=len(top.schema) - len(first))
+
+
+def is_ranking(query: Query) -> bool:
+    """Whether the answer stands and is the first rows in an order: ORDER BY … LIMIT."""
+    top = query.input
+    return stands(query) and isinstance(top, TopN) and bool(top.keys) and top.limit is not None
 
 
 def order_of(query: Query) -> tuple[SortKey, ...] | None:
