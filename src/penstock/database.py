@@ -25,7 +25,6 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.catalog import Catalog, FunctionDef, RelationDef, StreamDef, ViewDef
-from penstock.cql.blocks import unique_names
 from penstock.cql.queries import bind_query
 from penstock.declare import declaration
 from penstock.errors import (
@@ -40,11 +39,13 @@ from penstock.errors import (
 from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
+from penstock.names import unique_names
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.nodes import RelationScan, Schema, StreamScan, walk
 from penstock.plan.optimize import optimize
+from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json
 from penstock.query import Due, Query, QueryOptions
 from penstock.reference import Change
@@ -158,8 +159,8 @@ class Database:
             name = f"q{self._query_count}"
         if name in self._queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
-        optimized = optimize(plan)
-        schema = answer_schema(plan)
+        optimized = optimize(carrying_order(plan))
+        schema = answer_schema(optimized)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         run = self._host.runner(optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
@@ -191,11 +192,11 @@ class Database:
                 return self._explained(self._queries[query].plan, format, self._queries[query])
             if query.strip().isidentifier():
                 raise CatalogError(f"no query `{query}`", hint=suggest(query, self._queries))
-            return self._explained(optimize(plan_of_text(self, query)[0]), format)
+            return self._explained(optimize(carrying_order(plan_of_text(self, query)[0])), format)
 
     def explain_tree(self, tree: exp.Expr, format: str) -> str:
         """The plan of a parsed query."""
-        return self._explained(optimize(bind_query(tree, self.catalog)[0]), format)
+        return self._explained(optimize(carrying_order(bind_query(tree, self.catalog)[0])), format)
 
     def declare(
         self,
@@ -530,9 +531,11 @@ class Database:
         for node in walk(plan):
             if isinstance(node, StreamScan):
                 known = self.catalog.stream(node.stream)
-                if known.schema != node.schema or known.derived or known.clock != node.clock:
+                if not _same_columns(known.schema, node.schema) or known.derived or known.clock != node.clock:
                     raise CatalogError(f"the plan reads stream `{node.stream}` with other columns than it has")
-            elif isinstance(node, RelationScan) and self.catalog.relation(node.relation).schema != node.schema:
+            elif isinstance(node, RelationScan) and not _same_columns(
+                self.catalog.relation(node.relation).schema, node.schema
+            ):
                 raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
 
     def _find_query(self, name: str) -> Query:
@@ -646,6 +649,11 @@ class _Guarded(threading.local):
                 raise
 
 
+def _same_columns(declared: Schema, read: Schema) -> bool:
+    """Whether a plan reads what is declared; case matters in no name, since columns go by place."""
+    return [(f.name.lower(), f.type) for f in declared] == [(f.name.lower(), f.type) for f in read]
+
+
 def _parsed(plan: object) -> object:
     """A plan object, also from its text."""
     if not isinstance(plan, str):
@@ -657,9 +665,9 @@ def _parsed(plan: object) -> object:
 
 
 def answer_schema(plan: Plan) -> pa.Schema:
-    """The Arrow schema of a query's answers: ts, op, then the columns under unique names."""
+    """The Arrow schema of a query's answers: ts, op, then the columns, hidden ones too, under unique names."""
     clock: Any = pa.int64() if plan.clock == "ticks" else pa.timestamp("us")
-    names = unique_names([f.name for f in plan.schema], taken=("ts", "op"))
+    names = unique_names([f.name for f in plan.schema], taken=("ts", "op"), exact=[True] * len(plan.schema))
     columns = [pa.field(n, f.type.arrow) for n, f in zip(names, plan.schema, strict=True)]
     return pa.schema([pa.field("ts", clock), pa.field("op", pa.string()), *columns])
 

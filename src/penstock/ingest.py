@@ -29,6 +29,7 @@ from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
 from penstock.kernels.priority import priorities_of
+from penstock.names import Names
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Schema
 from penstock.types import STRING, TIMESTAMP, DataType, Kind
@@ -94,8 +95,9 @@ def as_table(
     """
     table = frame_as_table(rows)
     if table is not None:
-        if begins is not None and begins in table.column_names and len(table):
-            column = table.column(begins)
+        begun = [c for c in table.column_names if begins == Names(f.name for f in schema).given(c)] if begins else []
+        if begins is not None and begun and len(table):
+            column = table.column(begun[0])
             _check_first(column[0].as_py() if pa.types.is_integer(column.type) else None, begins, where)
         return _from_table(table, schema, where, optional, time)
     if isinstance(rows, Mapping):
@@ -114,7 +116,8 @@ def as_table(
 def _value(row: object, name: str, schema: Schema) -> object:
     """The value of a column in a row as given by a user, if it has one."""
     if isinstance(row, Mapping):
-        return row.get(name)
+        known = Names(f.name for f in schema)
+        return next((value for key, value in row.items() if known.given(str(key)) == name), None)
     place = [f.name for f in schema].index(name)
     return row[place] if isinstance(row, Sequence) and place < len(row) else None
 
@@ -156,9 +159,16 @@ def _from_rows(
     extra = [n for n in optional if any(isinstance(r, Mapping) and n in r for r in rows)]
     columns: list[list[Any]] = [[] for _ in names]
     extras: list[list[Any]] = [[] for _ in extra]
+    known = Names(names)
+    means: dict[object, str] = {}
     for i, row in enumerate(rows):
         if isinstance(row, Mapping):
-            keys = {k if k in names or k in extra else str(k).lower(): v for k, v in row.items()}
+            for key in row:
+                if key not in means:
+                    means[key] = key if key in extra else known.given(str(key)) or str(key)
+            keys = {means[k]: v for k, v in row.items()}
+            if len(keys) < len(row):
+                raise _twice(f"{where}, row {i + 1}", [means[k] for k in row])
             for name in keys:
                 if name not in names and name not in extra:
                     raise InputError(f"{where}, row {i + 1}: no column `{name}`", hint=suggest(name, names))
@@ -217,6 +227,11 @@ def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Arr
     return array
 
 
+def _twice(where: str, columns: Sequence[str]) -> InputError:
+    name = next(c for i, c in enumerate(columns) if c in columns[:i])
+    return InputError(f"{where}: column `{name}` is there twice", hint="case makes no difference in names")
+
+
 def _as_written(values: list[Any] | pa.Array, time: TimeForm, name: str, where: str) -> pa.Array:
     try:
         return time.read(values)
@@ -249,7 +264,11 @@ def _from_table(
     table: pa.Table, schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None
 ) -> pa.Table:
     names = [f.name for f in schema]
-    have = {c if c in names or c in optional else c.lower(): i for i, c in enumerate(table.column_names)}
+    known = Names(names)
+    columns = [c if c in optional else known.given(c) or c for c in table.column_names]
+    have = {c: i for i, c in enumerate(columns)}
+    if len(have) < len(columns):
+        raise _twice(where, columns)
     for column in have:
         if column not in names and column not in optional:
             raise InputError(f"{where}: no column `{column}`", hint=suggest(column, names))

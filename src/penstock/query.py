@@ -19,12 +19,15 @@ from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.order import is_ranking
 from penstock.standing import Standing
 
 if TYPE_CHECKING:
     from penstock.database import Database
 
 _FEW = 64
+_LOOK = 100_000
+"""Answers that may be put together to show where a query stands, anew for each look."""
 
 _TICK = 0.05
 """Seconds between looks at the clock while an iteration waits: streams stamped on arrival move on by themselves."""
@@ -64,7 +67,7 @@ class Query:
     ) -> None:
         self.name = name
         self.plan = plan
-        self.schema = schema
+        self.schema = pa.schema(list(schema)[: len(schema) - plan.hidden])
         self.reads = reads
         self.options = options
         self.text = text
@@ -121,13 +124,14 @@ class Query:
         Waits until what was pushed before has been worked on; with ``wait=False`` it takes what is there. Raises
         ``QueryFailed`` once all answers before the failure have been fetched.
         """
-        return self._taken(lambda table: table, wait=wait)
+        return self._taken(self._shown, wait=wait)
 
     def current(self) -> pa.Table:
         """The rows of the answer as it stands now, without ts and op: what all its changes come to.
 
-        Takes the answers that wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps
-        the rows of its answer.
+        With ORDER BY they are in that order, with LIMIT alone in the order of their values. Takes the answers that
+        wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps the rows of its
+        answer.
         """
         with self._changed:
             if self._standing is None:
@@ -135,7 +139,7 @@ class Query:
             standing = self._standing
 
         def put_in(table: pa.Table) -> pa.Table:
-            if standing.changes + table.num_rows != self.answered:
+            if not self._whole:
                 raise StateError(
                     f"some answers of `{self.name}` have been taken in another way",
                     hint="current() puts all of them together: use it from the beginning, and not fetch",
@@ -144,6 +148,25 @@ class Query:
             return standing.table()
 
         return self._taken(put_in, wait=True)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether all answers so far wait or are in the answer that stands, so that ``current`` can have them."""
+        with self._changed:
+            return (0 if self._standing is None else self._standing.changes) + self.waiting == self.answered
+
+    def _ranking(self) -> pa.Table | None:
+        """What ``current`` would give of ORDER BY … LIMIT, but nothing is taken.
+
+        None for other queries, where answers have been taken in another way, and where many wait: this is for a look.
+        """
+        with self._changed:
+            if not is_ranking(self.plan) or not self._whole or self.waiting > _LOOK:
+                return None
+            standing = self._standing
+            standing = Standing(self.name, self.plan, self.schema) if standing is None else standing.copy()
+            standing.take(self._runner.table(list(self._waiting)))
+        return standing.table()
 
     def transfer(self, write: Callable[[pa.Table], Mapping[str, object] | None], *, wait: bool = True) -> int:
         """Like ``fetch``, but the answers count as delivered when ``write`` has returned; gives their number.
@@ -156,7 +179,7 @@ class Query:
 
         def writing(table: pa.Table) -> pa.Table:
             if table.num_rows:
-                notes[0] = write(table)
+                notes[0] = write(self._shown(table))
             return table
 
         return int(self._taken(writing, wait=wait, notes=notes).num_rows)
@@ -168,6 +191,7 @@ class Query:
         wait: bool,
         notes: Sequence[Mapping[str, object] | None] = (None,),
     ) -> pa.Table:
+        """Take the answers that wait; ``use`` is given them with hidden columns."""
         self._database.tick()
         if wait:
             self._database._host.settle(self)
@@ -181,6 +205,10 @@ class Query:
             self._runner.delivered(waiting, notes[0])
             return table
 
+    def _shown(self, table: pa.Table) -> pa.Table:
+        """Answers without hidden columns."""
+        return table.select(self.schema.names) if self.plan.hidden else table
+
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of answers as they come; ends with the query. Waits while other threads push."""
         while True:
@@ -193,7 +221,7 @@ class Query:
                         raise self.error
                     return
                 answers = self._waiting[0]
-                batch = self._runner.table([answers])
+                batch = self._shown(self._runner.table([answers]))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             yield batch
@@ -204,7 +232,7 @@ class Query:
             # Under the lock, so that nothing newer can come first.
             while self._waiting:
                 answers = self._waiting[0]
-                callback(self._runner.table([answers]))
+                callback(self._shown(self._runner.table([answers])))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             self._subscribers.append(callback)
@@ -232,7 +260,7 @@ class Query:
             while count < rows and len(last) < len(self._waiting):
                 last.append(self._waiting[-len(last) - 1])
                 count += len(last[-1])
-            table = self._runner.table(last[::-1])
+            table = self._shown(self._runner.table(last[::-1]))
         return table.slice(max(0, table.num_rows - rows))
 
     def _wait_for_more(self, seconds: float) -> bool:
@@ -294,7 +322,7 @@ class Query:
             self._wait(answers)
             self._changed.notify_all()
             return []
-        table = self._runner.table([answers])
+        table = self._shown(self._runner.table([answers]))
         calls: list[Due] = [partial(callback, table) for callback in self._subscribers]
         return [*calls, partial(self._runner.delivered, [answers])]
 

@@ -55,7 +55,7 @@ class RelationStore:
 
     def load(self, rows: object, at: int | None, floor: Instant) -> list[Change]:
         """Rows as a user gives them, perhaps with columns ``ts`` and ``op``, as changes in order."""
-        columns = {f.name for f in self.definition.schema}
+        columns = {f.name.lower() for f in self.definition.schema}
         table = as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns])
         values = to_rows(table, self.definition.schema)
         instants: list[int | None] = [at] * len(values)

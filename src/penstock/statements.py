@@ -16,7 +16,7 @@ from penstock.amounts import Bound, parse_bound
 from penstock.catalog import RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
-from penstock.cql.expressions import ExpressionBinder, as_priority, bind_type, identifier
+from penstock.cql.expressions import ExpressionBinder, as_priority, bind_type, declared_names, identifier
 from penstock.cql.queries import bind_query
 from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, position_of
@@ -24,6 +24,7 @@ from penstock.errors import BindError, CatalogError, InputError, PenstockError, 
 from penstock.ingest import counted
 from penstock.io.times import TimeForm
 from penstock.io.values import is_whole
+from penstock.names import find_name
 from penstock.plan.expr import Call, Cast, Expr
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
@@ -101,8 +102,7 @@ def _run(db: Database, tree: exp.Expr, text: str) -> Result:
 
 def _columns(nodes: list[exp.Expr]) -> Schema:
     fields: list[Field] = []
-    for node in nodes:
-        name = identifier(node.this)
+    for node, name in zip(nodes, declared_names([node.this for node in nodes]), strict=True):
         if any(f.name == name for f in fields):
             raise BindError(f"column `{name}` stands twice").at(position_of(node), None)
         kind = node.args.get("kind")
@@ -170,18 +170,23 @@ def _check_is_stream(plan: Plan, name: str) -> None:
 def _timestamp_by(node: exp.Expr | None, schema: Schema, name: str) -> tuple[Clock, str | None]:
     if node is None:
         return "timestamp", None
-    column = identifier(node)
-    found = next((f for f in schema if f.name == column), None)
-    if found is None:
-        hint = suggest(column, (f.name for f in schema))
-        raise BindError(f"no column `{column}` in stream `{name}`", hint=hint).at(position_of(node), None)
+    found = schema[_place(node, schema, f"stream `{name}`")]
     if found.type == TIMESTAMP:
-        return "timestamp", column
+        return "timestamp", found.name
     if found.type == BIGINT:
-        return "ticks", column
+        return "ticks", found.name
     raise BindError(
-        f"TIMESTAMP BY `{column}` is {found.type}", hint="it takes a TIMESTAMP, or a BIGINT that counts ticks"
+        f"TIMESTAMP BY `{found.name}` is {found.type}", hint="it takes a TIMESTAMP, or a BIGINT that counts ticks"
     ).at(position_of(node), None)
+
+
+def _place(node: exp.Expr, schema: Schema, where: str) -> int:
+    """The place of the column that a name means."""
+    place = find_name(name := identifier(node), (f.name for f in schema))
+    if place is None:
+        hint = suggest(name, (f.name for f in schema))
+        raise BindError(f"no column `{name}` in {where}", hint=hint).at(position_of(node), None)
+    return place
 
 
 def _slack(node: exp.Expr | None, clock: Clock) -> int:
@@ -222,15 +227,8 @@ def _create_relation(db: Database, tree: exp.Expr) -> Result:
     db.catalog.check_free(name)
     schema = _columns(tree.args["columns"])
     _options(tree, {})
-    key: list[int] = []
-    for node in tree.args.get("key") or []:
-        column = identifier(node)
-        place = next((i for i, f in enumerate(schema) if f.name == column), None)
-        if place is None:
-            hint = suggest(column, (f.name for f in schema))
-            raise BindError(f"no column `{column}` in relation `{name}`", hint=hint).at(position_of(node), None)
-        key.append(place)
-    definition = RelationDef(name, schema, db.catalog.next_position, tuple(key), format_statement(tree))
+    key = tuple(_place(node, schema, f"relation `{name}`") for node in tree.args.get("key") or [])
+    definition = RelationDef(name, schema, db.catalog.next_position, key, format_statement(tree))
     db.add_relation(RelationStore(definition))
     return Result("done", f"relation {name} created")
 
@@ -436,11 +434,8 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
     if kind not in ("stream", "relation"):
         raise db.catalog.unknown(name) if kind is None else InputError(f"`{name}` is a view, nothing can be put in")
     schema = db.catalog.streams[name].schema if kind == "stream" else db.catalog.relations[name].schema
-    names = [identifier(c) for c in tree.args.get("columns") or []] or [f.name for f in schema]
-    for column, node in zip(names, tree.args.get("columns") or [], strict=False):
-        if all(f.name != column for f in schema):
-            hint = suggest(column, (f.name for f in schema))
-            raise BindError(f"no column `{column}` in {kind} `{name}`", hint=hint).at(position_of(node), None)
+    columns = tree.args.get("columns") or []
+    names = [schema[_place(c, schema, f"{kind} `{name}`")].name for c in columns] or [f.name for f in schema]
     if len(set(names)) < len(names):
         raise BindError("a column stands twice in INSERT")
     types = {f.name: f.type for f in schema}
@@ -484,15 +479,10 @@ def _update(db: Database, tree: exp.Expr) -> Result:
     binder = _row_binder(db, definition)
     assign: dict[int, Expr] = {}
     for node in tree.args["assignments"]:
-        column = identifier(node.this.this if isinstance(node.this, exp.Column) else node.this)
-        place = next((i for i, f in enumerate(definition.schema) if f.name == column), None)
-        if place is None:
-            hint = suggest(column, (f.name for f in definition.schema))
-            raise BindError(f"no column `{column}` in relation `{definition.name}`", hint=hint).at(
-                position_of(node), None
-            )
-        wanted = definition.schema[place].type
-        assign[place] = _assigned(binder.bind(node.expression), wanted, column, node.expression)
+        column = node.this.this if isinstance(node.this, exp.Column) else node.this
+        place = _place(column, definition.schema, f"relation `{definition.name}`")
+        field = definition.schema[place]
+        assign[place] = _assigned(binder.bind(node.expression), field.type, field.name, node.expression)
     where = _where(binder, tree)
     context = _user_functions(db)
     at = _at(db, tree.args.get("at"))

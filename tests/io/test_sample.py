@@ -87,7 +87,7 @@ def test_columns_that_cannot_be_named(tmp_path: Path) -> None:
         db.execute(found.statement)
         query = db.query('SELECT größe, "from" FROM "select"')
         play(db, {"select": path})
-        assert query.fetch()["größe"].to_pylist() == [5]
+        assert query.fetch()["Größe"].to_pylist() == [5]
 
 
 def test_names_that_differ_in_case_only() -> None:

@@ -6,15 +6,16 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import pyarrow as pa
 import typer
 
-from penstock.cli.answers import Answers, open_answer, open_answers
+from penstock.cli.answers import Answers, failing, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
 from penstock.cli.run import FormatOption, LateOption, LateRows, QuietOption, play_all, summarize
 from penstock.cli.script import EngineOption, MasterOption, open_database
@@ -94,7 +95,7 @@ def query(
         paths = {input_name(db, name): path for name, path in inputs.items()}
         if final:
             standing = Standing(asked.name, asked.plan, asked.schema)
-            answers = Answers([asked], [lambda changes: standing.take(changes, _newest(db, paths))])
+            answers: Answers = Together(asked, standing, lambda: _newest(db, paths))
         else:
             answers = open_answers([asked], output, chosen, sys.stdout, stack)
         late_rows = stack.enter_context(LateRows(db, late, chosen))
@@ -106,6 +107,22 @@ def query(
         summary = summarize(db, [asked], answers.counts, rows, time.perf_counter() - started)
     if not quiet:
         print(summary, file=sys.stderr)
+
+
+class Together(Answers):
+    """Puts the answers of a query together; what comes after the newest row is left out."""
+
+    def __init__(self, query: Query, standing: Standing, newest: Callable[[], int | None]) -> None:
+        super().__init__([query], [lambda _: None])
+        self._query, self._standing, self._newest = query, standing, newest
+
+    def drain(self, *, wait: bool = True) -> None:
+        with failing():
+            self._query._taken(self._take, wait=wait)
+
+    def _take(self, changes: pa.Table) -> pa.Table:
+        self._standing.take(changes, self._newest())
+        return changes
 
 
 def _newest(db: Database, inputs: Iterable[str]) -> int | None:

@@ -15,6 +15,7 @@ from penstock.cql.scope import OUTER, Scope, UnknownName
 from penstock.cql.subqueries import SubQuery, as_marks, attach
 from penstock.cql.text import format_statement, position_of
 from penstock.errors import BindError, PenstockError
+from penstock.names import find_name, unique_names
 from penstock.plan import expr as ex
 from penstock.plan.expr import Cast, Column, Expr, conjunction, conjuncts
 from penstock.plan.nodes import (
@@ -48,6 +49,8 @@ class Output:
     name: str
     expr: Expr
     tree: exp.Expr | None
+    exact: bool = False
+    """Whether case matters in its name: it is quoted, or a column that only case tells from another one."""
 
 
 class SelectBinder:
@@ -258,7 +261,7 @@ class SelectBinder:
             raise BindError("DISTINCT ON is not part of CQL").at(position_of(tree), None)
         if distinct and hidden:
             raise BindError("ORDER BY of SELECT DISTINCT must use its columns").at(position_of(order or tree), None)
-        names_out = unique_names([o.name for o in outputs])
+        names_out = unique_names([o.name for o in outputs], exact=[o.exact for o in outputs])
         all_names = [*names_out, *(f"sort{i + 1}" for i in range(len(hidden)))]
         plan = Project(plan, (*exprs, *hidden), tuple(all_names))
         if distinct:
@@ -286,7 +289,8 @@ class SelectBinder:
                 star, qualifier = item.this, identifier(item.args["table"])
             if star is not None:
                 try:
-                    outputs += [Output(n, e, None) for n, e in self.scope.star(qualifier)]
+                    columns = self.scope.star(qualifier)
+                    outputs += [Output(n, e, None, self.scope.case_matters(n)) for n, e in columns]
                 except PenstockError as error:
                     raise error.at(position_of(item), None) from None
                 continue
@@ -295,10 +299,22 @@ class SelectBinder:
                 raise BindError("a column of nothing but NULL needs a type", hint="CAST(NULL AS …)").at(
                     position_of(item), None
                 )
-            outputs.append(Output(_output_name(item), bound, item))
+            outputs.append(self._output(item, bound))
         if not outputs:
             raise BindError("SELECT needs at least one column").at(position_of(tree), None)
         return outputs
+
+    def _output(self, item: exp.Expr, bound: Expr) -> Output:
+        """A column keeps the name that was declared, an alias is as it is written."""
+        if isinstance(item, exp.Alias):
+            alias = item.args["alias"]
+            return Output(alias.name, bound, item, bool(alias.args.get("quoted")))
+        if not isinstance(item, exp.Column):
+            return Output(format_statement(item), bound, item)
+        # Merged by USING in a FULL JOIN, it is called as in the first of both.
+        column = bound.args[0] if isinstance(bound, ex.Call) else bound
+        name = column.name if isinstance(column, Column) and column.name else identifier(item.this)
+        return Output(name, bound, item, bool(item.this.args.get("quoted")) or self.scope.case_matters(name))
 
     def _group_keys(self, tree: exp.Select, outputs: list[Output]) -> list[Expr]:
         group = tree.args.get("group")
@@ -336,7 +352,9 @@ class SelectBinder:
         name = identifier(node.this)
         if clause == "GROUP BY" and any(item.find(name) for item in self.scope.items):
             return None
-        return next((o.expr for o in outputs if o.name == name and o.tree is not None), None)
+        named = [o for o in outputs if o.tree is not None]
+        place = find_name(name, (o.name for o in named))
+        return None if place is None else named[place].expr
 
     def _sort_expr(self, ordered: exp.Expr, outputs: list[Output], binder: ExpressionBinder) -> Expr:
         node = ordered.this
@@ -419,19 +437,6 @@ def _cast_all(node: Node, types: list[DataType]) -> Node:
     return Project(node, tuple(exprs), tuple(f.name for f in node.schema))
 
 
-def unique_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
-    """The names, a second ``a`` made ``a_2`` and so on; none of ``taken`` is used."""
-    used, result = set(taken), []
-    for name in names:
-        unique, n = name, 1
-        while unique in used:
-            n += 1
-            unique = f"{name}_{n}"
-        used.add(unique)
-        result.append(unique)
-    return result
-
-
 def _reads_outer(expr: Expr) -> bool:
     return any(isinstance(e, Column) and OUTER <= e.index < AGGREGATE for e in ex.walk(expr))
 
@@ -464,14 +469,6 @@ def _key_name(key: Expr, index: int) -> str:
         case ex.WindowBound(which, _):
             return f"window_{which}"
     return f"key{index + 1}"
-
-
-def _output_name(item: exp.Expr) -> str:
-    if isinstance(item, exp.Alias):
-        return identifier(item.args["alias"])
-    if isinstance(item, exp.Column):
-        return identifier(item.this)
-    return format_statement(item)
 
 
 def _count(clause: exp.Expr | None, word: str) -> int | None:

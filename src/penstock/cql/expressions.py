@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from penstock.cql.durations import interval_parts
 from penstock.cql.scope import OUTER, Scope
 from penstock.cql.text import position_of
 from penstock.errors import BindError, PenstockError, suggest
+from penstock.names import Names
 from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import fold
@@ -71,6 +73,15 @@ def identifier(node: exp.Expr) -> str:
     """A name as the catalog knows it: folded to lower case unless quoted."""
     name = node.name
     return name if node.args.get("quoted") else name.lower()
+
+
+def declared_names(nodes: Sequence[exp.Expr]) -> list[str]:
+    """The names of new columns, in the case in which they are written; two that differ only so as ``identifier``."""
+    names = Names(node.name for node in nodes)
+    twice = Counter(node.name for node in nodes)
+    return [
+        identifier(node) if twice[node.name] > 1 or names.case_matters(node.name) else node.name for node in nodes
+    ]
 
 
 def bind_type(node: exp.Expr) -> DataType:

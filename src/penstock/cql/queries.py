@@ -14,7 +14,7 @@ from sqlglot import exp
 from penstock.catalog import Catalog
 from penstock.cql.ast import Emit, StreamWindow
 from penstock.cql.blocks import SelectBinder, refers_outwards, unify
-from penstock.cql.expressions import ExpressionBinder, identifier
+from penstock.cql.expressions import ExpressionBinder, declared_names, identifier
 from penstock.cql.padding import typed_nulls
 from penstock.cql.scope import Scope, UnknownName
 from penstock.cql.subqueries import SubQuery
@@ -257,7 +257,7 @@ class QueryBinder:
         alias = identifier(tree.args["alias"].this) if tree.args.get("alias") else None
         if tree.args.get("alias") and tree.args["alias"].args.get("columns"):
             source = self._plain_source(tree, window, alias)
-            return self._renamed(source, [identifier(c) for c in tree.args["alias"].args["columns"]])
+            return self._renamed(source, declared_names(tree.args["alias"].args["columns"]))
         return self._plain_source(tree, window, alias)
 
     def _renamed(self, source: Source, names: list[str]) -> Source:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from penstock import functions
 from penstock.errors import BindError, suggest
+from penstock.names import Names
 from penstock.plan.expr import Column, Expr, transform
 from penstock.plan.nodes import Schema
 from penstock.types import DataType
@@ -34,11 +36,16 @@ class Item:
     schema: Schema
     offset: int
 
+    @cached_property
+    def names(self) -> Names:
+        """Those of its columns."""
+        return Names(column.name for column in self.schema)
+
     def find(self, name: str) -> Column | None:
-        for i, column in enumerate(self.schema):
-            if column.name == name:
-                return Column(self.offset + i, column.type, column.name)
-        return None
+        place = self.names.find(name)
+        if place is None:
+            return None
+        return Column(self.offset + place, self.schema[place].type, self.schema[place].name)
 
     def columns(self) -> list[tuple[str, Expr]]:
         return [(c.name, Column(self.offset + i, c.type, c.name)) for i, c in enumerate(self.schema)]
@@ -88,8 +95,9 @@ class Scope:
         """
         left, right = Scope(self.items[:-1], self.shown[:place]), Scope(self.items[-1:], self.shown[place:])
         pairs = [(left.resolve(name, None), right.resolve(name, None)) for name in names]
-        merged = [(name, _merged(*pair, kind)) for name, pair in zip(names, pairs, strict=True)]
-        self.shown = [*merged, *((name, e) for name, e in self.shown if name not in names)]
+        both = [e for pair in pairs for e in pair]
+        merged = [(next(n for n, e in left.shown if e == pair[0]), _merged(*pair, kind)) for pair in pairs]
+        self.shown = [*merged, *((name, e) for name, e in self.shown if e not in both)]
         return pairs
 
     def star(self, alias: str | None = None) -> list[tuple[str, Expr]]:
@@ -121,6 +129,10 @@ class Scope:
             scope, depth = scope.parent, depth + 1
         raise self._unknown(name, qualifier)
 
+    def case_matters(self, name: str) -> bool:
+        """Whether an entry of FROM has two columns of this name that only case tells apart."""
+        return any(item.names.case_matters(name) for item in self.items)
+
     def knows(self, alias: str) -> bool:
         """Whether FROM here or further out has an entry of that name."""
         inside = any(item.alias == alias for item in self.items)
@@ -131,7 +143,8 @@ class Scope:
         if qualifier is not None:
             found = [c for item in self.items if item.alias == qualifier and (c := item.find(name)) is not None]
             return found[0] if found else None
-        meant = [e for shown, e in self.shown if shown == name]
+        exact = self.case_matters(name)
+        meant = [e for shown, e in self.shown if shown == name or (shown.lower() == name and not exact)]
         if len(meant) > 1:
             options = ", ".join(f"`{item.alias}.{name}`" for item in self.items if item.find(name) is not None)
             raise BindError(f"`{name}` could mean {options}", hint="say which one")

@@ -262,17 +262,24 @@ class Query:
     """The root: how the relation becomes answers.
 
     ``windows``: the answer of each bounded window at its end. ``masters``: names of the streams (``StreamScan.stream``,
-    ``QueryStream.name``) whose arrivals are the only instants of evaluation; empty means all instants.
+    ``QueryStream.name``) whose arrivals are the only instants of evaluation; empty means all instants. ``hidden``: so
+    many of the last columns are not shown; they are there for the order of the rows.
     """
 
     input: Node
     output: Output
     masters: tuple[str, ...] = ()
     clock: Clock = "timestamp"
+    hidden: int = 0
 
     @property
     def schema(self) -> Schema:
         return self.input.schema
+
+    @property
+    def shown(self) -> Schema:
+        """The columns of the answers as users see them."""
+        return self.schema[: len(self.schema) - self.hidden]
 
 
 Node = (

@@ -128,6 +128,7 @@ def _node_to_json(node: Node) -> Json:
             out |= {"limit": node.limit, "offset": node.offset}
         case Query():
             out |= {"output": node.output, "masters": list(node.masters), "clock": node.clock}
+            out |= {"hidden": node.hidden} if node.hidden else {}
         case Prioritise():
             out |= {"by": expr_to_json(node.by)}
         case Distinct():
@@ -170,7 +171,11 @@ def _query(value: object, path: str) -> Query:
     below = _relation(obj, "input")
     output = obj.one_of("output", ("istream", "dstream", "rstream", "changes", "windows"))
     masters = obj.items("masters", lambda v, p: expect(v, str, p, "the name of a stream"), [])
-    query = Query(below, output, masters, obj.one_of("clock", ("timestamp", "ticks"), "timestamp"))
+    clock = obj.one_of("clock", ("timestamp", "ticks"), "timestamp")
+    hidden = obj.integer("hidden", 0, least=0)
+    if hidden and hidden >= len(below.schema):
+        raise PlanError(f"{path}: `hidden` is {hidden} of {len(below.schema)} columns", hint="at least one is shown")
+    query = Query(below, output, masters, clock, hidden)
     obj.done()
     _check_query(query, path)
     return query

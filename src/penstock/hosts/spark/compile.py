@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +22,7 @@ from penstock.hosts.spark.metrics import reports_of
 from penstock.hosts.spark.narrow import narrowed, used
 from penstock.hosts.spark.pushdown import pushed
 from penstock.hosts.spark.scatter import PACKETS, Scatter
-from penstock.hosts.spark.schemas import Columns, columns_of, spark_arrow, spark_schema, timestamp_column
+from penstock.hosts.spark.schemas import Columns, columns_of, quoted, spark_arrow, spark_schema, timestamp_column
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.relations import RelationStore
@@ -85,10 +84,10 @@ def compiled(
     shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
     if shards < 1:
         raise InputError(f"shards is {shards}", hint="at least one is needed")
-    chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
+    chosen = [frames[n].select(*(F.col(quoted(f.name)) for f in s.schema)) for n, s in needed.items()]
     for i, (name, source) in enumerate(needed.items()):
         if name in streaming and settings.files:
-            found = by_path(spark, frames[name], [given[name].spark[f.name] for f in source.schema])
+            found = by_path(spark, frames[name], [f.name for f in source.schema])
             if found is not None:
                 chosen[i], needed[name] = found[0], replace(source, files=found[1])
     job = Job(
@@ -217,24 +216,26 @@ def _explaining(error: PenstockError, given: Mapping[str, Columns]) -> PenstockE
     """A column that is there, but in a type that CQL does not have, is not simply missing."""
     for source, found in given.items():
         for column, dtype in found.unread.items():
-            if f"`{column}`" in error.message:
+            if f"`{column.lower()}`" in error.message.lower():
                 error.hint = f"`{column}` of `{source}` is {dtype.upper()} in Spark, which CQL does not have"
     return error
 
 
-def _column(name: str) -> Any:
-    return F.col(f"`{name.replace('`', '``')}`")
-
-
 def _all_columns(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The columns of all queries, one for names that differ in case alone: Spark does not tell them apart."""
     fields: dict[str, pa.Field] = {"query": pa.field("query", pa.string())}
     owner: dict[str, str] = {}
     for query, schema in schemas.items():
         for f in schema:
-            if f.name == "query" or fields.setdefault(f.name, f).type != f.type:
-                other = "the name of the query" if f.name == "query" else f"{fields[f.name].type} in `{owner[f.name]}`"
+            name = f.name.lower()
+            if name == "query" or fields.setdefault(name, f).type != f.type:
+                other = "the name of the query" if name == "query" else f"{fields[name].type} in `{owner[name]}`"
                 raise BindError(
                     f"the column `{f.name}` is {f.type} in query `{query}` and {other}", hint="rename it with AS"
                 )
-            owner.setdefault(f.name, query)
+            owner.setdefault(name, query)
+        if len({f.name.lower() for f in schema}) < len(schema):
+            raise BindError(
+                f"columns of query `{query}` differ in case only, which Spark does not mind", hint="rename one with AS"
+            )
     return pa.schema(list(fields.values()))

@@ -15,7 +15,8 @@ from penstock.cql.expressions import identifier
 from penstock.cql.text import format_statement, parse
 from penstock.database import Database
 from penstock.errors import InputError, suggest
-from penstock.hosts.spark.schemas import columns_of
+from penstock.hosts.spark.schemas import columns_of, quoted
+from penstock.names import Names
 from penstock.plan.nodes import Schema
 
 
@@ -80,18 +81,19 @@ def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFra
 def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
     there = columns_of(frame.schema, f"DataFrame `{name}`")
     types: dict[str, Any] = {f.name: f.type for f in there.schema}
+    types |= {name: dtype.upper() for name, dtype in there.unread.items()}
+    known = Names(types)
+    columns = []
     for field in schema:
-        if field.name in there.unread:
-            was: object = there.unread[field.name].upper()
-        elif field.name in types:
-            was = types[field.name]
-        else:
+        column = known.given(field.name)
+        if column is None:
             raise InputError(
                 f"DataFrame `{name}` has no column `{field.name}`, which is declared", hint=suggest(field.name, types)
             )
-        if was != field.type:
+        if (was := types[column]) != field.type:
             raise InputError(
                 f"column `{field.name}` of DataFrame `{name}` is {was}, and declared {field.type}",
                 hint=f"cast it, or declare it {was}",
             )
-    return frame.select(*(F.col(f"`{there.spark[f.name].replace('`', '``')}`") for f in schema))
+        columns.append(F.col(quoted(column)).alias(field.name))
+    return frame.select(*columns)

@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from penstock.errors import InputError, suggest
+from penstock.names import Names
 from penstock.plan.nodes import Clock, Field, Schema
 from penstock.types import BIGINT, TIMESTAMP, DataType, Kind, from_arrow
 
@@ -27,12 +28,10 @@ USUAL_NAMES = ("ts", "at", "timestamp", "event_time")
 class Columns:
     """The columns of a DataFrame that CQL can read.
 
-    ``spark`` are their names there; CQL folds names to lower case, as Spark does when it compares them.
     ``unread`` are the others, with their types. ``timestamps``: are they instants, what a clock shows, or both.
     """
 
     schema: Schema
-    spark: Mapping[str, str]
     unread: Mapping[str, str]
     timestamps: Literal["none", "instants", "clock", "both"] = "none"
 
@@ -40,25 +39,23 @@ class Columns:
 def columns_of(schema: StructType, where: str) -> Columns:
     """What of a DataFrame's schema can be declared."""
     fields: list[Field] = []
-    spark: dict[str, str] = {}
     unread: dict[str, str] = {}
+    there: dict[str, str] = {}
     for field in schema.fields:
-        name = field.name.lower()
-        if name in spark or name in unread:
+        other = there.setdefault(field.name.lower(), field.name)
+        if other is not field.name:
             raise InputError(
-                f"{where}: the columns `{spark.get(name, name)}` and `{field.name}` differ in case only",
-                hint="rename one of them",
+                f"{where}: the columns `{other}` and `{field.name}` differ in case only", hint="rename one of them"
             )
         dtype = _cql_type(field.dataType)
         if dtype is None:
-            unread[name] = field.dataType.simpleString()
+            unread[field.name] = field.dataType.simpleString()
         else:
-            fields.append(Field(name, dtype))
-            spark[name] = field.name
+            fields.append(Field(field.name, dtype))
     kinds = {type(f.dataType) for f in schema.fields}
     instants, clock = TimestampType in kinds, TimestampNTZType in kinds
     return Columns(
-        tuple(fields), spark, unread,
+        tuple(fields), unread,
         "both" if instants and clock else "instants" if instants else "clock" if clock else "none",
     )  # fmt: skip
 
@@ -75,7 +72,7 @@ def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple
     """The column that says when a row happened, and whether it counts microseconds or plain ticks."""
     types = {f.name: f.type for f in columns.schema}
     if chosen is not None:
-        name = chosen.lower()
+        name = Names(types).given(chosen) or chosen
         if name not in types:
             raise InputError(f"stream `{stream}`: no column `{chosen}`", hint=suggest(name, types))
         if types[name] not in (TIMESTAMP, BIGINT):
@@ -85,7 +82,8 @@ def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple
             )
     else:
         stamps = [n for n, t in types.items() if t == TIMESTAMP]
-        usual = [n for n in USUAL_NAMES if types.get(n) in (TIMESTAMP, BIGINT)]
+        named = (Names(types).given(n) for n in USUAL_NAMES)
+        usual = [n for n in named if n is not None and types[n] in (TIMESTAMP, BIGINT)]
         found = stamps if len(stamps) == 1 else [n for n in usual if n in stamps] or usual
         if not found:
             raise InputError(
@@ -94,6 +92,11 @@ def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple
             )
         name = found[0]
     return name, "timestamp" if types[name] == TIMESTAMP else "ticks"
+
+
+def quoted(name: str) -> str:
+    """A name of one part, as Spark's expressions take it."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _listed(schema: Sequence[Field]) -> str:
