@@ -67,8 +67,8 @@ INSTEAD: dict[str, str] = {
     "unix_micros": "to_ticks({0})",
     "epoch_us": "to_ticks({0})",
     "epoch_ns": "(to_ticks({0}) * 1000)",
-    "timestamp_seconds": "from_ticks({0} * 1000000)",
-    "timestamp_millis": "from_ticks({0} * 1000)",
+    "timestamp_seconds": "from_ticks(CAST({0} AS BIGINT) * 1000000)",
+    "timestamp_millis": "from_ticks(CAST({0} AS BIGINT) * 1000)",
     "timestamp_micros": "from_ticks({0})",
     **{f"to_{unit}s": f"(INTERVAL '1' {unit.upper()} * {{0}})" for unit in _TICKS},
     # arrays
