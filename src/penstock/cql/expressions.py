@@ -19,10 +19,10 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.cql.ast import function_call
-from penstock.cql.durations import interval_parts
-from penstock.cql.scope import OUTER, Scope
-from penstock.cql.text import position_of
-from penstock.errors import BindError, PenstockError, suggest
+from penstock.cql.durations import UNITS_OF_TIME, interval_parts
+from penstock.cql.scope import OUTER, Scope, UnknownName
+from penstock.cql.text import format_statement, position_of
+from penstock.errors import BindError, PenstockError, typo
 from penstock.names import Names
 from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
 from penstock.plan.nodes import AggregateCall
@@ -205,13 +205,16 @@ class ExpressionBinder:
         raise BindError(f"`{node.sql()}` is not an expression of CQL")
 
     def _binary(self, operator: str, node: exp.Expr) -> Expr:
-        right_node = node.expression
-        if operator in ("+", "-") and isinstance(right_node, exp.Interval):
-            months, _ = interval_parts(right_node)
+        right = node.expression
+        sign = -1 if isinstance(right, exp.Neg) else 1
+        inner = right.this if sign < 0 else right
+        if operator in ("+", "-") and isinstance(inner, exp.Interval):
+            months, ticks = interval_parts(inner)
             if months:
-                count = Literal(months if operator == "+" else -months, INT)
-                return self._call("add_months", self.bind(node.this), count)
-        return self._call(operator, self.bind(node.this), self.bind(right_node))
+                by = sign if operator == "+" else -sign
+                moved = self._call("add_months", self.bind(node.this), Literal(by * months, INT))
+                return self._call("+", moved, Literal(by * ticks, INTERVAL)) if ticks else moved
+        return self._call(operator, self.bind(node.this), self.bind(right))
 
     def _column(self, node: exp.Column) -> Expr:
         if isinstance(node.this, exp.Star):
@@ -297,21 +300,34 @@ class ExpressionBinder:
     ) -> Expr:
         if functions.is_aggregate(name) and name not in self.catalog.functions:
             return self._aggregate(name, args, distinct, star, where)
+        if not functions.is_scalar(name) and name not in self.catalog.functions:
+            raise self._no_function(name, None if distinct or star or where is not None else args)
         if distinct or star or where is not None:
             raise BindError(f"`{name}` is not an aggregate", hint="DISTINCT, * and FILTER go with aggregates")
         if name == "extract" and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
             bound = [Literal(args[0].name.lower(), STRING), *(self.bind(a) for a in args[1:])]
             return functions.resolve(name, bound)
-        bound = [self.bind(a) for a in args]
+        try:
+            bound = [self.bind(a) for a in args]
+        except UnknownName as error:
+            if error.qualifier is None and args[0].name.lower() == error.name and error.name in UNITS_OF_TIME:
+                called = f"{name}('{error.name}', …)"
+                raise BindError(f"the unit of `{name}` is a text", hint=f"write {called}").at(
+                    error.position, None
+                ) from None
+            raise
         if (user := self.catalog.functions.get(name)) is not None:
             return self._user_call(name, bound, user.args, user.returns)
-        try:
-            return functions.resolve(name, bound)
-        except BindError as error:
-            if error.message.startswith("no function"):
-                known = [*functions.SCALARS, *functions.AGGREGATES, *self.catalog.functions]
-                error.hint = suggest(name, known)
-            raise
+        return functions.resolve(name, bound)
+
+    def _no_function(self, name: str, args: list[exp.Expr] | None) -> BindError:
+        hint: str | None = "SHOW FUNCTIONS lists all"
+        if functions.is_foreign(name):
+            same = None if args is None else functions.instead(name, [_operand(a) for a in args])
+            hint = None if same is None else f"write {same}"
+        elif meant := typo(name, [*functions.names(), *functions.AGGREGATES, *self.catalog.functions]):
+            hint = f"did you mean `{meant}`?"
+        return BindError(f"no function `{name}`", hint=hint)
 
     def _user_call(self, name: str, args: list[Expr], wanted: tuple[DataType, ...], returns: DataType) -> Expr:
         if len(args) != len(wanted):
@@ -385,6 +401,12 @@ _WHOLE = re.compile(r"[0-9]+")
 _POINT = re.compile(r"[0-9]+\.[0-9]*|\.[0-9]+")
 _EXPONENT = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+")
 _DIGITS = 38
+
+
+def _operand(node: exp.Expr) -> str:
+    """The text of an expression, in parentheses where an operator around it could pull it apart."""
+    text = format_statement(node)
+    return text if isinstance(node, exp.Column | exp.Literal | exp.Anonymous | exp.Interval) else f"({text})"
 
 
 def _literal(node: exp.Literal) -> Expr:

@@ -14,9 +14,10 @@ from sqlglot import exp, parser
 from sqlglot.parser import binary_range_parser
 from sqlglot.tokenizer_core import TokenType
 
-from penstock.cql.parse_base import EMITS, TYPES
+from penstock.cql.parse_base import CONTINUES_COLUMN, EMITS, TYPES
 from penstock.cql.parse_types import UNITS, TypeParser
 from penstock.cql.words import AFTER_VALUE
+from penstock.errors import CqlSyntaxError
 
 _NO_CALL = {"ROLLUP", "CUBE", "UNNEST"}
 _COMPARISONS: dict[TokenType, type[exp.Binary]] = {**parser.Parser.EQUALITY, **parser.Parser.COMPARISON}
@@ -175,6 +176,9 @@ class ExpressionParser(TypeParser):
 
     def _parse_case(self) -> exp.Expr | None:
         token = self._prev
+        if self._curr.token_type in CONTINUES_COLUMN - {TokenType.PLUS}:
+            self._retreat(self._index - 1)
+            raise self._expected("an expression")
         this = None if self._match(TokenType.WHEN, advance=False) else self._parse_scalar()
         ifs: list[exp.Expr] = []
         while self._match(TokenType.WHEN):
@@ -262,8 +266,21 @@ class ExpressionParser(TypeParser):
             TokenType.VAR,
             TokenType.IDENTIFIER,
         ):
-            raise self._fail("OVER is not part of CQL", hint="put the window on the stream: FROM s [ROWS 10]")
+            raise self._fail("OVER is not part of CQL")
+        if self._word_ahead(("WITHIN",)) and self._next.text.upper() == "GROUP":
+            raise self._within_group(call)
         return call
+
+    def _within_group(self, call: exp.Expr) -> CqlSyntaxError:
+        token, hint = self._curr, None
+        self._advance(2)
+        if self._match(TokenType.L_PAREN) and self._match(TokenType.ORDER_BY):
+            start = self._curr
+            self._parse_scalar()
+            if isinstance(call, exp.Anonymous) and call.name.lower() == "percentile_cont" and len(call.expressions) == 1:
+                by, ascending = self._find_sql(start, self._prev), self._match(TokenType.R_PAREN, advance=False)
+                hint = f"write quantile({by}, {call.expressions[0].sql()})" if ascending else None
+        return self._fail("WITHIN GROUP is not part of CQL", token, hint=hint)
 
     def _parse_cast(self, strict: bool, safe: bool | None = None) -> exp.Expr:
         this = self._parse_scalar()

@@ -7,7 +7,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from penstock.cql.ast import StreamWindow
 from penstock.cql.parse_expressions import ExpressionParser
-from penstock.cql.parse_types import UNIT_NAMES
+from penstock.cql.parse_types import UNIT_NAMES, UNITS
 from penstock.cql.words import WINDOWS
 from penstock.errors import CqlSyntaxError
 
@@ -72,7 +72,12 @@ class WindowParser(ExpressionParser):
             return found
         unit = self._next.text.upper() if self._next and self._next.token_type is not TokenType.R_BRACKET else None
         self._retreat(start)
-        meant = f"ROWS {amount}" if unit in (None, "ROWS", "ROW", "TUPLES") else f"RANGE {amount} {unit}"
+        if unit in (None, "ROWS", "ROW", "TUPLES"):
+            meant = f"ROWS {amount}"
+        elif unit in UNITS and UNITS[unit] not in ("MONTH", "QUARTER", "YEAR"):
+            meant = f"RANGE {amount} {unit}"
+        else:
+            return found
         return self._fail(f"{self._found()} is the beginning of no window", hint=f"did you mean [{meant}]?")
 
     def _parse_window_keys(self) -> list[exp.Expr]:

@@ -7,7 +7,8 @@ insert the implicit conversions, so what they return says exactly what is comput
 
 from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate
 from penstock.functions.coerce import case, cast, coerce, convert, unify
-from penstock.functions.scalar import SCALARS, names, resolve
+from penstock.functions.foreign import instead, is_foreign
+from penstock.functions.scalar import SCALARS, is_scalar, names, resolve
 from penstock.functions.signature import Function
 
 __all__ = [
@@ -18,7 +19,10 @@ __all__ = [
     "cast",
     "coerce",
     "convert",
+    "instead",
     "is_aggregate",
+    "is_foreign",
+    "is_scalar",
     "names",
     "resolve",
     "resolve_aggregate",

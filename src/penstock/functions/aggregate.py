@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.errors import BindError, suggest
+from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert
 from penstock.functions.signature import Function, argument, check_arity, wrong_type
 from penstock.plan.expr import Call, Expr, Literal
@@ -159,7 +159,7 @@ def resolve_aggregate(
     """The typed call of an aggregate; ``where`` is its FILTER. ``count(*)`` has no arguments."""
     found = _RESOLVERS.get(name)
     if found is None:
-        raise BindError(f"no aggregate `{name}`", hint=suggest(name, _RESOLVERS))
+        raise BindError(f"no aggregate `{name}`")
     call = found(name, args, distinct)
     if where is None:
         return call

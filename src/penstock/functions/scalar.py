@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.errors import BindError, suggest
+from penstock.errors import BindError
 from penstock.functions.numeric import CHOICE, NUMBERS
 from penstock.functions.operators import OPERATORS
 from penstock.functions.signature import Function, Resolver
@@ -23,6 +23,11 @@ _RESOLVERS: dict[str, Resolver] = {
 }
 
 
+def is_scalar(name: str) -> bool:
+    """Whether the name, in lower case, is that of a scalar function or operator."""
+    return name in _RESOLVERS
+
+
 def names() -> list[str]:
     """Every name a scalar function can be called by, aliases too."""
     return sorted(n for f in SCALARS.values() for n in (f.name, *f.aliases))
@@ -32,5 +37,5 @@ def resolve(name: str, args: Sequence[Expr]) -> Expr:
     """The typed call of a function or operator; ``name`` in lower case."""
     found = _RESOLVERS.get(name)
     if found is None:
-        raise BindError(f"no function `{name}`", hint=suggest(name, names()))
+        raise BindError(f"no function `{name}`")
     return found(name, args)
