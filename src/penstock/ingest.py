@@ -140,9 +140,10 @@ def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:
     known = Names(f.name for f in schema)
     there = {known.given(column) for column in table.column_names}
     missing = [f.name for f in schema if f.name not in there]
-    named = [n for n in missing if n == known.given(str(times.name))] if times.name is not None else [
-        f.name for f in schema if f.name in missing and f.type == TIMESTAMP
-    ]
+    if times.name is not None:
+        named = [name for name in missing if name == known.given(str(times.name))]
+    else:
+        named = [f.name for f in schema if f.name in missing and f.type == TIMESTAMP]
     return table.add_column(0, named[0], pa.array(times)) if len(named) == 1 else table
 
 
@@ -153,7 +154,8 @@ def _index_of_times(rows: object) -> Any:
     return index if pandas and type(index).__name__ == "DatetimeIndex" else None
 
 
-_INDEX_NAMES = ("ts", "time", "timestamp", "index")
+_INDEX_NAMES = ("time", "timestamp", "at", "index")
+"""Not ``ts``: that is the instant of an answer."""
 
 
 def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:

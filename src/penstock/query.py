@@ -58,8 +58,9 @@ class QueryOptions:
 
 def check_start(value: str, what: str) -> Start:
     """Where a query may start."""
-    if value == "now" or value == "retained":
-        return value
+    match value:
+        case "now" | "retained":
+            return value  # type: ignore[return-value]
     hint = "'retained': with the rows that its streams retain; 'now': with the next ones"
     raise BindError(f"{what} is 'now' or 'retained', not {value!r}", hint=hint)
 

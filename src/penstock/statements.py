@@ -139,8 +139,8 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     clock, column = _timestamp_by(tree.args.get("timestamp_by"), schema, name)
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
-    known = {"retain": partial(_retain_option, clock), "buffer": _amount_option, "overflow": _overflow_option}
-    options = _options(tree, {**known, "time": _time_option})
+    known: dict[str, Parser] = {"retain": partial(_retain_option, clock), "buffer": _amount_option}
+    options = _options(tree, {**known, "overflow": _overflow_option, "time": _time_option})
     if "time" in options and all(f.type != TIMESTAMP for f in schema):
         hint = "declare the column TIMESTAMP"
         raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
