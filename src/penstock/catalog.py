@@ -25,10 +25,15 @@ if TYPE_CHECKING:
     from penstock.io.times import TimeForm
 
 
+EVERYTHING = 2**62
+"""More ticks than there can be between two rows."""
+
+
 @dataclass(frozen=True)
 class StreamDef:
     """A stream: declared with columns, or derived from a query.
 
+    ``retain``: for how many ticks rows are kept for queries to come, ``EVERYTHING`` for all of them.
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
     are dropped. ``time``: how times are written in what comes in, if not as usual.
     """

@@ -25,7 +25,9 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.catalog import Catalog, FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.cql.expressions import identifier
 from penstock.cql.queries import bind_query
+from penstock.cql.text import parse
 from penstock.declare import declaration
 from penstock.errors import (
     BindError,
@@ -47,7 +49,7 @@ from penstock.plan.nodes import RelationScan, Schema, StreamScan, walk
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json
-from penstock.query import Due, Query, QueryOptions
+from penstock.query import Before, Due, Query, QueryOptions, Start, check_start, retain_example
 from penstock.reference import Change
 from penstock.relations import RelationStore
 from penstock.types import DataType
@@ -121,17 +123,24 @@ class Database:
             self._check_open()
             return run_script(self, text)
 
-    def query(self, text: str | None = None, *, name: str | None = None, plan: object = None) -> Query:
-        """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form)."""
+    def query(
+        self, text: str | None = None, *, name: str | None = None, plan: object = None, start: Start | None = None
+    ) -> Query:
+        """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form).
+
+        It begins with the rows that its streams retain. ``start``: with ``retained`` a stream that retains none is
+        refused; with ``now`` the query sees only rows that come.
+        """
         from penstock.statements import plan_of_text
 
         with self._guarded, self._lock:
             self._check_open()
             if (text is None) == (plan is None):
                 raise BindError("give either the text of a query or a plan")
+            options = QueryOptions(start=None if start is None else check_start(start, "start"))
             if text is not None:
                 bound, reads = plan_of_text(self, text)
-                return self.register(bound, reads, name=name, text=text.strip())
+                return self.register(bound, reads, name=name, options=options, text=text.strip())
             bound = plan if isinstance(plan, Plan) else from_json(_parsed(plan))
             self._check_plan(bound)
             reads = frozenset(
@@ -139,7 +148,7 @@ class Database:
                 for n in walk(bound)
                 if isinstance(n, StreamScan | RelationScan)
             )
-            return self.register(bound, reads, name=name)
+            return self.register(bound, reads, name=name, options=options)
 
     def register(
         self,
@@ -159,11 +168,14 @@ class Database:
             name = f"q{self._query_count}"
         if name in self._queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
+        if options.start == "retained":
+            self._check_retained(plan)
         optimized = optimize(carrying_order(plan))
         schema = answer_schema(optimized)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         run = self._host.runner(optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
+        query._before = self._rows_before(query)
         self._queries[name] = query
         self._feed_past(query)
         try:
@@ -206,18 +218,46 @@ class Database:
         timestamp: str | None = None,
         slack: str | None = None,
         key: str | Sequence[str] = (),
+        load: bool = False,
     ) -> str:
         """Declare a stream, or with a ``key`` a relation, with the columns of data that are there; the CQL of it.
 
-        ``data``: the path of a file, or a table of pandas, polars or Arrow; none of its rows are pushed. ``timestamp``:
-        the column that orders the rows, by default a column of times. ``slack``: how far rows may be out of order,
-        such as ``5 seconds``, by default as far as these are.
+        ``data``: the path of a file, or a table of pandas, polars or Arrow. ``timestamp``: the column that orders the
+        rows, by default a column of times. ``slack``: how far rows may be out of order, such as ``5 seconds``, by
+        default as far as these are. ``load``: bring the rows too. A stream then retains all its rows, so that queries
+        to come see them, and is complete up to the newest of them; more may be pushed. Rows of a relation are there
+        from the beginning.
         """
-        found = declaration(
-            name, data, timestamp=timestamp, slack=slack, key=(key,) if isinstance(key, str) else tuple(key)
-        )
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        found = declaration(name, data, timestamp=timestamp, slack=slack, key=keys, retain=load)
         self.execute(found.statement)
+        if load:
+            declared = identifier(parse(found.statement)[0].tree.this)
+            try:
+                self._load(declared, data)
+            except PenstockError:
+                with self._lock:
+                    self.drop(declared)
+                raise
         return str(found)
+
+    def _load(self, name: str, data: object) -> None:
+        """Bring the rows of a file or table into what has just been declared for them."""
+        from penstock.play import play, relation_file
+
+        path = Path(data) if isinstance(data, str | Path) else None
+        if name in self.catalog.relations:
+            rows = data if path is None else relation_file(self, name, path)
+            with self._guarded, self._lock:
+                # Nobody has read it yet, so they can be there from the beginning.
+                self.change_relation(name, lambda store, _, floor: store.load(rows, None, floor), None)
+            return
+        if path is None:
+            self.push(name, data)
+        else:
+            play(self, {name: path}, close=False)
+        if math.isfinite(newest := self.newest(name)):
+            self.heartbeat(name, int(newest))
 
     def create_function(
         self, name: str, function: Callable[..., object], *, args: Sequence[str | DataType], returns: str | DataType
@@ -610,11 +650,31 @@ class Database:
                 store.forget(newest)
                 query._runner.change(name, store.initial())
         for name in query.inputs:
-            for batch in self._history.get(name, []):
+            for batch in self._history.get(name, []) if query.options.start != "now" else ():
                 query._runner.push(name, batch)
             source = self._inputs[name]
             if source.progress > -math.inf:
                 query._runner.progress(name, source.progress)
+
+    def _check_retained(self, plan: Plan) -> None:
+        for node in walk(plan):
+            if isinstance(node, StreamScan) and not self.catalog.stream(node.stream).retain:
+                raise BindError(
+                    f"stream `{node.stream}` retains no rows that the query could start with",
+                    hint=f"declare it {retain_example(node.clock)}",
+                )
+
+    def _rows_before(self, query: Query) -> dict[str, Before]:
+        """The rows that streams have had and do not retain; of those that wait for slack the query will hear."""
+        if query.options.start == "now":
+            return {}
+        found: dict[str, Before] = {}
+        for name in sorted(query.inputs):
+            source = self._inputs[name]
+            rows = source.arrivals - source.late_count - source.waiting
+            if rows and not source.definition.retain:
+                found[name] = Before(rows, source.arrivals)
+        return found
 
     def _settled(self, query: Query) -> Instant:
         """Up to where the query's answers are final, so that a relation may change only after it."""

@@ -38,13 +38,19 @@ class Declaration:
 
 
 def declaration(
-    name: str, data: object, *, timestamp: str | None = None, slack: str | None = None, key: Sequence[str] = ()
+    name: str,
+    data: object,
+    *,
+    timestamp: str | None = None,
+    slack: str | None = None,
+    key: Sequence[str] = (),
+    retain: bool = False,
 ) -> Declaration:
     """The statement that declares ``data`` as a stream, or with a key as a relation.
 
     ``data``: the path of a file or folder, or what ``push`` takes as a table: pandas, polars, Arrow. ``timestamp``: the
     column that orders the rows; by default a column of times. ``slack``: how far rows may be out of order, such as
-    ``5 seconds``; by default as far as these are.
+    ``5 seconds``; by default as far as these are. ``retain``: a stream keeps all its rows for queries to come.
     """
     sample = _sample(name, data)
     if not sample.fields:
@@ -63,6 +69,7 @@ def declaration(
         return Declaration(statement, tuple(remarks), tuple(warnings))
     orders, others = _asked(sample, timestamp, _what(data)) if timestamp else find_times(sample)
     fields, clause = list(sample.fields), ""
+    options = ["retain = 'all'"] if retain else []
     if orders is None:
         if slack:
             raise InputError(
@@ -79,9 +86,11 @@ def declaration(
             (warnings if orders.others else remarks).append(_written(orders))
             fields, more = _no_other_times(sample, fields, orders)
             remarks += more
+            options.append(f"time = '{orders.form.text}'")
         clause, more, wrong = _ordering(sample, orders, slack)
         remarks += more
         warnings += wrong
+    clause += f" WITH ({', '.join(options)})" if options else ""
     statement = f"CREATE STREAM {written_name(name)} ({_columns(fields)}){clause}"
     return Declaration(statement, tuple(remarks), tuple(warnings), stamped=orders is None)
 
@@ -89,7 +98,7 @@ def declaration(
 def _sample(name: str, data: object) -> Sample:
     if isinstance(data, str | Path):
         return sample_file(Path(data))
-    table = frame_as_table(data)
+    table = frame_as_table(data, index=True)
     if table is None:
         raise InputError(
             f"`{name}` cannot be declared from {_what(data)}",
@@ -148,15 +157,14 @@ def _ordering(sample: Sample, orders: TimeColumn, slack: str | None) -> tuple[st
         wrong.append(f"column `{one_line(name)}` has NULLs, which the column that orders a stream may not have")
     ticks = orders.instants.cast(pa.int64()).to_numpy()
     clause = f" TIMESTAMP BY {written_name(name, sample.names)}"
-    written = "" if orders.form is None else f" WITH (time = '{orders.form.text}')"
     if slack is not None:
-        return f"{clause} SLACK {slack}{written}", [], wrong
+        return f"{clause} SLACK {slack}", [], wrong
     behind = int((np.maximum.accumulate(ticks) - ticks).max()) if len(ticks) else 0
     if not behind:
-        return clause + written, [], wrong
+        return clause, [], wrong
     wait = show_duration(_rounded(behind), "timestamp") if is_time else str(behind)
     remark = f"rows are out of order by up to {wait.lower()}; SLACK {wait} is used, so that none is late"
-    return f"{clause} SLACK {wait}{written}", [remark], wrong
+    return f"{clause} SLACK {wait}", [remark], wrong
 
 
 def _rounded(ticks: int) -> int:

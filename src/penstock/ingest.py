@@ -95,6 +95,7 @@ def as_table(
     """
     table = frame_as_table(rows)
     if table is not None:
+        table = _with_index(table, rows, schema)
         begun = [c for c in table.column_names if begins == Names(f.name for f in schema).given(c)] if begins else []
         if begins is not None and begun and len(table):
             column = table.column(begun[0])
@@ -130,8 +131,51 @@ def _check_first(value: object, name: str, where: str) -> None:
             raise InputError(f"{where}, row 1, column `{name}`: {bad}") from None
 
 
-def frame_as_table(rows: object) -> pa.Table | None:
-    """What is a table already, of Arrow, pandas, polars or whatever speaks Arrow; None if it is not one."""
+def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:
+    """A DataFrame's index of times as the column that it is declared as, if the DataFrame has no such column.
+
+    An index without a name is the only TIMESTAMP that is missing.
+    """
+    if (times := _index_of_times(rows)) is None:
+        return table
+    known = Names(f.name for f in schema)
+    there = {known.given(column) for column in table.column_names}
+    missing = [f.name for f in schema if f.name not in there]
+    if times.name is not None:
+        named = [name for name in missing if name == known.given(str(times.name))]
+    else:
+        named = [f.name for f in schema if f.name in missing and f.type == TIMESTAMP]
+    return table.add_column(0, named[0], pa.array(times)) if len(named) == 1 else table
+
+
+def _index_of_times(rows: object) -> Any:
+    """The DatetimeIndex of a DataFrame of pandas, if it has one."""
+    index = getattr(rows, "index", None)
+    pandas = type(rows).__module__.startswith("pandas") and hasattr(rows, "columns")
+    return index if pandas and type(index).__name__ == "DatetimeIndex" else None
+
+
+_INDEX_NAMES = ("time", "timestamp", "at", "index")
+"""Not ``ts``: that is the instant of an answer."""
+
+
+def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:
+    """What is a table already, of Arrow, pandas, polars or whatever speaks Arrow; None if it is not one.
+
+    ``index``: a DatetimeIndex of pandas is the first column: under its name, or else as the first of
+    ``_INDEX_NAMES`` that no column has. An index that has the name of a column is left out.
+    """
+    table = _frame_as_table(rows)
+    times = _index_of_times(rows) if index and table is not None else None
+    if times is None or table is None:
+        return table
+    taken = {column.lower() for column in table.column_names}
+    names = [str(times.name)] if times.name is not None else list(_INDEX_NAMES)
+    free = [name for name in names if name.lower() not in taken]
+    return table.add_column(0, free[0], pa.array(times)) if free else table
+
+
+def _frame_as_table(rows: object) -> pa.Table | None:
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatch):

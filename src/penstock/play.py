@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import InputError, suggest
+from penstock.ingest import arrow_schema
 from penstock.io.files import Leave
 from penstock.io.readers import read_batches
 from penstock.plan.nodes import Field
@@ -85,12 +86,17 @@ def load_relation(db: Database, name: str, path: Path) -> int:
 
     They go in as one batch, because the changes of one ``ts`` are one instant.
     """
-    batches = list(read_batches(path, db.catalog.relations[name].schema, extra=CHANGE_COLUMNS))
-    if not batches:
-        return 0
-    rows = pa.concat_tables(batches)
-    db.push(name, rows)
+    rows = relation_file(db, name, path)
+    if rows.num_rows:
+        db.push(name, rows)
     return int(rows.num_rows)
+
+
+def relation_file(db: Database, name: str, path: Path) -> pa.Table:
+    """The rows, or changes, of a relation's file."""
+    schema = db.catalog.relations[name].schema
+    batches = list(read_batches(path, schema, extra=CHANGE_COLUMNS))
+    return pa.concat_tables(batches) if batches else arrow_schema(schema).empty_table()
 
 
 def input_name(db: Database, given: str) -> str:

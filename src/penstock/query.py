@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +14,16 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, QueryFailed, StateError
+from penstock.errors import BindError, PenstockError, QueryFailed, StateError
 from penstock.hosts import Answers, Runner
+from penstock.ingest import counted
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
+from penstock.plan.nodes import Clock, RelationScan, StreamScan, walk
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.order import is_ranking
+from penstock.shown import as_text
 from penstock.standing import Standing
 
 if TYPE_CHECKING:
@@ -37,6 +41,10 @@ Due = Callable[[], object]
 
 Status = Literal["running", "ended", "stopped", "failed"]
 
+Start = Literal["now", "retained"]
+"""With which rows of its streams a query begins: those that come, or before them those that all of them retain. Where
+it is not said, those that they retain, if they do."""
+
 
 @dataclass(frozen=True)
 class QueryOptions:
@@ -45,6 +53,30 @@ class QueryOptions:
     priority: int = 5
     latency: int | None = None
     strict: bool = False
+    start: Start | None = None
+
+
+def check_start(value: str, what: str) -> Start:
+    """Where a query may start."""
+    match value:
+        case "now" | "retained":
+            return value  # type: ignore[return-value]
+    hint = "'retained': with the rows that its streams retain; 'now': with the next ones"
+    raise BindError(f"{what} is 'now' or 'retained', not {value!r}", hint=hint)
+
+
+@dataclass(frozen=True)
+class Before:
+    """Rows of a stream that came before a query and that it was not given."""
+
+    rows: int
+    arrivals: int
+    """How many rows the stream had been given, late ones and those that waited for slack included."""
+
+
+def retain_example(clock: Clock) -> str:
+    """A way to say for how long a stream keeps its rows."""
+    return "WITH (retain = 1000)" if clock == "ticks" else "WITH (retain = '1 hour')"
 
 
 class Query:
@@ -81,6 +113,8 @@ class Query:
         self._subscribers: list[Callable[[pa.Table], object]] = []
         self._changed = threading.Condition(database._lock)
         self._standing: Standing | None = None
+        self._before: Mapping[str, Before] = {}
+        self._warned = False
 
     @property
     def status(self) -> Status:
@@ -124,7 +158,9 @@ class Query:
         Waits until what was pushed before has been worked on; with ``wait=False`` it takes what is there. Raises
         ``QueryFailed`` once all answers before the failure have been fetched.
         """
-        return self._taken(self._shown, wait=wait)
+        answers = self._taken(self._shown, wait=wait)
+        self._warn_of_rows_before(answers)
+        return answers
 
     def current(self) -> pa.Table:
         """The rows of the answer as it stands now, without ts and op: what all its changes come to.
@@ -147,7 +183,43 @@ class Query:
             standing.take(table)
             return standing.table()
 
-        return self._taken(put_in, wait=True)
+        rows = self._taken(put_in, wait=True)
+        self._warn_of_rows_before(rows)
+        return rows
+
+    @property
+    def note(self) -> str | None:
+        """What people should know of rows that came before the query and are not in its answer."""
+        if not self._before:
+            return None
+        had = " and ".join(f"stream `{name}` had {counted(b.rows, 'row')}" for name, b in self._before.items())
+        return f"{had} before the query, which are not in its answer; {self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        """What helps if rows from before a query are wanted."""
+        return (
+            f"register the query before rows are pushed, or declare the stream {retain_example(self.plan.clock)}, "
+            "which keeps rows for queries to come"
+        )
+
+    def _warn_of_rows_before(self, given: pa.Table) -> None:
+        """Warn once a user who pushed first and asked then, and is given nothing.
+
+        As Python does with deprecations, it is told only to code in ``__main__``: a script, a notebook, a prompt.
+        """
+        if given.num_rows or self._warned or not self._before or self.answered:
+            return
+        with self._changed:
+            inputs = self._database._inputs
+            if any(name not in inputs or inputs[name].arrivals > b.arrivals for name, b in self._before.items()):
+                return
+            self._warned = True
+        if sys._getframe(2).f_globals.get("__name__") == "__main__":
+            names = " and ".join(f"`{name}`" for name in self._before)
+            warnings.warn(
+                f"rows that were pushed into {names} before a query are not in its answer; {self._remedy}", stacklevel=3
+            )
 
     @property
     def _whole(self) -> bool:
@@ -296,6 +368,11 @@ class Query:
 
     def __repr__(self) -> str:
         return f"<Query {self.name}: {self._status}, {self.answered} answers>"
+
+    def __str__(self) -> str:
+        return repr(self) if self.note is None or self.answered else f"{self!r}\n{self.note}"
+
+    _repr_pretty_ = as_text
 
     # -- the database's side, under its lock --------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from sqlglot import exp
 
 from penstock import functions, scalar
 from penstock.amounts import Bound, parse_bound
-from penstock.catalog import RelationDef, StreamDef, ViewDef
+from penstock.catalog import EVERYTHING, RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
 from penstock.cql.expressions import ExpressionBinder, as_priority, bind_type, declared_names, identifier
@@ -28,9 +29,9 @@ from penstock.names import find_name
 from penstock.plan.expr import Call, Cast, Expr
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
-from penstock.query import QueryOptions
+from penstock.query import QueryOptions, Start, check_start, retain_example
 from penstock.relations import RelationStore
-from penstock.results import Result
+from penstock.results import Result, query_started
 from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
 from penstock.values import to_arrow
@@ -140,8 +141,8 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     clock, column = _timestamp_by(tree.args.get("timestamp_by"), schema, name)
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
-    known = {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
-    options = _options(tree, {**known, "time": _time_option})
+    known: dict[str, Parser] = {"retain": partial(_retain_option, clock), "buffer": _amount_option}
+    options = _options(tree, {**known, "overflow": _overflow_option, "time": _time_option})
     if "time" in options and all(f.type != TIMESTAMP for f in schema):
         hint = "declare the column TIMESTAMP"
         raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
@@ -266,8 +267,7 @@ def _drop(db: Database, tree: exp.Expr) -> Result:
 
 def _bare_query(db: Database, tree: exp.Expr) -> Result:
     plan, reads = bind_query(tree, db.catalog)
-    query = db.register(plan, reads, text=format_statement(tree))
-    return Result("query", f"query {query.name} started", query=query)
+    return query_started(db.register(plan, reads, text=format_statement(tree)))
 
 
 def _create_query(db: Database, tree: exp.Expr) -> Result:
@@ -287,7 +287,7 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     if target is not None:
         _check_is_stream(plan, target)
     known = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
-    given = _options(tree, {**known, "join_priority": _join_priority_option})
+    given = _options(tree, {**known, "start": _start_option, "join_priority": _join_priority_option})
     plan = with_join_priority(plan, given.pop("join_priority", "max"))
     text = format_statement(tree)
     if target is not None:
@@ -300,7 +300,7 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
         if target is not None:
             db.drop(target)
         raise
-    return Result("query", f"query {name} started", query=query)
+    return query_started(query)
 
 
 def _stop(db: Database, tree: exp.Expr) -> Result:
@@ -368,6 +368,22 @@ def _duration_option(name: str, node: exp.Expr) -> int:
     if ticks is None or ticks <= 0:
         raise BindError(f"`{name}` is a length of time", hint="write for example '100 ms'")
     return ticks
+
+
+def _retain_option(clock: Clock, name: str, node: exp.Expr) -> int:
+    if isinstance(node, exp.Literal) and node.is_string and node.name.strip().lower() == "all":
+        return EVERYTHING
+    ticks = _duration(node)
+    if clock == "ticks" and isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        ticks = int(node.name)
+    if ticks is None or not 0 < ticks < EVERYTHING:
+        what = "a number of ticks" if clock == "ticks" else "a length of time"
+        raise BindError(f"`{name}` is {what}, or 'all'", hint=f"write for example {retain_example(clock)}")
+    return ticks
+
+
+def _start_option(name: str, node: exp.Expr) -> Start:
+    return check_start(node.name if isinstance(node, exp.Literal) and node.is_string else node.sql(), f"`{name}`")
 
 
 def _amount_option(name: str, node: exp.Expr) -> Bound:

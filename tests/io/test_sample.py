@@ -239,8 +239,8 @@ def test_texts_of_tables_that_are_times(tmp_path: Path) -> None:
     pa.parquet.write_table(table, tmp_path / "x.parquet")
     wanted = "CREATE STREAM x (zeit TIMESTAMP, v STRING) TIMESTAMP BY zeit;\n"
     for data in (table, table.to_pandas(), pl.from_arrow(table), tmp_path / "x.parquet"):
-        for options in ({}, {"timestamp": "zeit"}):
-            assert str(declaration("x", data, **options)) == wanted
+        for timestamp in (None, "zeit"):
+            assert str(declaration("x", data, timestamp=timestamp)) == wanted
     with penstock.connect(engine="local") as db:
         db.declare("x", table.to_pandas(), timestamp="zeit")
         query = db.query("SELECT v FROM x")

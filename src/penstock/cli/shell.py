@@ -94,8 +94,8 @@ class Shell:
         for result in self._db.run_script(text):
             if result.table is not None:
                 self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
-            elif result.message:
-                self._say(result.message)
+            elif str(result):
+                self._say(str(result))
         self._answers()
 
     def _answers(self) -> None:

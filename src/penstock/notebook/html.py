@@ -146,7 +146,7 @@ def status(name: str) -> str:
 
 
 def query(shown: Query) -> str:
-    """What a query is, how it is, and the last of the answers that wait; of ORDER BY … LIMIT the answer as it stands."""
+    """What a query is, how it is, and the last answers that wait; of ORDER BY … LIMIT the answer as it stands."""
     waiting = shown.waiting
     said = [counted(shown.answered, "answer"), f"{count(waiting)} of them not fetched yet"]
     if shown.status == "running":
@@ -159,6 +159,8 @@ def query(shown: Query) -> str:
         cql(shown.text) if shown.text else "",
         tag("div", faint("; ".join(said))),
     ]
+    if shown.note is not None and not shown.answered:
+        parts.append(tag("div", faint(shown.note)))
     if shown.trouble is not None:
         parts.append(tag("pre", text(shown.trouble), style=f"{_CODE};color:{_COLORS['failed']};background:none"))
     ranking: pa.Table | None = None

@@ -1,8 +1,8 @@
 """The order in which the rows of an answer are shown.
 
-ORDER BY may name what is not selected, so the rows of an answer do not say in which order they are. A query whose
-answer stands (``penstock.standing``) therefore carries the values it is ordered by to its end, as columns that are
-hidden from its users.
+ORDER BY may name what is not selected, so the rows of an answer do not say in which order they are. A registered query
+therefore carries the values that it is ordered by to its end, as columns that are hidden from its users: those answers
+of an instant that are delivered together, and the answer that stands (``penstock.standing``), are in order by them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def stands(query: Query) -> bool:
 def carrying_order(query: Query) -> Query:
     """The same query with what it is ordered by as hidden columns; without those its answers are the same."""
     project = query.input
-    if not stands(query) or not isinstance(project, Project) or not isinstance(project.input, TopN):
+    if not isinstance(project, Project) or not isinstance(project.input, TopN):
         return query
     top = project.input
     first = tuple(Column(i, f.type, f.name) for i, f in enumerate(top.schema[: len(project.exprs)]))

@@ -82,9 +82,11 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     source.restore(marks.progress, marks.newest, marks.arrivals, marks.late, marks.closed, waiting, late)
     host.logs.known(name, marks.arrivals, marks.late)
     retain = source.definition.retain
-    if retain and math.isfinite(marks.progress):
+    # Closing forgets nothing of what is kept.
+    upto = [f.marks.progress for f in pushed if math.isfinite(f.marks.progress)]
+    if retain and upto:
         rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
-        oldest = int(marks.progress) - retain
+        oldest = int(upto[-1]) - retain
         db._history[name] = [b.take(np.flatnonzero(b.ts >= oldest)) for b in rows if b.ts[-1] >= oldest]
     return frames
 
