@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
@@ -77,6 +77,35 @@ class Answer:
     op: OneOf["+", "-"]
     row: tuple[object, ...]
     priority: int
+
+
+@dataclass
+class Dating:
+    """Changes of relations as instants of a query without streams.
+
+    Each that comes after the beginning of the query is after the one before. Where no instant has been named, they are
+    counted; ``earlier``: how many there were before the query.
+    """
+
+    begun: bool = False
+    earlier: int = 0
+    last: int = 0
+    """The instant of the last change; at first 0, at which the query is evaluated for the first time."""
+
+    def dated(self, changes: Sequence[Change]) -> Sequence[Change]:
+        """Changes of a relation at their instants, in order."""
+        if not self.begun:
+            self.last = max([self.last, *(c.ts for c in changes if c.ts is not None)])
+            return changes
+        found: list[Change] = []
+        before: Change | None = None
+        for change in changes:
+            if before is None or (change.ts, change.group) != (before.ts, before.group):
+                at = change.group - self.earlier if change.ts is None else change.ts
+                self.last = max(self.last + 1, at)
+            before = change
+            found.append(replace(change, ts=self.last))
+        return found
 
 
 class _Input:
@@ -185,11 +214,9 @@ class Evaluator:
         self._counted: set[Hashable] = set()
         self._answers: list[Answer] = []
         self._last_window: float = -INFINITY
-        self._begun = False
         # What reads no stream is evaluated at 0, whatever happens.
         self._first: int | None = None if self._streams else 0
-        self._last = 0
-        self._earlier = 0
+        self._dating = Dating()
 
     # What comes in.
 
@@ -207,7 +234,9 @@ class Evaluator:
         """Changes of a relation, in the order of their instants; all changes of an instant come together."""
         if self.reads_streams and self.settled == INFINITY:
             return  # nothing more is answered
-        changes = tuple(changes) if self.reads_streams or self._within else tuple(self._dated(changes))
+        changes = tuple(changes)
+        if not self.reads_streams and self._within is None:
+            changes = tuple(self._dating.dated(changes))
         for i in self._inputs.values():
             if i.nested is not None:
                 i.nested.change(relation, changes)
@@ -221,7 +250,7 @@ class Evaluator:
     def progress(self, source: str, at: float) -> None:
         """No more elements of this stream with a ts before ``at`` will come; ``INFINITY`` closes it."""
         if source == CHANGES:
-            self._earlier = int(at)
+            self._dating.earlier = int(at)
         for i in self._streams:
             if i.nested is not None:
                 i.nested.progress(source, at)
@@ -235,7 +264,7 @@ class Evaluator:
         self._answers = []
         for i in self._streams:
             i.pull()
-        self._begun = True
+        self._dating.begun = True
         while self._step():
             pass
         return self._answers
@@ -268,7 +297,7 @@ class Evaluator:
         if self.reads_streams:
             return INFINITY
         if self._within is None:
-            return self._last + 1
+            return self._dating.last + 1
         return self._within.settled + 1 if self._within.reads_streams else self._within.horizon
 
     @property
@@ -276,7 +305,7 @@ class Evaluator:
         """The furthest instant that the streams here or inside sub-queries have named; without any, that changes of
         relations have."""
         if not self.reads_streams:
-            return self._last if self._within is None else self._within.named
+            return self._dating.last if self._within is None else self._within.named
         streams = [i for i in self._streams if i.nested is None or i.nested.reads_streams]
         return max(i.reached if i.nested is None else i.nested.named for i in streams)
 
@@ -365,23 +394,6 @@ class Evaluator:
             self._apply(source, change)
             source.queue.popleft()
         return before != self._relations[source.position]
-
-    def _dated(self, changes: Iterable[Change]) -> Iterator[Change]:
-        """Changes as instants of a query without streams: each that comes after its beginning is after the one before.
-
-        Where no instant has been named, they are counted from the beginning of the query on.
-        """
-        before = None
-        for change in changes:
-            if not self._begun:
-                self._last = max(self._last, change.ts or 0)
-                yield change
-                continue
-            if before is None or (change.ts, change.group) != (before.ts, before.group):
-                at = change.group - self._earlier if change.ts is None else change.ts
-                self._last = max(self._last + 1, at)
-            before = change
-            yield replace(change, ts=self._last)
 
     def _apply(self, source: _Input, change: Change) -> None:
         rows = self._relations[source.position]
