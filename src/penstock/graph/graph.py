@@ -181,10 +181,18 @@ class Graph:
         """No more elements of a declared stream before ``at``; ``CHANGES``: so many changes have no instant and were
         there before the queries."""
         if stream == CHANGES:
-            for ticks in {t.id: t for some in self._ticks.values() for t in some if not t.dating.begun}.values():
+            for ticks in self._beginning():
                 ticks.dating.earlier = int(at)
         for source in self._sources.get(stream, ()):
             source.advance(at)
+
+    def begin(self) -> None:
+        """All that was there before queries over relations alone has been given; what follows is news."""
+        for ticks in self._beginning():
+            ticks.dating.begun = True
+
+    def _beginning(self) -> list[Ticks]:
+        return [v for v in self.vertices.values() if isinstance(v, Ticks) and not v.dating.begun]
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         """Changes of a relation, in order."""
