@@ -110,6 +110,14 @@ class Catalog:
     _views: dict[str, ViewDef] = field(default_factory=dict)
     _functions: dict[str, FunctionDef] = field(default_factory=dict)
     _next_position: int = 0
+    given_times: bool = False
+    """Whether an instant of a relation has been given as a time, not as a number."""
+
+    @property
+    def clock(self) -> Clock:
+        """The kind of clock of what reads no stream: ticks where everything counts ticks that the user has declared."""
+        kinds = {s.clock for s in self._streams.values() if not s.derived}
+        return "timestamp" if self.given_times or "timestamp" in kinds else "ticks"
 
     @property
     def streams(self) -> Mapping[str, StreamDef]:

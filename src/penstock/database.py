@@ -14,6 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -41,6 +42,7 @@ from penstock.errors import (
 from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
+from penstock.instants import Instants
 from penstock.names import unique_names
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
@@ -50,8 +52,8 @@ from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json
 from penstock.query import Before, Due, Query, QueryOptions, Start, check_start, retain_example
-from penstock.reference import Change
-from penstock.relations import RelationStore
+from penstock.reference import CHANGES, Change
+from penstock.relations import At, RelationStore, When
 from penstock.types import DataType
 from penstock.values import to_instant
 
@@ -91,6 +93,7 @@ class Database:
         self._relations: dict[str, RelationStore] = {}
         self._history: dict[str, list[Batch]] = {}
         self._queries: dict[str, Query] = {}
+        self._instants = Instants(self.catalog, self._inputs, self._relations, self._queries)
         self._query_count = 0
         self._closed = False
         self._guarded = _Guarded(self)
@@ -175,6 +178,7 @@ class Database:
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         run = self._host.runner(optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
+        self._instants.check(query)
         query._before = self._rows_before(query)
         self._queries[name] = query
         self._feed_past(query)
@@ -294,8 +298,8 @@ class Database:
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
             if name in self.catalog.relations:
-                instant = None if at is None else to_instant(at)
-                self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor), instant)
+                said = None if at is None else At(to_instant(at), isinstance(at, str | date))
+                self.change_relation(name, lambda store, when: store.load(rows, when), said)
                 return
             if at is not None:
                 raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
@@ -432,31 +436,25 @@ class Database:
     def change_relation(
         self,
         name: str,
-        change: Callable[[RelationStore, int | None, Instant], list[Change]],
-        at: int | None,
+        change: Callable[[RelationStore, When], list[Change]],
+        at: At | None,
     ) -> int:
-        """Apply a change to a relation at an instant; without one, right after what streams have brought so far."""
+        """Apply a change to a relation at an instant; without one, right after all instants that have been named."""
         self.catalog.relation(name)
         store = self._relations[name]
-        newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
-        last = max(newest, store.last_change)
-        readers = [q for q in self._queries.values() if q.status == "running" and name in q.relations]
-        if any(not q.inputs for q in readers):
-            # A query without streams was evaluated at instant 0.
-            last = max(last, 0)
-        if at is None and math.isfinite(last):
-            at = int(last) + 1
-        store.is_read = bool(readers)
-        floor = max((self._settled(q) for q in readers), default=-math.inf)
+        readers = self._instants.readers(name)
+        when = self._instants.when(name, None if at is None else at.instant)
         before = store.copy() if self._host.may_refuse else None
-        changes = change(store, at, floor)
+        changes = change(store, when)
         try:
             self._host.change(store, changes, readers)
         except PenstockError:
             if before is not None:
                 self._relations[name] = before
             raise
-        store.forget(newest)
+        self.catalog.given_times = self.catalog.given_times or store.times or (at is not None and at.time)
+        self._instants.counted = max(self._instants.counted, store.early)
+        store.forget(self._instants.passed(self._instants.clock_of(name)))
         self._host.work(readers)
         return len(changes)
 
@@ -542,6 +540,7 @@ class Database:
             raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
         self.catalog.remove(name)
         self._host.dropped(name)
+        self._instants.dropping(name)
         for table in (self._inputs, self._relations, self._history):
             table.pop(name, None)
 
@@ -644,11 +643,15 @@ class Database:
 
     def _feed_past(self, query: Query) -> None:
         """Give a new query the relations as they are, the history that streams retain, and their progress."""
-        newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
-        for name, store in self._relations.items():
-            if name in query.relations:
-                store.forget(newest)
-                query._runner.change(name, store.initial())
+        for name in query.relations:
+            store = self._relations[name]
+            clock = query.plan.clock if query.inputs else self._instants.clock_of(name)
+            store.forget(self._instants.passed(clock))
+            # A query without streams is evaluated at 0: what happened before is there from the beginning.
+            query._runner.change(name, store.initial(0 if not query.inputs else -math.inf))
+        if not query.inputs:
+            query.since = self._instants.counted
+            query._runner.progress(CHANGES, query.since)
         for name in query.inputs:
             for batch in self._history.get(name, []) if query.options.start != "now" else ():
                 query._runner.push(name, batch)
@@ -675,10 +678,6 @@ class Database:
             if rows and not source.definition.retain:
                 found[name] = Before(rows, source.arrivals)
         return found
-
-    def _settled(self, query: Query) -> Instant:
-        """Up to where the query's answers are final, so that a relation may change only after it."""
-        return min((self._inputs[n].progress for n in query.inputs), default=0)
 
 
 class _Guarded(threading.local):

@@ -391,6 +391,8 @@ class StreamInput:
     closed: bool = False
     _arrivals: int = 0
     _newest: Instant = -math.inf
+    _promised: Instant = -math.inf
+    """Of a closed stream: its progress before it was closed."""
     _waiting: Batch | None = None
     _late: list[pa.Table] | None = None
 
@@ -404,9 +406,14 @@ class StreamInput:
         return 0 if self._waiting is None else len(self._waiting)
 
     @property
+    def named(self) -> Instant:
+        """The greatest instant ever seen, or promised by a heartbeat or the clock."""
+        return max(self._newest, self._promised if self.closed else self.progress)
+
+    @property
     def newest(self) -> Instant:
-        """The greatest instant seen, or promised by a heartbeat."""
-        return max(self._newest, -math.inf if self.closed else self.progress)
+        """The same as long as the stream is open; a closed one names no instant any more."""
+        return -math.inf if self.closed else self.named
 
     @property
     def newest_row(self) -> Instant:
@@ -497,7 +504,7 @@ class StreamInput:
 
     def close(self) -> Batch:
         """No more rows will come at all."""
-        self.closed, self.progress = True, math.inf
+        self.closed, self.progress, self._promised = True, math.inf, self.progress
         return self._release(None)
 
     def take_late(self) -> pa.Table:

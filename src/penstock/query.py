@@ -105,6 +105,8 @@ class Query:
         self.text = text
         self.error: PenstockError | None = None
         self.answered = 0
+        self.since = 0
+        """How many changes of relations there were before it that no instant had been named for."""
         self._database = database
         self._runner = runner
         self._status: Status = "running"

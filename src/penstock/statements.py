@@ -30,11 +30,11 @@ from penstock.plan.expr import Call, Cast, Expr
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
 from penstock.query import QueryOptions, Start, check_start, retain_example
-from penstock.relations import RelationStore
+from penstock.relations import At, RelationStore
 from penstock.results import Result, query_started
 from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
-from penstock.values import to_arrow
+from penstock.values import to_arrow, to_instant
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -433,7 +433,7 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
     return value.value
 
 
-def _at(db: Database, node: exp.Expr | None) -> int | None:
+def _at(db: Database, node: exp.Expr | None) -> At | None:
     if node is None:
         return None
     bound = ExpressionBinder(db.catalog, Scope()).bind(node)
@@ -441,7 +441,7 @@ def _at(db: Database, node: exp.Expr | None) -> int | None:
     value = _constant(db, node, wanted, "AT")
     if not isinstance(value, int):
         raise BindError("AT needs an instant").at(position_of(node), None)
-    return value
+    return At(to_instant(value), wanted == TIMESTAMP)
 
 
 def _insert(db: Database, tree: exp.Expr) -> Result:
@@ -464,7 +464,7 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
         rows.append(tuple(given.get(f.name) for f in schema))
     if kind == "relation":
         at = _at(db, tree.args.get("at"))
-        db.change_relation(name, lambda store, when, floor: store.insert(rows, when, floor), at)
+        db.change_relation(name, lambda store, when: store.insert(rows, when), at)
     else:
         if tree.args.get("at") is not None:
             raise BindError("AT goes with relations; a stream takes its instants from its rows")
@@ -504,7 +504,7 @@ def _update(db: Database, tree: exp.Expr) -> Result:
     at = _at(db, tree.args.get("at"))
     with _nothing_changed():
         changed = db.change_relation(
-            definition.name, lambda store, when, floor: store.update(where, assign, when, floor, context), at
+            definition.name, lambda store, when: store.update(where, assign, when, context), at
         )
     return Result("done", f"{counted(changed // 2, 'row')} of {definition.name} updated")
 
@@ -536,7 +536,7 @@ def _delete(db: Database, tree: exp.Expr) -> Result:
     at = _at(db, tree.args.get("at"))
     with _nothing_changed():
         changed = db.change_relation(
-            definition.name, lambda store, when, floor: store.delete(where, when, floor, context), at
+            definition.name, lambda store, when: store.delete(where, when, context), at
         )
     return Result("done", f"{counted(changed, 'row')} of {definition.name} deleted")
 

@@ -33,6 +33,7 @@ from penstock.plan.nodes import (
     SetOp,
     StreamScan,
     Window,
+    reads_streams,
     sources,
     walk,
 )
@@ -174,14 +175,15 @@ class QueryBinder:
         for leaf in sources(Query(node, "changes")):
             if isinstance(leaf, StreamScan):
                 clocks.setdefault(leaf.clock, leaf.stream)
-            elif isinstance(leaf, QueryStream):
+            elif isinstance(leaf, QueryStream) and reads_streams(leaf.query):
                 clocks.setdefault(leaf.clock, leaf.name)
         if len(clocks) > 1:
             raise BindError(
                 f"stream `{clocks['ticks']}` counts ticks and `{clocks['timestamp']}` has a TIMESTAMP clock",
                 hint="streams of one query need one kind of clock",
             )
-        return next(iter(clocks), "timestamp")
+        # What reads relations alone goes with either kind.
+        return next(iter(clocks), self.catalog.clock)
 
     def _bounded(self, node: Node) -> WindowSpec | None:
         windows = [n for n in walk(node, into_queries=False) if isinstance(n, Window) and is_bounded(n.spec)]

@@ -323,6 +323,11 @@ def sources(query: Query) -> list[StreamScan | RelationScan | QueryStream]:
     return [n for n in found if isinstance(n, StreamScan | RelationScan | QueryStream)]
 
 
+def reads_streams(query: Query) -> bool:
+    """Whether a query reads a declared stream, itself or in a query that it reads; else it reads relations alone."""
+    return any(isinstance(n, StreamScan) for n in walk(query))
+
+
 def bounded_window(query: Query) -> WindowSpec | None:
     """The bounded window whose ends are the query's instants, if it has one."""
     for node in walk(query, into_queries=False):

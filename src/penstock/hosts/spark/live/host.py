@@ -152,7 +152,7 @@ class SparkHost:
         record = {
             "kind": "query", "id": runner.id, "name": query.name, "plan": to_json(runner.plan), "text": query.text,
             "reads": sorted(query.reads), "options": asdict(query.options), "slot": slot, "start": self.logs.next_frame,
-            "count": self.db._query_count, "part": part,
+            "count": self.db._query_count, "part": part, "since": query.since,
         }  # fmt: skip
         self.journal.add(record)
         self.touch(self.parts.add(runner, part))

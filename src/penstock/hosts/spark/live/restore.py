@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef
+from penstock.errors import StateError
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
@@ -19,7 +20,8 @@ from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, 
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import write_definition
 from penstock.ingest import Batch, StreamInput, arrow_schema
-from penstock.plan.nodes import Schema
+from penstock.plan.nodes import Query as Plan
+from penstock.plan.nodes import Schema, reads_streams, walk
 from penstock.plan.serial import from_json
 from penstock.query import Query, QueryOptions
 from penstock.reference import Change
@@ -55,6 +57,7 @@ def restore(host: SparkHost, db: Database) -> None:
             store.replay(_changes(frame, store.definition.schema))
             if frame.number > taken:
                 pending.append((name, frame))
+        db._instants.counted = max(db._instants.counted, store.early)
     host.logs.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, db, id, known)
@@ -115,11 +118,19 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
         db, start["name"], plan, runner.schema, runner, frozenset(start["reads"]), QueryOptions(**start["options"]),
         start["text"],
     )  # fmt: skip
-    query.answered = record.answered
+    query.answered, query.since = record.answered, start.get("since", 0)
     for number, files in sorted(record.waiting.items()):
         paths = tuple(host.folder(id) / file for file, _ in files)
         query._waiting.append(StoredAnswers(((number, paths),), sum(rows for _, rows in files)))
     db._queries[query.name] = query
+    if record.status == "running" and "since" not in start and any(
+        isinstance(n, Plan) and not reads_streams(n) for n in walk(plan)
+    ):
+        query._status, query.error = "failed", StateError(
+            f"query `{query.name}` reads relations without a stream, and was stored when such changes had other instants",
+            hint="STOP QUERY, and start it again",
+        )
+        return
     if record.status == "running":
         functions = {n: f.call for n, f in db.catalog.functions.items()}
         runner.settings = QuerySettings(functions, query.options.strict)
