@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
 from penstock.errors import InputError
 from penstock.io.text import jsonable
 from penstock.io.values import said
+
+if TYPE_CHECKING:
+    from penstock.io.columns import Target
 
 OnError = Literal["refuse", "stop", "apart"]
 """``refuse``: all rows that come with a bad one are refused. ``stop``: the rows before it are taken. ``apart``: the bad
@@ -46,7 +49,7 @@ class BadRow(InputError):
         self.where, self.row, self.reason, self.column, self.named = where, row, reason, column, named
         self._hint, self._if_first = hint, if_first
         hint = f"{hint}{if_first}" if hint is not None and row == 0 else hint
-        self.place = place or f"row {row + 1}"
+        self.place, self.in_file = place or f"row {row + 1}", place is not None
         of = f", column `{column}`" if column is not None and named else ""
         super().__init__(f"{where}{', ' if where else ''}{self.place}{of}: {reason}", hint=hint)
 
@@ -57,20 +60,27 @@ class BadRow(InputError):
             if_first=self._if_first,
         )  # fmt: skip
 
+    def located(self, where: str, place: str) -> BadRow:
+        """The same with where in a file the row is."""
+        return BadRow(
+            where, self.row, self.reason, column=self.column, hint=self._hint, named=self.named, place=place
+        )
+
     def bad(self, text: str) -> Bad:
         """What is kept of the row."""
         reason = f"{self.reason}; {self.hint}" if self.hint else self.reason
-        return Bad(self.place, self.column, reason, text)
+        return Bad(f"{self.where}, {self.place}" if self.in_file else self.place, self.column, reason, text, self.row)
 
 
 @dataclass(frozen=True)
 class Bad:
-    """A row that is kept apart: the fields of ``SCHEMA``."""
+    """A row that is kept apart: the fields of ``SCHEMA``, and as the how many-th of its ``Rows`` it came."""
 
     place: str
     column: str | None
     reason: str
     row: str
+    at: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,16 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.table) + len(self.apart)
+
+    def slice(self, start: int, count: int) -> Rows:
+        """Some of the rows, in the order in which they came; the last of them stop where all do."""
+        if start == 0 and count >= len(self):
+            return self  # also where there are none, and reading stops
+        count = min(count, len(self) - start)
+        before = sum(bad.at < start for bad in self.apart)
+        some = [replace(bad, at=bad.at - start) for bad in self.apart if start <= bad.at < start + count]
+        table = self.table.slice(start - before, count - len(some))
+        return Rows(table, some, self.stopped if start + count == len(self) else None)
 
 
 @dataclass(frozen=True)
@@ -157,6 +177,56 @@ def sifted(
 
     visit(0, len(given))
     return tables, bad
+
+
+def sifted_file(
+    given: Given,
+    read: Callable[[Given], pa.Table],
+    sieve: Sieve,
+    place: Callable[[int], str],
+    text: Callable[[int], str] | None = None,
+) -> Rows:
+    """Rows of a file; ``place`` and ``text`` of a row: where in the file it is and what is there."""
+    on_error: OnError = "stop" if sieve.on_error == "refuse" else sieve.on_error
+
+    def checked(some: Given, begun: bool) -> pa.Table:
+        before = [(target.types, target.begun) for target in sieve.targets]
+        try:
+            table = read(some)
+            if sieve.check is not None:
+                sieve.check(table)
+        except BadRow:
+            for target, (types, has_begun) in zip(sieve.targets, before, strict=True):
+                target.types, target.begun = types, has_begun
+            raise
+        return table
+
+    tables, bad = sifted(given, checked, on_error)
+    found = [b.located(sieve.where, place(b.row)) for b in bad]
+    if found and sieve.on_error == "refuse":
+        raise found[0]
+    table = pa.concat_tables(tables, promote_options="permissive") if tables else sieve.nothing
+    if found and on_error == "stop":
+        found[0].hint = f"{found[0].hint}; {_BEFORE}" if found[0].hint else _BEFORE
+        return Rows(table, (), found[0])
+    told = text or (lambda row: row_text(given, row))
+    return Rows(table, tuple(b.bad(told(b.row)) for b in found))
+
+
+_BEFORE = "the rows before it are kept"
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """How the rows of a file are looked at. ``check`` raises BadRow for more than columns and types are about;
+    ``nothing``: a table without rows."""
+
+    where: str
+    targets: Sequence[Target]
+    nothing: pa.Table
+    on_error: OnError = "refuse"
+    unknown: Unknown = "ignore"
+    check: Callable[[pa.Table], None] | None = None
 
 
 def row_text(given: pa.Table | Sequence[Any], row: int) -> str:

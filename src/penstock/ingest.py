@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from penstock import scalar
 from penstock.apart import SCHEMA, BadRow, Kept, Rows, Unknown, apart_table, row_text, sifted
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, PenstockError, StateError, suggest
+from penstock.io.columns import check_texts
 from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
 from penstock.io.values import BadValue, said
 from penstock.kernels.batch import RowErrors
@@ -372,22 +373,6 @@ def _from_table(
     return result
 
 
-def check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
-    """Refuse bytes that are said to be a text and are not UTF-8, before they are where nobody expects them."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid as problem:
-        row = 0
-        for chunk in column.chunks:
-            for i in range(len(chunk)):
-                try:
-                    chunk.slice(i, 1).validate(full=True)
-                except pa.ArrowInvalid:
-                    raise BadRow(where, row + i, "the text is not UTF-8", column=name) from None
-            row += len(chunk)
-        raise InputError(f"{where}: column `{name}` is damaged: {str(problem).splitlines()[0]}") from None
-
-
 _TEMPORAL: Mapping[Kind, Callable[[pa.DataType], bool]] = {
     Kind.TIMESTAMP: lambda t: pa.types.is_timestamp(t) or pa.types.is_date(t) or pa.types.is_integer(t),
     Kind.DATE: lambda t: pa.types.is_timestamp(t) or pa.types.is_date(t),
@@ -520,25 +505,21 @@ class StreamInput:
         What becomes of a row that does not fit is said in the declaration; where it is refused, or reading stops at the
         first row, an InputError is raised.
         """
-        if isinstance(rows, Rows):
-            found, before = rows.table, rows.apart
-            if rows.stopped is not None and not len(found):
-                return rows
-        else:
-            found, before = given(rows, self.where), ()
         on_error, begun = self.definition.on_error, self._arrivals > self.apart.count
+        if isinstance(rows, Rows):  # of a file, whose reader has asked ``check``
+            return replace(rows, table=self._read(rows.table, True))
+        found = given(rows, self.where)
         if on_error == "refuse":
             return Rows(self._read(found, begun))
         tables, bad = sifted(found, self._read, on_error, begun=begun)
         table = pa.concat_tables([self._arrow.empty_table(), *tables])
-        stopped = rows.stopped if isinstance(rows, Rows) else None
         if on_error == "apart":
-            return Rows(table, (*before, *(b.bad(row_text(found, b.row)) for b in bad)), stopped)
-        if bad:
-            kept = f"the {counted(len(table), 'row')} before it {'is' if len(table) == 1 else 'are'} kept"
-            bad[0].hint = f"{bad[0].hint}; {kept}" if bad[0].hint else kept
-            stopped = bad[0]
-        return Rows(table, before, stopped)
+            return Rows(table, tuple(b.bad(row_text(found, b.row)) for b in bad))
+        if not bad:
+            return Rows(table)
+        kept = f"the {counted(len(table), 'row')} before it {'is' if len(table) == 1 else 'are'} kept"
+        bad[0].hint = f"{bad[0].hint}; {kept}" if bad[0].hint else kept
+        return Rows(table, (), bad[0])
 
     def _read(self, rows: pa.Table | list[Any], begun: bool) -> pa.Table:
         """Rows in the declared types; ``begun``: a row has come before them."""
@@ -553,12 +534,17 @@ class StreamInput:
                 # Of the first row only: what counts from a beginning of its own comes through every range later.
                 _check_begin(rows, stream.timestamp_by, stream.schema, self.where)
             table = _typed(rows, stream.schema, self.where, time=stream.time, unknown=stream.unknown or "refuse")
+        self.check(table)
+        return table
+
+    def check(self, table: pa.Table) -> None:
+        """BadRow if a time in rows of the declared types is NULL where it orders them, or out of range."""
+        stream = self.definition
         if stream.timestamp_by is not None:
             self._check_instants(table.column(stream.timestamp_by))
         for f, column in zip(stream.schema, table.columns, strict=True):
             if f.type.kind in _DAYS and f.name != stream.timestamp_by:
                 _check_calendar(column, f.name, f.type, self.where)
-        return table
 
     def push(self, rows: object) -> Batch:
         """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave."""
