@@ -68,8 +68,11 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     schema = source.definition.schema
     frames = list(host.logs.log("streams", name).read())
     pushed = [f for f in frames if f.kind is Kind.ROWS]
+    logged_late, logged_apart = (list(host.logs.log(kind, name).read()) for kind in ("late", "apart"))
+    # Also those that do not count, so that nothing else gets their numbers.
+    numbered = [*frames, *logged_late, *logged_apart]
     if not pushed:
-        return frames
+        return numbered
     marks = pushed[-1].marks
     # A push is there when its rows are, which are logged last; what was logged just before them belongs to them.
     whole = {f.number for f in pushed}
@@ -78,7 +81,6 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     waiting = [_batch(f, schema) for f in before]
     waiting = [w.take(np.flatnonzero(w.ts > marks.progress)) for w in waiting if w.ts.max() > marks.progress]
     oldest = frames[0].number
-    logged_late, logged_apart = (list(host.logs.log(kind, name).read()) for kind in ("late", "apart"))
     of_late = [f for f in logged_late if f.number + 1 in whole or f.number + 1 < oldest]
     late = Kept(arrow_schema(schema), tuple(_table(f, arrow_schema(schema)) for f in of_late), marks.late)
     whole |= {f.number for f in of_late}
@@ -94,8 +96,7 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
         rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
         oldest = int(marks.progress) - retain
         db._history[name] = [b.take(np.flatnonzero(b.ts >= oldest)) for b in rows if b.ts[-1] >= oldest]
-    # Also those that do not count, so that nothing else gets their numbers.
-    return [*frames, *logged_late, *logged_apart]
+    return numbered
 
 
 def _changes(frame: Frame, schema: Schema) -> list[Change]:
