@@ -22,6 +22,7 @@ from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema,
 from penstock.types import DataType
 
 if TYPE_CHECKING:
+    from penstock.apart import OnError, Unknown
     from penstock.io.times import TimeForm
 
 
@@ -35,7 +36,8 @@ class StreamDef:
 
     ``retain``: for how many ticks rows are kept for queries to come, ``EVERYTHING`` for all of them.
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
-    are dropped. ``time``: how times are written in what comes in, if not as usual.
+    are dropped. ``time``: how times are written in what comes in, if not as usual. ``on_error``: what becomes of a row
+    that does not fit; ``unknown``: of a field that is not declared, by default refused in rows and ignored in files.
     """
 
     name: str
@@ -49,6 +51,8 @@ class StreamDef:
     buffer: Bound | None = None
     drops: bool = False
     time: TimeForm | None = None
+    on_error: OnError = "refuse"
+    unknown: Unknown | None = None
     query: Query | None = None
     reads: frozenset[str] = frozenset()
     text: str = ""

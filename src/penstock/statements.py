@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions, scalar
 from penstock.amounts import Bound, parse_bound
+from penstock.apart import OnError, Unknown
 from penstock.catalog import EVERYTHING, RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
@@ -142,7 +143,8 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
     known: dict[str, Parser] = {"retain": partial(_retain_option, clock), "buffer": _amount_option}
-    options = _options(tree, {**known, "overflow": _overflow_option, "time": _time_option})
+    known |= {"overflow": _overflow_option, "time": _time_option}
+    options = _options(tree, {**known, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)})
     if "time" in options and all(f.type != TIMESTAMP for f in schema):
         hint = "declare the column TIMESTAMP"
         raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
@@ -154,7 +156,8 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     db.add_stream(
         StreamDef(
             name, schema, position, clock, column, slack, priority, options.get("retain", 0), options.get("buffer"),
-            options.get("overflow", False), options.get("time"), text=format_statement(tree),
+            options.get("overflow", False), options.get("time"), options.get("on_error", "refuse"),
+            options.get("unknown"), text=format_statement(tree),
         )
     )  # fmt: skip
     return Result("done", f"stream {name} created")
@@ -401,6 +404,18 @@ def _time_option(name: str, node: exp.Expr) -> TimeForm:
     if not (isinstance(node, exp.Literal) and node.is_string):
         raise BindError(f"`{name}` is {node.sql()}", hint="write for example time = 'milliseconds'")
     return TimeForm.parse(node.name)
+
+
+def _one_of(texts: Any) -> Parser:
+    """An option that is one of the texts of a Literal type."""
+    known = ", ".join(f"'{text}'" for text in get_args(texts))
+
+    def parse(name: str, node: exp.Expr) -> str:
+        if not (isinstance(node, exp.Literal) and node.is_string and node.name.lower() in get_args(texts)):
+            raise BindError(f"`{name}` is {node.sql()}", hint=f"it is one of {known}")
+        return str(node.name.lower())
+
+    return parse
 
 
 def _boolean_option(name: str, node: exp.Expr) -> bool:

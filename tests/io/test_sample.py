@@ -277,9 +277,9 @@ def test_why_columns_are_texts_in_folders(tmp_path: Path) -> None:
     assert "because b.csv, line 2, has 'none'" in declaration("x", tmp_path).remarks[0]
 
 
-def test_a_field_that_is_too_long_for_python(tmp_path: Path) -> None:
+def test_a_field_that_is_longer_than_python_likes(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"a,v\n{'b' * 200_000},1\nb,2\nb,NA\n")
-    assert "`v` is STRING because row 3 has 'NA'" in declaration("x", tmp_path / "x.csv").remarks[0]
+    assert "`v` is STRING because line 4 has 'NA'" in declaration("x", tmp_path / "x.csv").remarks[0]
 
 
 @pytest.mark.parametrize("line", ["1,2.5,", "2024-05-01 10:00,3", "01.05.2024;7"])
