@@ -93,7 +93,7 @@ def _sample(name: str, data: object) -> Sample:
     if table is None:
         raise InputError(
             f"`{name}` cannot be declared from {_what(data)}",
-            hint="give the path of a file, or a table of pandas, polars or Arrow",
+            hint="give the path of a file, or a table of pandas, polars, Spark or Arrow",
         )
     return sample_table(table)
 

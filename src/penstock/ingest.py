@@ -127,7 +127,7 @@ def _check_first(value: object, name: str, where: str) -> None:
 
 
 def frame_as_table(rows: object) -> pa.Table | None:
-    """What is a table already, of Arrow, pandas, polars or whatever speaks Arrow; None if it is not one."""
+    """What is a table already, of Arrow, pandas, polars, Spark or whatever speaks Arrow; None if it is not one."""
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatch):
@@ -137,6 +137,10 @@ def frame_as_table(rows: object) -> pa.Table | None:
             return rows.to_arrow()
         if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
             return pa.Table.from_pandas(rows, preserve_index=False)
+        if type(rows).__module__.startswith("pyspark") and hasattr(rows, "toArrow"):
+            if rows.isStreaming:
+                raise InputError("this DataFrame of Spark is a stream", hint="ps.sql answers queries over it")
+            return rows.toArrow()
         if hasattr(rows, "__arrow_c_stream__"):
             return pa.table(rows)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:

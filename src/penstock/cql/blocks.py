@@ -133,7 +133,7 @@ class SelectBinder:
     def _entry(self, tree: exp.Expr) -> Node:
         source = self.source(tree)
         try:
-            self.scope.add(source.alias, source.what, source.node.schema)
+            self.scope.add(source.alias, source.what, source.node.schema, source.unread)
         except PenstockError as error:
             raise error.at(position_of(tree), None) from None
         return source.node
@@ -275,8 +275,10 @@ class SelectBinder:
             if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
                 star, qualifier = item.this, identifier(item.args["table"])
             if star is not None:
+                # EXISTS asks for rows, whatever their columns.
+                whole = not isinstance(tree.parent, exp.Exists)
                 try:
-                    outputs += [Output(n, e, None) for n, e in self.scope.star(qualifier)]
+                    outputs += [Output(n, e, None) for n, e in self.scope.star(qualifier, whole=whole)]
                 except PenstockError as error:
                     raise error.at(position_of(item), None) from None
                 continue

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from penstock.catalog import Unread
 from penstock.errors import BindError, suggest
 from penstock.plan.expr import Call, Column, Expr
 from penstock.plan.nodes import Schema
@@ -24,6 +25,7 @@ class Item:
     schema: Schema
     offset: int
     hidden: frozenset[str] = frozenset()
+    unread: Unread | None = None
 
     def find(self, name: str) -> Column | None:
         for i, column in enumerate(self.schema):
@@ -45,11 +47,11 @@ class Scope:
     def width(self) -> int:
         return sum(len(item.schema) for item in self.items)
 
-    def add(self, alias: str, what: str, schema: Schema) -> Item:
+    def add(self, alias: str, what: str, schema: Schema, unread: Unread | None = None) -> Item:
         """Put an item to the right of the others."""
         if any(item.alias == alias for item in self.items):
             raise BindError(f"`{alias}` stands twice in FROM", hint="give one of them an alias")
-        item = Item(alias, what, schema, self.width)
+        item = Item(alias, what, schema, self.width, unread=unread)
         self.items.append(item)
         return item
 
@@ -62,16 +64,21 @@ class Scope:
             merged = Call("coalesce", (left, right), left.type)
         self.merged[name] = merged
         last = self.items[-1]
-        self.items[-1] = Item(last.alias, last.what, last.schema, last.offset, last.hidden | {name})
+        self.items[-1] = replace(last, hidden=last.hidden | {name})
 
-    def star(self, alias: str | None = None) -> Iterator[tuple[str, Expr]]:
-        """The columns that ``*`` or ``alias.*`` stands for."""
+    def star(self, alias: str | None = None, *, whole: bool = True) -> Iterator[tuple[str, Expr]]:
+        """The columns that ``*`` or ``alias.*`` stands for; ``whole``: refuse to leave one out."""
         items = self.items
         if alias is not None:
             items = [item for item in items if item.alias == alias]
             if not items:
                 raise BindError(f"no `{alias}` in FROM", hint=suggest(alias, (i.alias for i in self.items)))
         for item in items:
+            if whole and item.unread is not None:
+                raise BindError(
+                    f"`*` cannot stand for all columns of `{item.alias}`: CQL has no type for {item.unread}",
+                    hint=f"name the columns that you need; {item.unread.hint}",
+                )
             for i, column in enumerate(item.schema):
                 if alias is None and column.name in item.hidden:
                     continue

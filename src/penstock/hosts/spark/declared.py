@@ -15,7 +15,7 @@ from penstock.cql.expressions import identifier
 from penstock.cql.text import format_statement, parse
 from penstock.database import Database
 from penstock.errors import InputError, suggest
-from penstock.hosts.spark.schemas import columns_of
+from penstock.hosts.spark.schemas import columns_of, spark_name, unread_of
 from penstock.plan.nodes import Schema
 
 
@@ -80,9 +80,10 @@ def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFra
 def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
     there = columns_of(frame.schema, f"DataFrame `{name}`")
     types: dict[str, Any] = {f.name: f.type for f in there.schema}
+    unread = unread_of(there, name)
     for field in schema:
         if field.name in there.unread:
-            was: object = there.unread[field.name].upper()
+            was: object = there.unread[field.name].simpleString()
         elif field.name in types:
             was = types[field.name]
         else:
@@ -92,6 +93,6 @@ def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
         if was != field.type:
             raise InputError(
                 f"column `{field.name}` of DataFrame `{name}` is {was}, and declared {field.type}",
-                hint=f"cast it, or declare it {was}",
+                hint=f"cast it, or declare it {was}" if field.name in types else unread.hint if unread else None,
             )
-    return frame.select(*(F.col(f"`{there.spark[f.name].replace('`', '``')}`") for f in schema))
+    return frame.select(*(F.col(spark_name(there.spark[f.name])) for f in schema))

@@ -6,34 +6,37 @@ Answers have the kind that the inputs have, and TIMESTAMP where those have both 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimestampNTZType, TimestampType, VariantType
 from pyspark.sql.types import DataType as SparkType
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
+from penstock.catalog import Unread
 from penstock.errors import InputError, suggest
 from penstock.plan.nodes import Clock, Field, Schema
 from penstock.types import BIGINT, TIMESTAMP, DataType, Kind, from_arrow
 
 USUAL_NAMES = ("ts", "at", "timestamp", "event_time")
 """A column of such a name says when a row happened, where several columns or none are TIMESTAMP."""
+_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Columns:
     """The columns of a DataFrame that CQL can read.
 
-    ``spark`` are their names there; CQL folds names to lower case, as Spark does when it compares them.
-    ``unread`` are the others, with their types. ``timestamps``: are they instants, what a clock shows, or both.
+    ``spark`` are the names of all columns there; CQL folds names to lower case, as Spark does when it compares them.
+    ``unread`` are the others. ``timestamps``: are they instants, what a clock shows, or both.
     """
 
     schema: Schema
     spark: Mapping[str, str]
-    unread: Mapping[str, str]
+    unread: Mapping[str, SparkType]
     timestamps: Literal["none", "instants", "clock", "both"] = "none"
 
 
@@ -41,20 +44,20 @@ def columns_of(schema: StructType, where: str) -> Columns:
     """What of a DataFrame's schema can be declared."""
     fields: list[Field] = []
     spark: dict[str, str] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, SparkType] = {}
     for field in schema.fields:
         name = field.name.lower()
-        if name in spark or name in unread:
+        if name in spark:
             raise InputError(
-                f"{where}: the columns `{spark.get(name, name)}` and `{field.name}` differ in case only",
+                f"{where}: the columns `{spark[name]}` and `{field.name}` differ in case only",
                 hint="rename one of them",
             )
         dtype = _cql_type(field.dataType)
         if dtype is None:
-            unread[name] = field.dataType.simpleString()
+            unread[name] = field.dataType
         else:
             fields.append(Field(name, dtype))
-            spark[name] = field.name
+        spark[name] = field.name
     kinds = {type(f.dataType) for f in schema.fields}
     instants, clock = TimestampType in kinds, TimestampNTZType in kinds
     return Columns(
@@ -69,6 +72,63 @@ def _cql_type(dtype: SparkType) -> DataType | None:
     except Exception:  # pyspark raises an error of its own for each type that Arrow does not have
         return None
     return None if found is None or found.kind is Kind.NULL else found
+
+
+_FIELDS = 3
+"""Fields of a struct that a hint names; the others are written likewise."""
+
+
+def unread_of(columns: Columns, name: str) -> Unread | None:
+    """The columns of the DataFrame ``name`` that CQL cannot read, with code that makes readable ones of them."""
+    if not columns.unread:
+        return None
+    taken, parts, has_map = set(columns.spark), ["'*'"], False
+    for column, dtype in columns.unread.items():
+        for expression, alias in _readable(spark_name(columns.spark[column]), dtype):
+            fresh = alias
+            while fresh.lower() in taken:
+                fresh += "_"
+            taken.add(fresh.lower())
+            parts.append(repr(f"{expression} AS {spark_name(fresh)}"))
+        has_map |= _by_key(dtype)
+    dropped = ", ".join(repr(columns.spark[column]) for column in columns.unread)
+    keys = " with your keys for 'key'" if has_map else ""
+    return Unread(
+        {column: dtype.simpleString() for column, dtype in columns.unread.items()},
+        f"to read what is in them, give {name}=df.selectExpr({', '.join(parts)}).drop({dropped}){keys}",
+    )
+
+
+def _readable(path: str, dtype: SparkType) -> list[tuple[str, str]]:
+    """Expressions of Spark for what is in a value that CQL cannot read, each with a name for it."""
+    alias = path.replace("`", "").replace(".", "_")
+    if isinstance(dtype, StructType):
+        fields = dtype.fields[:_FIELDS]
+        found = [(f"{path}.{spark_name(f.name)}", f"{alias}_{f.name}", f.dataType) for f in fields]
+        return [
+            (field, name) if _cql_type(kind) is not None else (_as_text(field, kind), name)
+            for field, name, kind in found
+        ]
+    if _by_key(dtype):
+        assert isinstance(dtype, MapType)
+        value = f"{path}['key']"
+        is_read = _cql_type(dtype.valueType) is not None
+        return [(value if is_read else _as_text(value, dtype.valueType), f"{alias}_key")]
+    return [(_as_text(path, dtype), f"{alias}_text")]
+
+
+def _by_key(dtype: SparkType) -> bool:
+    return isinstance(dtype, MapType) and isinstance(dtype.keyType, StringType)
+
+
+def _as_text(value: str, dtype: SparkType) -> str:
+    nested = isinstance(dtype, StructType | MapType | ArrayType | VariantType)
+    return f"to_json({value})" if nested else f"CAST({value} AS STRING)"
+
+
+def spark_name(name: str) -> str:
+    """A name as Spark's SQL takes it."""
+    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple[str, Clock]:
