@@ -33,6 +33,7 @@ from penstock.errors import InputError
 from penstock.hosts.spark.checkpoint import late_folder, located
 from penstock.hosts.spark.compile import Settings, answers, compiled, explained
 from penstock.hosts.spark.declared import declared
+from penstock.hosts.spark.described import free_name
 from penstock.hosts.spark.metrics import MicroBatch, metrics
 from penstock.hosts.spark.outputs import Output, Writing, checked
 from penstock.hosts.spark.running import await_end, error
@@ -110,9 +111,10 @@ class Pipeline:
     does not have are NULL.
     """
 
-    def __init__(self, answers: DataFrame, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, answers: DataFrame, schemas: Mapping[str, pa.Schema], title: str) -> None:
         self.answers = answers
         self._schemas = schemas
+        self._title = title
 
     def __getitem__(self, query: str) -> DataFrame:
         """The answers of one query alone."""
@@ -138,15 +140,15 @@ class Pipeline:
         An output is a folder for Parquet files, or a function of a DataFrame and the number of the micro-batch. In a
         folder there is one for each micro-batch, which Spark reads as a column ``batch``. A function may be called
         again for a micro-batch that did not end, with the same answers. Answers of queries without output are dropped.
-        ``trigger``: the arguments of Spark's ``trigger``, as in ``{"availableNow": True}``.
+        ``trigger``: the arguments of Spark's ``trigger``, as in ``{"availableNow": True}``. ``name``: of the streaming
+        query, in Spark's UI too; by default the names and texts of the queries.
         """
         checked(outputs, self._schemas, streaming=self.answers.isStreaming)
-        writer = self.answers.writeStream.foreachBatch(Writing(outputs, self._schemas, self.of))
+        name = name or free_name(self.answers.sparkSession, self._title)
+        writer = self.answers.writeStream.queryName(name).foreachBatch(Writing(outputs, self._schemas, self.of))
         writer = writer.option("checkpointLocation", checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger)
-        if name is not None:
-            writer = writer.queryName(name)
         return writer.start()
 
 
@@ -170,7 +172,7 @@ def pipeline(
         raise InputError("a pipeline needs at least one query")
     given = _given(dataframes, streams, relations, shards, timestamps, slack, idle, declare, functions, files)
     what = compiled(spark, queries, *given)
-    return Pipeline(answers(spark, what, named=True), what.schemas)
+    return Pipeline(answers(spark, what, named=True), what.schemas, what.title)
 
 
 def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:

@@ -15,6 +15,7 @@ from penstock.catalog import Functions, RelationDef, StreamDef, Unread
 from penstock.database import Database, answer_schema
 from penstock.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError
 from penstock.hosts.spark.checkpoint import tell_tasks
+from penstock.hosts.spark.described import Answers, described, describing
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
 from penstock.hosts.spark.files import by_path
 from penstock.hosts.spark.gather import Gather, Packets
@@ -55,13 +56,14 @@ class Settings:
 class Compiled:
     """A job with the DataFrames that it reads. ``schemas``: of the answers as Spark gets them.
 
-    ``wanted``: what Spark asks of the rows of a source before anybody else sees them.
+    ``wanted``: what Spark asks of the rows of a source before anybody else sees them. ``title``: the queries in words.
     """
 
     job: Job
     frames: tuple[DataFrame, ...]
     schemas: Mapping[str, pa.Schema]
     wanted: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
 
 
 def compiled(
@@ -121,7 +123,7 @@ def compiled(
             wanted[name] = str(condition).removeprefix("Column<'").removesuffix("'>")
     faces = {found.timestamps for found in given.values()} - {"none"}
     schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
-    return Compiled(job, tuple(chosen), schemas, wanted)
+    return Compiled(job, tuple(chosen), schemas, wanted, described(texts))
 
 
 def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
@@ -131,19 +133,20 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
     relations: Packets = {}
     if not job.bounded:
         tell_tasks(spark)
-        relations = _packets(what)
+        with describing(spark.sparkContext, f"relations of {what.title}"):
+            relations = _packets(what)
     reports = None if job.bounded else reports_of(spark)
-    gather = Gather(job, what.schemas, output, named, relations, reports)
+    gather = Gather(job, what.schemas, output, named, relations, reports, what.title)
     if is_direct(job):
         rows, sources, places = one_door(job, what.frames)
-        return rows.mapInArrow(Direct(gather, sources, places), spark_schema(output))
+        return Answers(rows.mapInArrow(Direct(gather, sources, places), spark_schema(output)), what.title)
     packets = [
         _numbered(frame).mapInArrow(Scatter(job, i), PACKETS)
         for i, frame in enumerate(what.frames)
         if job.bounded or job.sources[i].is_stream
     ]
     together = reduce(DataFrame.union, packets).repartitionById(job.shards, F.col("shard"))
-    return together.mapInArrow(gather, spark_schema(output))
+    return Answers(together.mapInArrow(gather, spark_schema(output)), what.title)
 
 
 def explained(what: Compiled) -> str:
