@@ -22,6 +22,7 @@ from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema,
 from penstock.types import DataType
 
 if TYPE_CHECKING:
+    from penstock.apart import OnError, Unknown
     from penstock.io.times import TimeForm
 
 
@@ -44,7 +45,8 @@ class StreamDef:
     """A stream: declared with columns, or derived from a query.
 
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
-    are dropped. ``time``: how times are written in what comes in, if not as usual.
+    are dropped. ``time``: how times are written in what comes in, if not as usual. ``on_error``: what becomes of a row
+    that does not fit; ``unknown``: of a field that is not declared, by default refused in rows and ignored in files.
     """
 
     name: str
@@ -58,6 +60,8 @@ class StreamDef:
     buffer: Bound | None = None
     drops: bool = False
     time: TimeForm | None = None
+    on_error: OnError = "refuse"
+    unknown: Unknown | None = None
     query: Query | None = None
     reads: frozenset[str] = frozenset()
     text: str = ""

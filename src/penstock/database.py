@@ -245,35 +245,45 @@ class Database:
     def push(self, name: str, rows: object, *, at: object = None) -> None:
         """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none.
 
-        Where rows wait in buffers and there is no room for more, it waits for it; with ``when_full="raise"``, and where
-        nobody would make room, it raises ``BufferFullError``.
+        What becomes of rows that do not fit a stream is said in its declaration: ``WITH (on_error = …)``. Where rows
+        wait in buffers and there is no room for more, it waits for it; with ``when_full="raise"``, and where nobody
+        would make room, it raises ``BufferFullError``.
         """
-        with self._guarded, self._lock:
+        with self._lock:
             self._check_open()
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
-            if name in self.catalog.relations:
-                instant = None if at is None else to_instant(at)
-                self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor), instant)
+            target = self._relations.get(name) or self._input(name)
+        if isinstance(target, StreamInput) and at is not None:
+            raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
+        # Without the lock: rows may be made while they are read, by code that takes its time or wants the lock too.
+        read, instant = target.read(rows), None if at is None else to_instant(at)
+        with self._guarded, self._lock:
+            self._check_open()
+            if isinstance(target, RelationStore):
+                self.change_relation(name, lambda store, when, floor: store.load(read, when, floor), instant)
                 return
-            if at is not None:
-                raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
             source = self._input(name)
-            while not self._host.admits(source, rows, alone=self._calling > 0):
+            while not self._host.admits(source, read.table, alone=self._calling > 0):
                 if self._calling:
                     time.sleep(_LOOK)  # a subscriber pushes: nobody else is to come in between
                 else:
                     self._room.wait(_LOOK)  # others have the lock meanwhile
                 source = self._input(name)
+            if source.definition is not target.definition:  # somebody has declared it anew meanwhile
+                read = source.read(rows)
             self._stamp_idle(source)
-            self._deliver(source, partial(source.push, rows))
+            self._deliver(source, partial(source.push, read))
+        if read.stopped is not None:
+            raise read.stopped
 
     def heartbeat(self, name: str, at: object) -> None:
         """Progress without data: no more rows before ``at`` will come (ticks, datetime, or ISO text)."""
+        instant = to_instant(at)
         with self._guarded, self._lock:
             self._check_open()
             source = self._input(name)
-            self._deliver(source, partial(source.heartbeat, to_instant(at)))
+            self._deliver(source, partial(source.heartbeat, instant))
 
     def tick(self) -> None:
         """Let streams that are stamped on arrival move on with the clock, though nothing arrives.
@@ -369,6 +379,11 @@ class Database:
                 return self._relations[name].changes
             return self._input(name).arrivals
 
+    def row_check(self, name: str) -> Callable[[pa.Table], None]:
+        """What raises BadRow for rows of the types of a stream that it does not take: for those who read files."""
+        with self._lock:
+            return self._input(name).check
+
     def late(self, name: str) -> pa.Table:
         """The rows that came too late for a stream, since the last call."""
         with self._lock:
@@ -380,7 +395,21 @@ class Database:
     def late_count(self, name: str) -> int:
         """How many rows came too late for a stream so far."""
         with self._lock:
-            return self._input(name).late_count
+            return self._input(name).late.count
+
+    def apart(self, name: str) -> pa.Table:
+        """The rows that do not fit a stream ``WITH (on_error = 'apart')``, since the last call: ``place``, ``column``,
+        ``reason``, and the ``row`` itself, in JSON where it is a row at all."""
+        with self._lock:
+            source = self._input(name)
+            rows = source.take_apart()
+            self._host.apart_taken(source)
+            return rows
+
+    def apart_count(self, name: str) -> int:
+        """How many rows did not fit a stream so far and were kept apart."""
+        with self._lock:
+            return self._input(name).apart.count
 
     def lateness(self, name: str) -> int:
         """By how many ticks the latest of a stream's late rows came too late, since the database was opened: with so

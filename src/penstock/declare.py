@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.apart import OnError
 from penstock.cql.names import written_name
 from penstock.errors import InputError, suggest
 from penstock.ingest import frame_as_table
@@ -38,15 +40,22 @@ class Declaration:
 
 
 def declaration(
-    name: str, data: object, *, timestamp: str | None = None, slack: str | None = None, key: Sequence[str] = ()
+    name: str,
+    data: object,
+    *,
+    timestamp: str | None = None,
+    slack: str | None = None,
+    key: Sequence[str] = (),
+    on_error: str | None = None,
 ) -> Declaration:
     """The statement that declares ``data`` as a stream, or with a key as a relation.
 
     ``data``: the path of a file or folder, or what ``push`` takes as a table: pandas, polars, Arrow. ``timestamp``: the
     column that orders the rows; by default a column of times. ``slack``: how far rows may be out of order, such as
-    ``5 seconds``; by default as far as these are.
+    ``5 seconds``; by default as far as these are. ``on_error``: what becomes of rows that do not fit.
     """
-    sample = _sample(name, data)
+    faults = "refuse" if on_error is None else _on_error(on_error)
+    sample = _sample(name, data, faults)
     if not sample.fields:
         raise InputError(f"{_what(data)} has no columns that could be declared", hint="; ".join(sample.left_out))
     # Remarks are comments in a script: they may not go over their lines, whatever the names.
@@ -55,8 +64,8 @@ def declaration(
     if not sample.whole:
         remarks.append(f"types are those of the first {ROWS:,} rows")
     if key:
-        if timestamp or slack:
-            raise InputError(f"`{name}` has a key, so it is a relation, which takes no timestamp and no slack")
+        if timestamp or slack or on_error:
+            raise InputError(f"`{name}` has a key, so it is a relation, which takes no timestamp, slack or on_error")
         names = [_column(sample, column, _what(data)).name for column in key]
         clause = f"KEY ({', '.join(written_name(n, sample.names) for n in names)})"
         statement = f"CREATE RELATION {written_name(name)} ({_columns(sample.fields)}) {clause}"
@@ -81,14 +90,24 @@ def declaration(
             remarks += more
         clause, more, wrong = _ordering(sample, orders, slack)
         remarks += more
-        warnings += wrong
+        warnings += wrong if faults == "refuse" else []
+    said = {"time": orders.form.text if orders and orders.form else None, "on_error": on_error and faults}
+    options = ", ".join(f"{option} = '{text}'" for option, text in said.items() if text)
+    clause += f" WITH ({options})" if options else ""
     statement = f"CREATE STREAM {written_name(name)} ({_columns(fields)}){clause}"
     return Declaration(statement, tuple(remarks), tuple(warnings), stamped=orders is None)
 
 
-def _sample(name: str, data: object) -> Sample:
+def _on_error(text: str) -> OnError:
+    if text not in get_args(OnError):
+        raise InputError(f"on_error is {text!r}", hint=f"it is one of {', '.join(map(repr, get_args(OnError)))}")
+    found: OnError = text  # type: ignore[assignment]
+    return found
+
+
+def _sample(name: str, data: object, on_error: OnError) -> Sample:
     if isinstance(data, str | Path):
-        return sample_file(Path(data))
+        return sample_file(Path(data), on_error)
     table = frame_as_table(data)
     if table is None:
         raise InputError(
@@ -148,15 +167,14 @@ def _ordering(sample: Sample, orders: TimeColumn, slack: str | None) -> tuple[st
         wrong.append(f"column `{one_line(name)}` has NULLs, which the column that orders a stream may not have")
     ticks = orders.instants.cast(pa.int64()).to_numpy()
     clause = f" TIMESTAMP BY {written_name(name, sample.names)}"
-    written = "" if orders.form is None else f" WITH (time = '{orders.form.text}')"
     if slack is not None:
-        return f"{clause} SLACK {slack}{written}", [], wrong
+        return f"{clause} SLACK {slack}", [], wrong
     behind = int((np.maximum.accumulate(ticks) - ticks).max()) if len(ticks) else 0
     if not behind:
-        return clause + written, [], wrong
+        return clause, [], wrong
     wait = show_duration(_rounded(behind), "timestamp") if is_time else str(behind)
     remark = f"rows are out of order by up to {wait.lower()}; SLACK {wait} is used, so that none is late"
-    return f"{clause} SLACK {wait}{written}", [remark], wrong
+    return f"{clause} SLACK {wait}", [remark], wrong
 
 
 def _rounded(ticks: int) -> int:

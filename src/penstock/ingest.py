@@ -2,16 +2,17 @@
 
 What is decided here (types, instants, order within slack, lateness, arrival numbers) is decided once for a
 stream, whatever engine runs the queries. ``StreamInput`` holds only the rows that wait for slack: those less
-than ``slack`` older than the newest. It forgets a row when it hands it on. Late rows are kept until somebody
-takes them, or the newest ``LATE_KEPT`` of them; the count is kept for good.
+than ``slack`` older than the newest. It forgets a row when it hands it on. Late rows, and rows that do not fit where
+``on_error = 'apart'``, are kept until somebody takes them, or the newest ``apart.KEPT`` of each; how many there were is
+kept for good.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -20,10 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import scalar
+from penstock.apart import SCHEMA, BadRow, Kept, Rows, Unknown, apart_table, row_text, sifted
 from penstock.catalog import StreamDef
-from penstock.errors import InputError, StateError, suggest
+from penstock.errors import InputError, PenstockError, StateError, suggest
+from penstock.io.columns import check_texts
 from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
-from penstock.io.values import BadValue
+from penstock.io.values import BadValue, said
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
@@ -35,7 +38,6 @@ from penstock.types import STRING, TIMESTAMP, DataType, Kind
 Instant = int | float
 """Ticks, or ±infinity."""
 
-LATE_KEPT = 100_000
 _LIMIT = 2**62
 
 
@@ -84,46 +86,80 @@ def as_table(
     where: str,
     optional: Sequence[str] = (),
     time: TimeForm | None = None,
-    begins: str | None = None,
+    *,
+    unknown: Unknown = "refuse",
 ) -> pa.Table:
     """Rows as given by a user, as a table of the declared columns; refused whole if any row is wrong.
 
     ``optional`` columns are kept as they are where the rows have them. ``time``: how TIMESTAMP columns are written.
-    ``begins``: a column whose first value, if it is a number, must look like microseconds since 1970.
     """
+    return _typed(given(rows, where), schema, where, optional, time, unknown)
+
+
+def given(rows: object, where: str) -> pa.Table | list[Any]:
+    """Rows as given by a user: a table, or one object for each. What the user's objects do is done here."""
     table = frame_as_table(rows)
     if table is not None:
-        if begins is not None and begins in table.column_names and len(table):
-            column = table.column(begins)
-            _check_first(column[0].as_py() if pa.types.is_integer(column.type) else None, begins, where)
-        return _from_table(table, schema, where, optional, time)
+        return table
     if isinstance(rows, Mapping):
-        rows = [rows]
+        return [rows]
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
         raise InputError(
             f"{where}: cannot read rows from {type(rows).__name__}",
             hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
         )
-    rows = list(rows)
-    if begins is not None and rows:
-        _check_first(_value(rows[0], begins, schema), begins, where)
-    return _from_rows(rows, schema, where, optional, time)
+    if isinstance(rows, list):
+        return rows
+    found: list[Any] = []
+    try:
+        for row in rows:
+            found.append(row)
+    except PenstockError:
+        raise
+    except Exception as error:
+        hint = "nothing of this push was taken"
+        raise InputError(f"{where}: after row {len(found)}, the {type(rows).__name__} raised {_raised(error)}",
+                         hint=hint) from error  # fmt: skip
+    return found
 
 
-def _value(row: object, name: str, schema: Schema) -> object:
-    """The value of a column in a row as given by a user, if it has one."""
-    if isinstance(row, Mapping):
-        return row.get(name)
-    place = [f.name for f in schema].index(name)
-    return row[place] if isinstance(row, Sequence) and place < len(row) else None
+def _raised(error: Exception) -> str:
+    """An error of somebody else in a message."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
-def _check_first(value: object, name: str, where: str) -> None:
+def _typed(
+    rows: pa.Table | list[Any],
+    schema: Schema,
+    where: str,
+    optional: Sequence[str] = (),
+    time: TimeForm | None = None,
+    unknown: Unknown = "refuse",
+) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        return _from_table(rows, schema, where, optional, time, unknown)
+    return _from_rows(rows, schema, where, optional, time, unknown)
+
+
+def _check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: str) -> None:
+    """BadRow if the first time of a stream is a whole number that does not look like microseconds since 1970."""
+    if not len(rows):
+        return
+    if isinstance(rows, pa.Table):
+        column = next((c for c, n in zip(rows.columns, rows.column_names, strict=True) if n.lower() == name), None)
+        value = column[0].as_py() if column is not None and pa.types.is_integer(column.type) else None
+    else:
+        place = [f.name for f in schema].index(name)
+        value = _values(rows[0], 0, _Names(schema, ()), where, "ignore")[0][place]
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         try:
             check_microseconds(0, int(value))
         except BadValue as bad:
-            raise InputError(f"{where}, row 1, column `{name}`: {bad}") from None
+            raise BadRow(where, 0, str(bad), column=name) from None
 
 
 def frame_as_table(rows: object) -> pa.Table | None:
@@ -134,70 +170,124 @@ def frame_as_table(rows: object) -> pa.Table | None:
         return pa.Table.from_batches([rows])
     try:
         if hasattr(rows, "to_arrow"):
-            return rows.to_arrow()
+            found = rows.to_arrow()
+            return found if isinstance(found, pa.Table) else None  # a Series of polars is a column
         if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
             return pa.Table.from_pandas(rows, preserve_index=False)
         if type(rows).__module__.startswith("pyspark") and hasattr(rows, "toArrow"):
             if rows.isStreaming:
                 raise InputError("this DataFrame of Spark is a stream", hint="ps.sql answers queries over it")
             return rows.toArrow()
-        if hasattr(rows, "__arrow_c_stream__"):
+        if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "dtype"):
             return pa.table(rows)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
-        said = "; ".join(str(part) for part in problem.args) or type(problem).__name__
+    except Exception as problem:  # of pandas, polars, Arrow, or whatever else gave the rows
+        parts = "; ".join(str(part) for part in problem.args) if isinstance(problem, pa.ArrowException) else None
         raise InputError(
-            f"the {type(rows).__name__} cannot be read as a table: {said}",
+            f"the {type(rows).__name__} cannot be read as a table: {parts or _raised(problem)}",
             hint="a column has one name, which no other has, and values of one kind",
         ) from None
     return None
 
 
+class _Names:
+    """Which column a name in a row means: the same, or the one that differs in case only."""
+
+    def __init__(self, schema: Schema, optional: Sequence[str]) -> None:
+        self.places = {name: i for i, name in enumerate([*(f.name for f in schema), *optional])}
+        self.declared = len(schema)
+        self._lowered = {name.lower(): i for name, i in self.places.items()}
+
+    def place(self, name: object) -> int | None:
+        """The place of a column; None if there is none of this name."""
+        text = name if isinstance(name, str) else str(name)
+        return found if (found := self.places.get(text)) is not None else self._lowered.get(text.lower())
+
+    def hint(self, name: str) -> str | None:
+        """What a name that is not known could have been."""
+        return suggest(name.lower(), list(self.places)[: self.declared])
+
+
+_MISSING = object()
+
+
+def _values(
+    row: object, number: int, names: _Names, where: str, unknown: Unknown
+) -> tuple[list[Any], list[Any]]:
+    """The values of a row in the order of the columns, and those of optional columns; BadRow if it is none."""
+    if isinstance(row, Mapping):
+        values = [_MISSING] * len(names.places)
+        for key, value in row.items():
+            place = names.place(key)
+            if place is None:
+                if unknown == "ignore":
+                    continue
+                name = str(key).lower()
+                raise BadRow(where, number, f"no column `{name}`", hint=names.hint(name))
+            if values[place] is not _MISSING:
+                name = list(names.places)[place]
+                raise BadRow(where, number, f"column `{name}` is there twice", hint="names differ in more than case")
+            values[place] = value
+        if _MISSING in (absent := values[: names.declared]):
+            name = list(names.places)[next(i for i, v in enumerate(absent) if v is _MISSING)]
+            raise BadRow(where, number, f"column `{name}` is missing", hint="None means NULL")
+        return values[: names.declared], values[names.declared :]
+    if isinstance(row, Sequence) and not isinstance(row, str | bytes):
+        values = list(row)
+        if len(values) != names.declared:
+            counts = f"{counted(len(values), 'value')} for {counted(names.declared, 'column')}"
+            raise BadRow(where, number, counts)
+        return values, [_MISSING] * (len(names.places) - names.declared)
+    raise BadRow(
+        where, number, f"{said(row)} is not a row", hint="a row is a dict or a tuple",
+        if_first="; put a row by itself into a list",
+    )  # fmt: skip
+
+
 def _from_rows(
-    rows: list[Any], schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None
+    rows: list[Any], schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None, unknown: Unknown
 ) -> pa.Table:
-    names = [f.name for f in schema]
-    extra = [n for n in optional if any(isinstance(r, Mapping) and n in r for r in rows)]
-    columns: list[list[Any]] = [[] for _ in names]
-    extras: list[list[Any]] = [[] for _ in extra]
+    known = _Names(schema, optional)
+    columns: list[list[Any]] = [[] for _ in schema]
+    extras: list[list[Any]] = [[] for _ in optional]
     for i, row in enumerate(rows):
-        if isinstance(row, Mapping):
-            keys = {k if k in names or k in extra else str(k).lower(): v for k, v in row.items()}
-            for name in keys:
-                if name not in names and name not in extra:
-                    raise InputError(f"{where}, row {i + 1}: no column `{name}`", hint=suggest(name, names))
-            missing = [n for n in names if n not in keys]
-            if missing:
-                raise InputError(f"{where}, row {i + 1}: column `{missing[0]}` is missing", hint="None means NULL")
-            values = [keys[n] for n in names]
-            for column, name in zip(extras, extra, strict=True):
-                column.append(keys.get(name))
-        elif isinstance(row, Sequence) and not isinstance(row, str | bytes):
-            if len(row) != len(names):
-                counts = f"{counted(len(row), 'value')} for {counted(len(names), 'column')}"
-                raise InputError(f"{where}, row {i + 1}: {counts}")
-            values = list(row)
-            for column in extras:
-                column.append(None)
-        else:
-            alone = "" if i else "; put a row by itself into a list"
-            raise InputError(f"{where}, row {i + 1}: {row!r} is not a row", hint=f"a row is a dict or a tuple{alone}")
+        try:
+            values, more = _values(row, i, known, where, unknown)
+        except PenstockError:
+            raise
+        except Exception as error:  # the row is the user's object
+            raise BadRow(where, i, f"the {type(row).__name__} raised {_raised(error)}") from error
         for column, value in zip(columns, values, strict=True):
+            column.append(value)
+        for column, value in zip(extras, more, strict=True):
             column.append(value)
     arrays = [
         _as_written(v, time, f.name, where) if time and f.type == TIMESTAMP else _column(v, f.type, f.name, where)
         for v, f in zip(columns, schema, strict=True)
     ]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
-    for name, column in zip(extra, extras, strict=True):
-        table = table.append_column(name, pa.array(column))
+    for name, column in zip(optional, extras, strict=True):
+        if any(value is not _MISSING for value in column):
+            present = [None if value is _MISSING else value for value in column]
+            table = table.append_column(name, _untyped(present, name, where))
     return table
+
+
+def _untyped(values: list[Any], name: str, where: str) -> pa.Array:
+    try:
+        return pa.array(values)
+    except Exception:
+        raise InputError(f"{where}: column `{name}` holds values of several kinds") from None
+
+
+_FAULTS = (Exception,)
+"""What converting a value may raise: it may be an object of the user's, which does anything."""
 
 
 def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Array:
     if dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL) and any(isinstance(v, str) for v in values):
         values = [_from_text(v, dtype, name, where, i) if isinstance(v, str) else v for i, v in enumerate(values)]
-    if dtype.kind is Kind.TIMESTAMP and any(getattr(v, "tzinfo", None) is not None for v in values):
-        values = [v.astimezone(UTC).replace(tzinfo=None) if getattr(v, "tzinfo", None) else v for v in values]
+    if dtype.kind is Kind.TIMESTAMP and any(isinstance(v, datetime) for v in values):
+        values = [_in_utc(v, dtype, name, where, i) if isinstance(v, datetime) else v for i, v in enumerate(values)]
     # Arrow would cut off the fraction of a float without a word.
     if dtype.is_integer or dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL):
         for i, value in enumerate(values):
@@ -205,25 +295,33 @@ def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Arr
                 raise _wrong(where, i, name, value, dtype)
     try:
         array = pa.array(values, dtype.arrow, from_pandas=False)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    except _FAULTS:
         for i, value in enumerate(values):
             try:
                 pa.array([value], dtype.arrow)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            except _FAULTS:
                 raise _wrong(where, i, name, value, dtype) from None
         raise InputError(f"{where}: column `{name}` is not {dtype}") from None
     if dtype.is_numeric or dtype.kind is Kind.BOOLEAN:
         for i, value in enumerate(values):
-            if isinstance(value, bool) != (dtype.kind is Kind.BOOLEAN) and value is not None:
+            if isinstance(value, bool | np.bool_) != (dtype.kind is Kind.BOOLEAN) and value is not None:
                 raise _wrong(where, i, name, value, dtype)
     return array
+
+
+def _in_utc(value: datetime, dtype: DataType, name: str, where: str, row: int) -> datetime:
+    """A time of the calendar in UTC; at its edge there may be none."""
+    try:
+        return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    except _FAULTS:
+        raise _wrong(where, row, name, value, dtype) from None
 
 
 def _as_written(values: list[Any] | pa.Array, time: TimeForm, name: str, where: str) -> pa.Array:
     try:
         return time.read(values)
     except BadValue as bad:
-        raise InputError(f"{where}, row {bad.index + 1}, column `{name}`: {bad}") from None
+        raise BadRow(where, bad.index, str(bad), column=name) from None
 
 
 def counted(n: int, what: str) -> str:
@@ -231,9 +329,9 @@ def counted(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _wrong(where: str, i: int, name: str, value: object, dtype: DataType) -> InputError:
+def _wrong(where: str, i: int, name: str, value: object, dtype: DataType) -> BadRow:
     hint = BadValue(i, value, dtype).hint if isinstance(value, str) and dtype.is_numeric else None
-    return InputError(f"{where}, row {i + 1}, column `{name}`: {value!r} is not {_an(dtype)}", hint=hint)
+    return BadRow(where, i, f"{said(value)} is not {_an(dtype)}", column=name, hint=hint)
 
 
 def _an(dtype: DataType) -> str:
@@ -248,27 +346,43 @@ def _from_text(text: str, dtype: DataType, name: str, where: str, row: int) -> o
 
 
 def _from_table(
-    table: pa.Table, schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None
+    table: pa.Table, schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None, unknown: Unknown
 ) -> pa.Table:
-    names = [f.name for f in schema]
-    have = {c if c in names or c in optional else c.lower(): i for i, c in enumerate(table.column_names)}
-    for column in have:
-        if column not in names and column not in optional:
-            raise InputError(f"{where}: no column `{column}`", hint=suggest(column, names))
+    known = _Names(schema, optional)
+    have: dict[int, int] = {}
+    for i, column in enumerate(table.column_names):
+        place = known.place(column)
+        if place is None and unknown == "refuse":
+            name = column.lower()
+            raise InputError(f"{where}: no column `{name}`", hint=known.hint(name))
+        if place is not None and place in have:
+            raise InputError(f"{where}: column `{list(known.places)[place]}` is there twice")
+        if place is not None:
+            have[place] = i
     arrays: list[pa.ChunkedArray] = []
-    for f in schema:
-        if f.name not in have:
+    for place, f in enumerate(schema):
+        if place not in have:
             raise InputError(f"{where}: column `{f.name}` is missing", hint=suggest(f.name, table.column_names))
-        column = table.column(have[f.name])
+        column = table.column(have[place])
+        check_texts(column, f.name, where)
         if time is not None and f.type == TIMESTAMP and not pa.types.is_temporal(column.type):
             arrays.append(pa.chunked_array([_as_written(column.combine_chunks(), time, f.name, where)]))
         else:
             arrays.append(_cast(column, f.type, f.name, where))
     result = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
-    for name in optional:
-        if name in have:
-            result = result.append_column(name, table.column(have[name]))
+    for place, name in enumerate(optional, len(schema)):
+        if place in have:
+            check_texts(table.column(have[place]), name, where)
+            result = result.append_column(name, table.column(have[place]))
     return result
+
+
+_TEMPORAL: Mapping[Kind, Callable[[pa.DataType], bool]] = {
+    Kind.TIMESTAMP: lambda t: pa.types.is_timestamp(t) or pa.types.is_date(t) or pa.types.is_integer(t),
+    Kind.DATE: lambda t: pa.types.is_timestamp(t) or pa.types.is_date(t),
+    Kind.INTERVAL: lambda t: pa.types.is_duration(t) or pa.types.is_integer(t),
+}
+"""What Arrow has for our kinds of time."""
 
 
 def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa.ChunkedArray:
@@ -285,8 +399,7 @@ def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa
         pa.types.is_null(have)
         or (number and dtype.is_numeric)
         or (text and dtype.kind in (Kind.STRING, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL))
-        or (pa.types.is_temporal(have) and dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL))
-        or (pa.types.is_integer(have) and dtype.kind in (Kind.TIMESTAMP, Kind.INTERVAL))
+        or (dtype.kind in _TEMPORAL and _TEMPORAL[dtype.kind](have))
         or (pa.types.is_large_binary(have) and dtype.kind is Kind.BINARY)
         or (pa.types.is_fixed_size_binary(have) and dtype.kind is Kind.BINARY)
     )
@@ -314,7 +427,8 @@ def _shown(value: pa.Scalar) -> object:
     try:
         return value.as_py()
     except (ValueError, OverflowError):  # a time that Python has no date for
-        return f"{value.value} {value.type.unit} since 1970"
+        unit = getattr(value.type, "unit", "days" if value.type == pa.date32() else "ms")
+        return f"{value.cast(pa.int64() if value.type != pa.date32() else pa.int32()).as_py()} {unit} since 1970"
 
 
 @dataclass
@@ -324,18 +438,28 @@ class StreamInput:
     definition: StreamDef
     clock: Callable[[], int]
     progress: Instant = -math.inf
-    late_count: int = 0
     lateness: int = 0
     """Ticks by which the latest of the late rows came too late, of those since this object is there."""
     closed: bool = False
     _arrivals: int = 0
     _newest: Instant = -math.inf
     _waiting: Batch | None = None
-    _late: list[pa.Table] | None = None
+    late: Kept = field(init=False)
+    """Rows that came too late."""
+    apart: Kept = field(init=False, default=Kept(SCHEMA))
+    """Rows that do not fit."""
+
+    def __post_init__(self) -> None:
+        self.late = Kept(self._arrow)
 
     @cached_property
     def _arrow(self) -> pa.Schema:
         return arrow_schema(self.definition.schema)
+
+    @property
+    def where(self) -> str:
+        """The stream, for messages."""
+        return f"stream `{self.definition.name}`"
 
     @property
     def waiting(self) -> int:
@@ -354,7 +478,7 @@ class StreamInput:
 
     @property
     def arrivals(self) -> int:
-        """How many rows have come, late ones included."""
+        """How many rows have come, with those that were late or did not fit."""
         return self._arrivals
 
     def waiting_since(self, arrivals: int) -> Batch | None:
@@ -364,49 +488,81 @@ class StreamInput:
         found = self._waiting.take(np.flatnonzero(self._waiting.arrival >= arrivals))
         return found if len(found) else None
 
-    def late_since(self, count: int) -> pa.Table | None:
-        """The late rows after the first ``count``, as far as they are kept."""
-        if self.late_count == count or not self._late:
-            return None
-        kept = pa.concat_tables(self._late)
-        return kept.slice(max(0, len(kept) - (self.late_count - count)))
-
     def restore(
         self,
         progress: Instant,
         newest: Instant,
         arrivals: int,
-        late_count: int,
         closed: bool,
         waiting: Sequence[Batch],
-        late: Sequence[pa.Table],
+        late: Kept,
+        apart: Kept,
     ) -> None:
         """Be what an input of the same stream was."""
-        self.progress, self._newest, self._arrivals = progress, newest, arrivals
-        self.late_count, self.closed = late_count, closed
+        self.progress, self._newest, self._arrivals, self.closed = progress, newest, arrivals, closed
         self._waiting = concat(waiting) if waiting else None
-        self._late = list(late) or None
+        self.late, self.apart = late, apart
 
-    def push(self, rows: object) -> Batch:
-        """Take rows in; give back those whose turn has come, in order."""
-        where = f"stream `{self.definition.name}`"
-        if self.closed:
-            raise StateError(f"{where} is closed", hint="rows cannot follow close_stream")
+    def read(self, rows: object) -> Rows:
+        """Rows as given by a user, in the declared types. Nothing of the stream changes, so no lock is needed.
+
+        What becomes of a row that does not fit is said in the declaration; where it is refused, or reading stops at the
+        first row, an InputError is raised.
+        """
+        on_error, begun = self.definition.on_error, self._arrivals > self.apart.count
+        if isinstance(rows, Rows):  # of a file, whose reader has asked ``check``
+            return replace(rows, table=self._read(rows.table, True))
+        found = given(rows, self.where)
+        if on_error == "refuse":
+            return Rows(self._read(found, begun))
+        tables, bad = sifted(found, self._read, on_error, begun=begun)
+        table = pa.concat_tables([self._arrow.empty_table(), *tables])
+        if on_error == "apart":
+            return Rows(table, tuple(b.bad(row_text(found, b.row)) for b in bad))
+        if not bad:
+            return Rows(table)
+        kept = f"the {counted(len(table), 'row')} before it {'is' if len(table) == 1 else 'are'} kept"
+        bad[0].hint = f"{bad[0].hint}; {kept}" if bad[0].hint else kept
+        return Rows(table, (), bad[0])
+
+    def _read(self, rows: pa.Table | list[Any], begun: bool) -> pa.Table:
+        """Rows in the declared types; ``begun``: a row has come before them."""
+        stream = self.definition
         if isinstance(rows, pa.Table) and rows.schema.equals(self._arrow):
             table = rows
+            for column, f in zip(table.columns, stream.schema, strict=True):
+                if f.type.kind in (Kind.STRING, Kind.ARRAY):
+                    check_texts(column, f.name, self.where)
         else:
-            begins = None
-            if self._arrivals == 0 and self.definition.time is None and self.definition.clock == "timestamp":
+            if not begun and stream.timestamp_by is not None and stream.time is None and stream.clock == "timestamp":
                 # Of the first row only: what counts from a beginning of its own comes through every range later.
-                begins = self.definition.timestamp_by
-            table = as_table(rows, self.definition.schema, where, time=self.definition.time, begins=begins)
-        ts = self._instants(table, where)
+                _check_begin(rows, stream.timestamp_by, stream.schema, self.where)
+            table = _typed(rows, stream.schema, self.where, time=stream.time, unknown=stream.unknown or "refuse")
+        self.check(table)
+        return table
+
+    def check(self, table: pa.Table) -> None:
+        """BadRow if a time in rows of the declared types is NULL where it orders them, or out of range."""
+        stream = self.definition
+        if stream.timestamp_by is not None:
+            self._check_instants(table.column(stream.timestamp_by))
+        for f, column in zip(stream.schema, table.columns, strict=True):
+            if f.type.kind in _DAYS and f.name != stream.timestamp_by:
+                _check_calendar(column, f.name, f.type, self.where)
+
+    def push(self, rows: object) -> Batch:
+        """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave."""
+        if self.closed:
+            raise StateError(f"{self.where} is closed", hint="rows cannot follow close_stream")
+        read = rows if isinstance(rows, Rows) else self.read(rows)
+        table = read.table
+        ts = self._instants(table)
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
-        is_time = self.definition.timestamp_by is not None and self.definition.clock == "timestamp"
-        _check_range(ts, in_order, where, (FIRST, LAST) if is_time else (1 - _LIMIT, _LIMIT - 1))
         priority = self._priorities(table)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
-        self._arrivals += len(ts)
+        self._arrivals += len(read)
+        if read.apart:
+            self.apart = self.apart.plus(apart_table(read.apart))
         batch = Batch(self.definition.schema, table, ts, arrival, priority)
         if len(ts) == 0:
             if self.definition.timestamp_by is None and self.progress > -math.inf:
@@ -421,7 +577,7 @@ class StreamInput:
             last = int(newest[-1])
             if late.any():
                 self.lateness = max(self.lateness, int((so_far - ts)[late].max()))
-                self._set_late(table.filter(pa.array(late)))
+                self.late = self.late.plus(table.filter(pa.array(late)))
                 batch = batch.take(np.flatnonzero(~late))
         self._newest = max(self._newest, last)
         self.progress = max(self.progress, last - slack)
@@ -441,20 +597,38 @@ class StreamInput:
 
     def take_late(self) -> pa.Table:
         """The late rows since the last call."""
-        late, self._late = self._late or [], None
-        return pa.concat_tables([arrow_schema(self.definition.schema).empty_table(), *late])
+        rows, self.late = self.late.table, self.late.taken()
+        return rows
 
-    def _instants(self, table: pa.Table, where: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def take_apart(self) -> pa.Table:
+        """The rows apart since the last call."""
+        rows, self.apart = self.apart.table, self.apart.taken()
+        return rows
+
+    def _instants(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
         column = self.definition.timestamp_by
         if column is None:
             now = max(self.clock(), -_LIMIT if self.progress == -math.inf else int(self.progress))
             return np.full(len(table), now, np.int64)
         values = table.column(column)
+        return integers(values.chunk(0) if values.num_chunks == 1 else values.combine_chunks())
+
+    def _check_instants(self, values: pa.ChunkedArray) -> None:
+        """BadRow if a time that orders the stream is NULL or out of range."""
+        column = self.definition.timestamp_by
         if values.null_count:
             row = pc.index(pc.is_null(values), True).as_py()
-            raise InputError(f"{where}, row {row + 1}: the timestamp `{column}` is NULL")
-        chunk = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-        return integers(chunk)
+            raise BadRow(self.where, row, f"the timestamp `{column}` is NULL", column=column, named=False)
+        ends = (FIRST, LAST) if self.definition.clock == "timestamp" else (1 - _LIMIT, _LIMIT - 1)
+        if (found := _outside(values, ends)) is None:
+            return
+        row, value = found
+        if ends != (FIRST, LAST):
+            reason, unit = f"the timestamp {value} is out of range", None
+        else:
+            reason, unit = f"the timestamp {value} {OUT_OF_RANGE}", unit_of(value)
+        hint = f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')" if unit else None
+        raise BadRow(self.where, row, reason, column=column, hint=hint, named=False)
 
     def _priorities(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         if self._priority is None or not len(table):
@@ -467,14 +641,8 @@ class StreamInput:
         found = self.definition.priority
         return None if found is None else compile_expr(found, {})
 
-    def _set_late(self, rows: pa.Table) -> None:
-        self.late_count += len(rows)
-        kept = pa.concat_tables([*(self._late or []), rows])
-        self._late = [kept.slice(max(0, len(kept) - LATE_KEPT))]
-
     def _nothing(self) -> Batch:
-        schema = self.definition.schema
-        return Batch(schema, arrow_schema(schema).empty_table(), _NONE, _NONE)
+        return Batch(self.definition.schema, self._arrow.empty_table(), _NONE, _NONE)
 
     def _release(self, batch: Batch | None) -> Batch:
         if self.definition.slack == 0 and self._waiting is None:
@@ -491,21 +659,29 @@ class StreamInput:
         return everything.take(np.arange(ready))
 
 
-def _check_range(
-    ts: np.ndarray[Any, np.dtype[np.int64]], in_order: bool, where: str, ends: tuple[int, int]
-) -> None:
-    if not len(ts):
-        return
-    least, greatest = (ts[0], ts[-1]) if in_order else (ts.min(), ts.max())
-    if least < ends[0] or greatest > ends[1]:
-        value = int(ts[row := int(np.flatnonzero((ts < ends[0]) | (ts > ends[1]))[0])])
-        if ends != (FIRST, LAST):
-            raise InputError(f"{where}, row {row + 1}: the timestamp {value} is out of range")
-        unit = unit_of(value)
-        raise InputError(
-            f"{where}, row {row + 1}: the timestamp {value} {OUT_OF_RANGE}",
-            hint=f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')" if unit else None,
-        )
+_DAYS = {Kind.TIMESTAMP: (FIRST, LAST), Kind.DATE: (-719_162, 2_932_896)}
+"""The years 1 to 9999, which all times are in, as they are stored."""
+
+
+def _check_calendar(column: pa.ChunkedArray, name: str, dtype: DataType, where: str) -> None:
+    """BadRow if a time is not in the years 1 to 9999."""
+    if (found := _outside(column, _DAYS[dtype.kind])) is not None:
+        row, value = found
+        unit = "days" if dtype.kind is Kind.DATE else "microseconds"
+        reason = f"{value} {unit} since 1970 {OUT_OF_RANGE.replace('TIMESTAMP', str(dtype))}"
+        raise BadRow(where, row, reason, column=name)
+
+
+def _outside(column: pa.ChunkedArray, ends: tuple[int, int]) -> tuple[int, int] | None:
+    """The first row whose value is not between two others, and the value."""
+    stored = pa.int32() if column.type == pa.date32() else pa.int64()
+    counts = pa.chunked_array([chunk.view(stored) for chunk in column.chunks], stored)
+    least, greatest = pc.min_max(counts).as_py().values()
+    if least is None or (least >= ends[0] and greatest <= ends[1]):
+        return None
+    wrong = pc.or_(pc.less(counts, ends[0]), pc.greater(counts, ends[1]))
+    row = pc.index(wrong, True).as_py()
+    return row, counts[row].as_py()
 
 
 _NONE: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)

@@ -53,10 +53,15 @@ class RelationStore:
         """The same content, on its own."""
         return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))
 
-    def load(self, rows: object, at: int | None, floor: Instant) -> list[Change]:
-        """Rows as a user gives them, perhaps with columns ``ts`` and ``op``, as changes in order."""
+    def read(self, rows: object) -> pa.Table:
+        """Rows as a user gives them, in the declared types, perhaps with columns ``ts`` and ``op``."""
         columns = {f.name for f in self.definition.schema}
-        table = as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns])
+        return as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns])
+
+    def load(self, rows: object, at: int | None, floor: Instant) -> list[Change]:
+        """Rows as a user gives them, or as they have been read, as changes in order."""
+        columns = {f.name for f in self.definition.schema}
+        table = self.read(rows)
         values = to_rows(table, self.definition.schema)
         instants: list[int | None] = [at] * len(values)
         if "ts" in table.column_names and "ts" not in columns:

@@ -33,6 +33,7 @@ def show(db: Database, tree: exp.Expr) -> Result:
                     "kind": "derived" if s.derived else "declared",
                     "progress": "" if s.derived else _progress(db.progress(s.name), s.clock),
                     "late": "" if s.derived else str(db.late_count(s.name)),
+                    "apart": "" if s.derived else str(db.apart_count(s.name)),
                 }
                 for s in catalog.streams.values()
             ]
@@ -66,7 +67,7 @@ def show(db: Database, tree: exp.Expr) -> Result:
 
 
 _COLUMNS = {
-    "streams": ("stream", "columns", "timestamp by", "kind", "progress", "late"),
+    "streams": ("stream", "columns", "timestamp by", "kind", "progress", "late", "apart"),
     "relations": ("relation", "columns", "rows"),
     "views": ("view", "text"),
     "queries": ("query", "status", "answers", "text"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions, scalar
 from penstock.amounts import Bound, parse_bound
+from penstock.apart import OnError, Unknown
 from penstock.catalog import RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
@@ -139,7 +140,8 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
     known = {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
-    options = _options(tree, {**known, "time": _time_option})
+    rows_in: dict[str, Parser] = {"time": _time_option, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)}
+    options = _options(tree, {**known, **rows_in})
     if "time" in options and all(f.type != TIMESTAMP for f in schema):
         hint = "declare the column TIMESTAMP"
         raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
@@ -151,7 +153,8 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     db.add_stream(
         StreamDef(
             name, schema, position, clock, column, slack, priority, options.get("retain", 0), options.get("buffer"),
-            options.get("overflow", False), options.get("time"), text=format_statement(tree),
+            options.get("overflow", False), options.get("time"), options.get("on_error", "refuse"),
+            options.get("unknown"), text=format_statement(tree),
         )
     )  # fmt: skip
     return Result("done", f"stream {name} created")
@@ -385,6 +388,18 @@ def _time_option(name: str, node: exp.Expr) -> TimeForm:
     if not (isinstance(node, exp.Literal) and node.is_string):
         raise BindError(f"`{name}` is {node.sql()}", hint="write for example time = 'milliseconds'")
     return TimeForm.parse(node.name)
+
+
+def _one_of(texts: Any) -> Parser:
+    """An option that is one of the texts of a Literal type."""
+    known = ", ".join(f"'{text}'" for text in get_args(texts))
+
+    def parse(name: str, node: exp.Expr) -> str:
+        if not (isinstance(node, exp.Literal) and node.is_string and node.name.lower() in get_args(texts)):
+            raise BindError(f"`{name}` is {node.sql()}", hint=f"it is one of {known}")
+        return str(node.name.lower())
+
+    return parse
 
 
 def _boolean_option(name: str, node: exp.Expr) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InputError
+from penstock.io.values import said
 from penstock.plan.nodes import Schema
 from penstock.types import DataType, Kind
 
@@ -64,7 +65,7 @@ def to_rows(table: pa.Table, schema: Schema) -> list[tuple[object, ...]]:
 def to_instant(value: object) -> int:
     """The ticks of an instant as a user gives it: ticks, a datetime (without a zone it is UTC), a date, or ISO text."""
     if isinstance(value, bool):
-        raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
+        raise InputError(f"{said(value)} is not an instant", hint="give ticks, a datetime, or ISO text")
     if isinstance(value, int | np.integer):
         if abs(int(value)) >= 2**62:
             raise InputError(f"the instant {value} is out of range")
@@ -73,11 +74,11 @@ def to_instant(value: object) -> int:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise InputError(f"{value!r} is not an instant", hint="write it as 2024-05-01T10:00:00") from None
+            raise InputError(f"{said(value)} is not an instant", hint="write it as 2024-05-01T10:00:00") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
         return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-    raise InputError(f"{value!r} is not an instant", hint="give ticks, a datetime, or ISO text")
+    raise InputError(f"{said(value)} is not an instant", hint="give ticks, a datetime, or ISO text")

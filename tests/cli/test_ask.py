@@ -92,7 +92,7 @@ def test_options_without_a_name_are_for_the_streams(capsys: pytest.CaptureFixtur
     assert main([*arguments, "1 minute", "--timestamp", "at"]) == 0
     assert "TIMESTAMP BY at SLACK 1 minute;\nCREATE RELATION rooms" in capsys.readouterr().out
     assert main([*arguments, "rooms=1 minute"]) == 2
-    assert "`rooms` has a key, so it is a relation, which takes no timestamp and no slack" in capsys.readouterr().err
+    assert "`rooms` has a key, so it is a relation, which takes no timestamp, slack or on_error" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -16,7 +16,16 @@ import typer
 
 from penstock.cli.answers import Answers, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
-from penstock.cli.run import FormatOption, LateOption, LateRows, QuietOption, play_all, summarize
+from penstock.cli.run import (
+    ApartOption,
+    FormatOption,
+    LateOption,
+    QuietOption,
+    SetAside,
+    play_all,
+    raise_stopped,
+    summarize,
+)
 from penstock.cli.script import EngineOption, MasterOption, open_database
 from penstock.declare import STAMPED, Declaration, declaration
 from penstock.errors import PenstockError
@@ -50,6 +59,13 @@ KeyOption = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=COLUMN", help="Makes a relation of a file, with this key; repeat for a key of more."),
 ]
+OnErrorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]WHAT",
+        help="What becomes of rows that do not fit: refuse (the default: the whole file), stop, or apart.",
+    ),
+]
 _QUERY = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
 
@@ -67,6 +83,8 @@ def query(
     master: MasterOption = None,
     format: FormatOption = None,
     late: LateOption = None,
+    on_error: OnErrorOption = None,
+    apart: ApartOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Answer one query over data files. Their columns are found out from the first rows.
@@ -78,7 +96,7 @@ def query(
         if _QUERY.match(path) and not Path(path).exists():
             raise Failure(f"the query comes first, then the files: penstock query '{path}' {text}")
     inputs = _inputs(data)
-    declared = _declarations(inputs, timestamp or [], slack or [], key or [])
+    declared = _declarations(inputs, timestamp or [], slack or [], key or [], on_error or [])
     for name, found in declared.items():
         for remark in found.warnings + (() if quiet else found.remarks):
             print(f"penstock: {inputs[name]}: {remark}{_advice(name, remark)}", file=sys.stderr)
@@ -97,8 +115,11 @@ def query(
             answers = Answers([asked], [lambda changes: standing.take(changes, _newest(db, paths))])
         else:
             answers = open_answers([asked], output, chosen, sys.stdout, stack)
-        late_rows = stack.enter_context(LateRows(db, late, chosen))
-        rows = play_all(db, paths, answers, late_rows, shown=output is not None or not sys.stdout.isatty())
+        aside = [
+            stack.enter_context(SetAside(db, late, chosen, db.late)),
+            stack.enter_context(SetAside(db, apart, chosen, db.apart)),
+        ]
+        rows, stopped = play_all(db, paths, answers, aside, shown=output is not None or not sys.stdout.isatty())
         if final:
             rest = standing.table()
             answers.counts[asked.name] = rest.num_rows
@@ -106,6 +127,7 @@ def query(
         summary = summarize(db, [asked], answers.counts, rows, time.perf_counter() - started)
     if not quiet:
         print(summary, file=sys.stderr)
+    raise_stopped(stopped)
 
 
 def _newest(db: Database, inputs: Iterable[str]) -> int | None:
@@ -115,10 +137,15 @@ def _newest(db: Database, inputs: Iterable[str]) -> int | None:
 
 
 def declare(
-    data: DataArgument, timestamp: TimestampOption = None, slack: SlackOption = None, key: KeyOption = None
+    data: DataArgument,
+    timestamp: TimestampOption = None,
+    slack: SlackOption = None,
+    key: KeyOption = None,
+    on_error: OnErrorOption = None,
 ) -> None:
     """Print the CREATE statements for data files, as a beginning of a script of your own."""
-    for name, found in _declarations(_inputs(data), timestamp or [], slack or [], key or []).items():
+    given = (timestamp or [], slack or [], key or [], on_error or [])
+    for name, found in _declarations(_inputs(data), *given).items():
         advised = tuple(warning + _advice(name, warning) for warning in found.warnings)
         print(replace(found, warnings=advised), end="")
 
@@ -166,13 +193,14 @@ def _name_of(path: Path) -> str:
 
 
 def _declarations(
-    inputs: dict[str, Path], timestamp: list[str], slack: list[str], key: list[str]
+    inputs: dict[str, Path], timestamp: list[str], slack: list[str], key: list[str], on_error: list[str]
 ) -> dict[str, Declaration]:
     names = list(inputs)
     keys = _for_names("--key", key, names, names)
     streams = [name for name in names if name not in keys]
     ordering = _for_names("--timestamp", timestamp, names, streams)
     waiting = _for_names("--slack", slack, names, streams)
+    faults = _for_names("--on-error", on_error, names, streams)
     return {
         name: declaration(
             name,
@@ -180,6 +208,7 @@ def _declarations(
             timestamp=next(reversed(ordering.get(name, [])), None),
             slack=next(reversed(waiting.get(name, [])), None),
             key=keys.get(name, []),
+            on_error=next(reversed(faults.get(name, [])), None),
         )
         for name, path in inputs.items()
     }

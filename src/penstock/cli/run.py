@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
+import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers, resume_answers
-from penstock.cli.failures import Failure
+from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import (
     DatabaseOption,
     EngineOption,
@@ -26,6 +27,7 @@ from penstock.cli.script import (
     run_script,
 )
 from penstock.cli.seen import check_files
+from penstock.errors import InputError
 from penstock.io.files import Leave
 from penstock.io.table_text import table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
@@ -44,6 +46,9 @@ FormatOption = Annotated[
     Format | None, typer.Option(help="How answers are written; by default as --output ends, or a table.")
 ]
 LateOption = Annotated[Path | None, typer.Option(help="A folder for the late rows of each stream.")]
+ApartOption = Annotated[
+    Path | None, typer.Option(help="A folder for the rows that do not fit a stream WITH (on_error = 'apart').")
+]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Say nothing but errors and warnings: no summary at the end.")
 ]
@@ -63,6 +68,7 @@ def run(
     database: DatabaseOption = None,
     format: FormatOption = None,
     late: LateOption = None,
+    apart: ApartOption = None,
     keep_open: Annotated[
         bool,
         typer.Option("--keep-open", help="Streams stay open at the end of their files: more rows will come."),
@@ -94,7 +100,10 @@ def run(
                 raise Failure("with --database the answers are written as CSV")
             else:
                 answers = resume_answers(db, queries, output, stack)
-            late_rows = stack.enter_context(LateRows(db, late, chosen))
+            aside = [
+                stack.enter_context(SetAside(db, late, chosen, db.late)),
+                stack.enter_context(SetAside(db, apart, chosen, db.apart)),
+            ]
             over = [name for name in inputs if name in db.catalog.streams and db.progress(name) == math.inf]
             shown = output is not None or not sys.stdout.isatty()
             unfinished: dict[Path, None] = {}
@@ -102,7 +111,7 @@ def run(
             if database is not None:
                 check_files(db, inputs, _done(db, inputs))
                 leave = unfinished.setdefault if keep_open else None
-            rows = play_all(db, inputs, answers, late_rows, shown=shown, close=not keep_open, leave=leave)
+            rows, stopped = play_all(db, inputs, answers, aside, shown=shown, close=not keep_open, leave=leave)
             summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
     except KeyboardInterrupt:
         if database is not None:
@@ -116,6 +125,15 @@ def run(
         print(f"penstock: `{name}` {said} (--keep-open leaves streams open for more)", file=sys.stderr)
     if not quiet:
         print(summary, file=sys.stderr)
+    raise_stopped(stopped)
+
+
+def raise_stopped(stopped: list[InputError]) -> None:
+    """Fail if inputs have stopped at rows that do not fit: the last is raised, the others are told of."""
+    for error in stopped[:-1]:
+        report(failure(error), sys.stderr)
+    if stopped:
+        raise stopped[-1]
 
 
 def parse_inputs(given: list[str]) -> dict[str, Path]:
@@ -143,13 +161,14 @@ def play_all(
     db: Database,
     inputs: dict[str, Path],
     answers: Answers,
-    late_rows: LateRows,
+    aside: Sequence[SetAside],
     *,
     shown: bool,
     close: bool = True,
     leave: Leave | None = None,
-) -> dict[str, int]:
-    """Play the inputs to their ends, passing answers and late rows on; how many rows each had."""
+) -> tuple[dict[str, int], list[InputError]]:
+    """Play the inputs to their ends, passing on answers and rows that are late or do not fit; how many rows each had,
+    and what some have stopped at."""
     done = _done(db, inputs)
     rows = {name: done.get(name, 0) for name in inputs}
     with _progress(shown) as show:
@@ -157,15 +176,16 @@ def play_all(
         def after_push(name: str, pushed: int) -> None:
             rows[name] = pushed
             answers.drain(wait=False)
-            late_rows.drain()
+            for rows_aside in aside:
+                rows_aside.drain()
             show(name, pushed)
 
         for name, stream in db.catalog.streams.items():
             if close and not stream.derived and stream.name not in inputs:
                 db.close_stream(name)
-        play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK, close=close, leave=leave)
+        stopped = play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK, close=close, leave=leave)
         answers.drain()
-    return rows
+    return rows, stopped
 
 
 def _done(db: Database, inputs: dict[str, Path]) -> dict[str, int]:
@@ -201,17 +221,21 @@ class _Show:
         self._progress.update(self._tasks[name], rows=rows)  # type: ignore[arg-type]
 
 
-class LateRows:
-    """Writes the late rows of each stream to a file of its own, once there are any."""
+class SetAside:
+    """Writes rows of each stream that take part in nothing to a file of its own, once there are any. ``take``:
+    ``db.late`` or ``db.apart``."""
 
-    def __init__(self, db: Database, folder: Path | None, format: OutputFormat | None) -> None:
+    def __init__(
+        self, db: Database, folder: Path | None, format: OutputFormat | None, take: Callable[[str], pa.Table]
+    ) -> None:
         self._db = db
+        self._take = take
         self._folder = folder
         self._format: OutputFormat = format if format not in (None, "table") else "csv"
         self._writers: dict[str, Writer] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> LateRows:
+    def __enter__(self) -> SetAside:
         self._stack.__enter__()
         return self
 
@@ -224,7 +248,7 @@ class LateRows:
         for name, stream in self._db.catalog.streams.items():
             if stream.derived:
                 continue
-            rows = self._db.late(name)
+            rows = self._take(name)
             if not rows.num_rows:
                 continue
             if name not in self._writers:
@@ -242,6 +266,9 @@ def summarize(
     lines = [f"rows in   {_counts(rows)}", f"answers   {_counts(answered)}"]
     if any(late.values()):
         lines.append(f"late rows {', '.join(_late(db, name, n) for name, n in late.items() if n)}")
+    apart = {n: db.apart_count(n) for n, stream in db.catalog.streams.items() if not stream.derived}
+    if any(apart.values()):
+        lines.append(f"apart     {', '.join(_apart(db, name, n) for name, n in apart.items() if n)}")
     if any(errors.values()):
         lines.append(f"row errors (NULL in the answers) {_counts({k: n for k, n in errors.items() if n})}")
     lines.append(f"seconds   {seconds:.2f}")
@@ -255,6 +282,17 @@ def _late(db: Database, name: str, count: int) -> str:
     if behind := db.lateness(name):
         text += f" (by up to {show_duration(behind, stream.clock).lower()}; "
         text += f"SLACK {show_duration(stream.slack + behind, stream.clock)} takes them)"
+    return text
+
+
+def _apart(db: Database, name: str, count: int) -> str:
+    """How many rows did not fit, and why one of them."""
+    text = f"{name} {count:,}"
+    left = db._input(name).apart.table
+    if len(left):
+        bad = left.slice(0, 1).to_pylist()[0]
+        column = f", column `{bad['column']}`" if bad["column"] else ""
+        text += f" ({bad['place']}{column}: {bad['reason']}; --apart FOLDER writes them)"
     return text
 
 

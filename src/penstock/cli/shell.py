@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -12,10 +13,9 @@ from penstock.cli.answers import Headings
 from penstock.cli.script import read_script
 from penstock.cli.statements import split
 from penstock.errors import CatalogError, InputError, suggest
-from penstock.io.readers import read_batches
 from penstock.io.table_text import table_text
 from penstock.plan.nodes import Schema
-from penstock.play import input_name, load_relation
+from penstock.play import input_name, load_relation, stream_rows
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -157,11 +157,11 @@ class Shell:
             self._answers()
         else:
             rows = 0
-            stream = self._db.catalog.streams[name]
-            for table in read_batches(path, stream.schema, time=stream.time):
-                self._db.push(name, table)
-                rows += table.num_rows
-                self._answers()
+            with closing(stream_rows(self._db, name, path)) as found:
+                for some in found:
+                    self._db.push(name, some)
+                    rows += len(some)
+                    self._answers()
         self._say(f"{rows:,} rows into {name}")
 
     def _close(self, arguments: list[str]) -> None:

@@ -98,7 +98,7 @@ class Host(Protocol):
     def begin(self, query: Query) -> None:
         """A query has been given all that it starts from. If it raises, there is no such query."""
 
-    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
         """Whether rows can be taken now; False: they can be soon, so ask again. Raises if nobody would make room."""
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
@@ -124,6 +124,9 @@ class Host(Protocol):
 
     def late_taken(self, source: StreamInput) -> None:
         """Somebody has taken the late rows of a stream."""
+
+    def apart_taken(self, source: StreamInput) -> None:
+        """Somebody has taken the rows of a stream that were kept apart."""
 
     def after(self) -> None:
         """The lock has been given back after something was done."""

@@ -37,7 +37,7 @@ class InProcess:
     def begin(self, query: Query) -> None:
         pass
 
-    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
         return True
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
@@ -69,6 +69,9 @@ class InProcess:
         pass
 
     def late_taken(self, source: StreamInput) -> None:
+        pass
+
+    def apart_taken(self, source: StreamInput) -> None:
         pass
 
     def after(self) -> None:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
+from penstock.apart import Rows, Sieve, sifted_file
 from penstock.errors import InputError
-from penstock.io.columns import Target, bad_value, match
+from penstock.io.columns import Target, bad_value, check_texts, match, whole
 from penstock.io.files import Format
 from penstock.io.values import BadValue, convert_arrow
 
@@ -28,20 +29,20 @@ def arrow_schema(path: Path, format: Format) -> pa.Schema:
         raise _unreadable(path, "Parquet" if format is Format.PARQUET else "Arrow", problem) from None
 
 
-def read_parquet(path: Path, targets: list[Target], batch_rows: int) -> Iterator[pa.Table]:
-    """Tables of the wanted columns, read row group by row group."""
+def read_parquet(path: Path, sieve: Sieve, batch_rows: int) -> Iterator[Rows]:
+    """Rows of the wanted columns, read row group by row group."""
     try:
         with pa.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
-            columns = _usable(schema, targets, path)
+            columns = _usable(schema, sieve, path)
             names = [schema.names[at] for _, at in columns]
-            yield from _typed(path, file.iter_batches(batch_rows, columns=names), columns, by_name=True)
+            yield from _typed(path, file.iter_batches(batch_rows, columns=names), columns, sieve, by_name=True)
     except (pa.ArrowInvalid, OSError) as problem:
         raise _unreadable(path, "Parquet", problem) from None
 
 
-def read_ipc(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
-    """Tables of the wanted columns, as batched in the file."""
+def read_ipc(path: Path, sieve: Sieve) -> Iterator[Rows]:
+    """Rows of the wanted columns, as batched in the file."""
     try:
         with pa.memory_map(str(path)) as source:
             reader = _open_ipc(source)
@@ -49,7 +50,7 @@ def read_ipc(path: Path, targets: list[Target]) -> Iterator[pa.Table]:
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
             else:
                 batches = iter(reader)
-            yield from _typed(path, batches, _usable(reader.schema, targets, path), by_name=False)
+            yield from _typed(path, batches, _usable(reader.schema, sieve, path), sieve, by_name=False)
     except (pa.ArrowInvalid, OSError) as problem:
         raise _unreadable(path, "Arrow", problem) from None
 
@@ -66,8 +67,8 @@ def _unreadable(path: Path, format: str, problem: Exception) -> InputError:
     return InputError(f"{path} cannot be read as {format}: {str(problem).splitlines()[0]}")
 
 
-def _usable(schema: pa.Schema, targets: list[Target], path: Path) -> list[tuple[Target, int]]:
-    columns = match(schema.names, targets, path)
+def _usable(schema: pa.Schema, sieve: Sieve, path: Path) -> list[tuple[Target, int]]:
+    columns = match(schema.names, sieve.targets, path, sieve.unknown)
     for target, at in columns:
         held = schema.field(at).type
         fitting = tuple(t for t in target.types if target.takes(held, t))
@@ -78,15 +79,25 @@ def _usable(schema: pa.Schema, targets: list[Target], path: Path) -> list[tuple[
 
 
 def _typed(
-    path: Path, batches: Iterator[pa.RecordBatch], columns: list[tuple[Target, int]], *, by_name: bool
-) -> Iterator[pa.Table]:
+    path: Path, batches: Iterator[pa.RecordBatch], columns: list[tuple[Target, int]], sieve: Sieve, *, by_name: bool
+) -> Iterator[Rows]:
     before = 0
-    for batch in batches:
+
+    def read(some: pa.Table) -> pa.Table:
         arrays = []
         for position, (target, at) in enumerate(columns):
+            column = some.column(position if by_name else at)
+            check_texts(column, target.name, str(path))
             try:
-                arrays.append(target.convert(batch.column(position if by_name else at), convert_arrow))
+                arrays.append(target.convert(whole(column), convert_arrow))
             except BadValue as bad:
-                raise bad_value(path, f"row {before + bad.index + 1}", target.name, bad) from None
+                raise bad_value(path, bad.index, target.name, bad) from None
+        return pa.table(arrays, names=[target.name for target, _ in columns])
+
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        found = sifted_file(table, read, sieve, lambda row, before=before: f"row {before + row + 1}")
+        yield found
+        if found.stopped is not None:
+            return
         before += batch.num_rows
-        yield pa.table(arrays, names=[target.name for target, _ in columns])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.apart import BadRow, Unknown
 from penstock.errors import InputError, suggest
 from penstock.io.times import TimeForm, check_microseconds
 from penstock.io.values import BadValue, convertible, is_value
@@ -58,9 +59,9 @@ class Target:
             converted = by(column, last)
             self.types = (last,)
         if not self.begun and converted.null_count < len(converted):
-            self.begun = True
             if self.time is None and self.types[0].kind is Kind.TIMESTAMP:
                 _check_first(column, converted.is_valid().index(True).as_py())
+            self.begun = True
         if self.not_null and converted.null_count:
             index = converted.is_null().index(True).as_py()
             raise BadValue(index, None, self.types[0], "may not stand in the column that orders the stream")
@@ -99,12 +100,26 @@ def targets_for(
     return targets + list(extras.values())
 
 
-def match(found: Sequence[str], targets: Sequence[Target], path: Path) -> list[tuple[Target, int]]:
-    """Each target with the position of its column: the same name, or the only one that differs in case."""
+def match(
+    found: Sequence[str], targets: Sequence[Target], path: Path, unknown: Unknown = "ignore"
+) -> list[tuple[Target, int]]:
+    """Each target with the position of its column: the same name, or the only one that differs in case.
+
+    ``unknown``: whether a column that is no target is refused.
+    """
     matched: list[tuple[Target, int]] = []
+    same: dict[str, list[int]] = {}
+    lowered: dict[str, list[int]] = {}
+    for i, name in enumerate(found):
+        same.setdefault(name, []).append(i)
+        lowered.setdefault(name.lower(), []).append(i)
+    if unknown == "refuse":
+        names = {target.name.lower(): target.name for target in targets}
+        for name in found:
+            if name.lower() not in names:
+                raise InputError(f"{path}: no column `{name}` is declared", hint=suggest(name, names.values()))
     for target in targets:
-        same = [i for i, name in enumerate(found) if name == target.name]
-        places = same or [i for i, name in enumerate(found) if name.lower() == target.name.lower()]
+        places = same.get(target.name) or lowered.get(target.name.lower(), [])
         if len(places) > 1:
             raise InputError(f"{path}: column `{target.name}` is there {len(places)} times")
         if places:
@@ -122,6 +137,27 @@ def missing(name: str, found: Sequence[str], path: Path) -> InputError:
     return InputError(f"{path}: no column `{name}`; the file has {columns or 'no columns'}", hint=close)
 
 
-def bad_value(path: Path, place: str, column: str, bad: BadValue) -> InputError:
+def bad_value(path: Path, row: int, column: str, bad: BadValue, place: str | None = None) -> BadRow:
     """The error for a value, with where in which file it stands."""
-    return InputError(f"{path}, {place}, column `{column}`: {bad}", hint=bad.hint)
+    return BadRow(str(path), row, str(bad), column=column, hint=bad.hint, place=place)
+
+
+def check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
+    """Refuse bytes that are said to be a text and are not UTF-8, before they are where nobody expects them."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as problem:
+        row = 0
+        for chunk in column.chunks:
+            for i in range(len(chunk)):
+                try:
+                    chunk.slice(i, 1).validate(full=True)
+                except pa.ArrowInvalid:
+                    raise BadRow(where, row + i, "the text is not UTF-8", column=name) from None
+            row += len(chunk)
+        raise InputError(f"{where}: column `{name}` is damaged: {str(problem).splitlines()[0]}") from None
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

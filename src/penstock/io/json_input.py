@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from penstock.errors import InputError
+from penstock.apart import BadRow, OnError, Rows, Sieve, row_text, sifted_file
+from penstock.errors import InputError, suggest
 from penstock.io.columns import Target, bad_value, missing
 from penstock.io.files import Leave, open_text
 from penstock.io.values import BadValue, convert_json
@@ -30,15 +31,20 @@ _OBJECTS = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*(\{|$)")
 _KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 
 
+Item = tuple[int, "dict[str, Any] | BadRow", bytes]
+"""The number of a line, the object on it or what is wrong with it, and in that case the line."""
+
+
 def read_json(
-    path: Path, targets: list[Target], batch_rows: int, after: Sequence[Path] = (), leave: Leave | None = None
-) -> Iterator[pa.Table]:
-    """Tables of the wanted columns, ``batch_rows`` lines at a time. ``after``: the files that follow in the folder."""
+    path: Path, sieve: Sieve, batch_rows: int, after: Sequence[Path] = (), leave: Leave | None = None
+) -> Iterator[Rows]:
+    """Rows of the wanted columns, ``batch_rows`` lines at a time. ``after``: the files that follow in the folder."""
+    targets = sieve.targets
     with open_text(path, leave) as source:
         # Floats stay exact where a DECIMAL is to be made of them.
         exact = any(t.kind is Kind.DECIMAL for target in targets for t in target.types)
-        objects = json_objects(source, path, exact=exact)
-        ahead: list[tuple[int, dict[str, Any]]] = []
+        objects = json_items(source, path, exact=exact, on_error=sieve.on_error)
+        ahead: list[Item] = []
         names: dict[str, None] = {}
         # As a rule a few rows tell; where one lacks, it may still come.
         for count in (_A_FEW, LOOK_AHEAD - _A_FEW):
@@ -50,20 +56,36 @@ def read_json(
         if not ahead and not (ahead := list(islice(objects, 1))):
             return
         lacking = [target for target in targets if not target.found]
-        if lacking:
+        if lacking and any(isinstance(found, dict) for _, found, _ in ahead):
             _look_on(after, LOOK_AHEAD - len(ahead), lacking, names)
             for target in lacking:
                 if not (target.found or target.optional):
                     raise missing(target.name, list(names), path)
-        present = [target for target in targets if target.found]
+        present = [target for target in targets if target.found or not target.optional]
+        known = {target.name.lower() for target in targets} if sieve.unknown == "refuse" else None
         rows = chain(ahead, objects)
         while batch := list(islice(rows, batch_rows)):
-            yield _typed(path, batch, present)
+            found = sifted_file(
+                batch,
+                lambda some: _typed(path, some, present, known),
+                sieve,
+                lambda row, batch=batch: f"line {batch[row][0]}",
+                lambda row, batch=batch: _text(batch[row]),
+            )
+            yield found
+            if found.stopped is not None:
+                return
 
 
-def _find(rows: Sequence[tuple[int, dict[str, Any]]], targets: Sequence[Target], names: dict[str, None]) -> None:
+def _text(item: Item) -> str:
+    """A line as it was, or the object on it as JSON."""
+    _, found, line = item
+    return line.decode("utf-8", "replace").strip() if isinstance(found, BadRow) else row_text([found], 0)
+
+
+def _find(rows: Sequence[Item], targets: Sequence[Target], names: dict[str, None]) -> None:
     """Mark the targets that are in some rows, and add the names of their columns."""
-    names |= dict.fromkeys(key for _, row in rows for key in row)
+    names |= dict.fromkeys(key for _, row, _ in rows if isinstance(row, dict) for key in row)
     lowered = {name.lower() for name in names}
     for target in targets:
         target.found = target.found or target.name.lower() in lowered
@@ -73,7 +95,7 @@ def _look_on(files: Sequence[Path], count: int, targets: Sequence[Target], names
     """Look for targets in the next ``count`` rows of other files."""
     for path in files:
         with open_text(path) as source:
-            objects = json_objects(source, path, exact=False)
+            objects = json_items(source, path, exact=False, on_error="apart")
             while count > 0 and (rows := list(islice(objects, min(count, _A_FEW)))):
                 count -= len(rows)
                 _find(rows, targets, names)
@@ -81,8 +103,19 @@ def _look_on(files: Sequence[Path], count: int, targets: Sequence[Target], names
                     return
 
 
-def json_objects(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(
+    source: IO[bytes], path: Path, *, exact: bool, on_error: OnError = "refuse"
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects with their line numbers; ``exact``: floats as Decimal."""
+    for number, found, _ in json_items(source, path, exact=exact, on_error=on_error):
+        if not isinstance(found, BadRow):
+            yield number, found
+        elif on_error == "stop":
+            return
+
+
+def json_items(source: IO[bytes], path: Path, *, exact: bool, on_error: OnError) -> Iterator[Item]:
+    """The objects with their line numbers, and, unless they are refused, the lines that are none."""
     decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
     begun = False
     for number, line in enumerate(iter(source.readline, b""), 1):
@@ -95,22 +128,32 @@ def json_objects(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[tupl
             )
         begun = True
         try:
-            value = decode(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError:
-            raise InputError(f"{path}, line {number}: the text is not UTF-8") from None
-        except json.JSONDecodeError as problem:
-            raise InputError(
-                f"{path}, line {number}, column {problem.colno}: broken JSON: {problem.msg}",
-                hint="a JSON lines file has one object on each line",
-            ) from None
-        except ValueError:
-            raise InputError(f"{path}, line {number}: a number has too many digits") from None
-        except RecursionError:
-            raise InputError(f"{path}, line {number}: the JSON is nested too deeply") from None
-        if not isinstance(value, dict):
-            kind = _KINDS.get(type(value), "a number")
-            raise InputError(f"{path}, line {number}: an object is expected on each line, this is {kind}")
-        yield number, value
+            yield number, _object(path, number, line, decode), b""
+        except BadRow as bad:
+            if on_error == "refuse":
+                raise
+            yield number, bad, line
+
+
+def _object(path: Path, number: int, line: bytes, decode: Callable[[str], Any]) -> dict[str, Any]:
+    def bad(reason: str, hint: str | None = None, column: int | None = None) -> BadRow:
+        place = f"line {number}" if column is None else f"line {number}, column {column}"
+        return BadRow(str(path), 0, reason, hint=hint, place=place)
+
+    try:
+        value = decode(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except UnicodeDecodeError:
+        raise bad("the text is not UTF-8") from None
+    except json.JSONDecodeError as problem:
+        hint = "a JSON lines file has one object on each line"
+        raise bad(f"broken JSON: {problem.msg}", hint, problem.colno) from None
+    except ValueError:
+        raise bad("a number has too many digits") from None
+    except RecursionError:
+        raise bad("the JSON is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise bad(f"an object is expected on each line, this is {_KINDS.get(type(value), 'a number')}")
+    return value
 
 
 _ABSENT = object()
@@ -124,15 +167,23 @@ def _value(row: dict[str, Any], name: str) -> Any:
     return next((value for key, value in row.items() if key.lower() == lowered), None)
 
 
-def _typed(path: Path, rows: list[tuple[int, dict[str, Any]]], targets: list[Target]) -> pa.Table:
+def _typed(path: Path, items: list[Item], targets: list[Target], known: set[str] | None) -> pa.Table:
+    """Objects as a table; ``known``: the only names that they may have."""
+    rows: list[dict[str, Any]] = []
+    for i, (_, found, _) in enumerate(items):
+        if isinstance(found, BadRow):
+            raise BadRow(str(path), i, found.reason, hint=found.hint)
+        if known is not None and (odd := next((key for key in found if key.lower() not in known), None)) is not None:
+            raise BadRow(str(path), i, f"no column `{odd}`", hint=suggest(odd, [t.name for t in targets]))
+        rows.append(found)
     arrays = []
     for target in targets:
         name = target.name
         try:
-            values = [row.get(name) for _, row in rows]
+            values = [row.get(name) for row in rows]
             if None in values:
-                values = [_value(row, name) for _, row in rows]
+                values = [_value(row, name) for row in rows]
             arrays.append(target.convert(values, convert_json))
         except BadValue as bad:
-            raise bad_value(path, f"line {rows[bad.index][0]}", name, bad) from None
+            raise bad_value(path, bad.index, name, bad) from None
     return pa.table(arrays, names=[target.name for target in targets])

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.apart import OnError, Rows, Sieve, Unknown
 from penstock.io.arrow_input import read_ipc, read_parquet
-from penstock.io.columns import Target, targets_for
+from penstock.io.columns import targets_for
 from penstock.io.csv_input import read_csv
 from penstock.io.files import Format, Leave, input_files
 from penstock.io.json_input import read_json
 from penstock.io.times import TimeForm
 from penstock.plan.nodes import Field
+
+
+def read_rows(
+    path: Path,
+    schema: tuple[Field, ...],
+    *,
+    batch_rows: int = 65_536,
+    extra: tuple[Field, ...] = (),
+    not_null: frozenset[str] = frozenset(),
+    time: TimeForm | None = None,
+    leave: Leave | None = None,
+    on_error: OnError = "refuse",
+    unknown: Unknown = "ignore",
+    check: Callable[[pa.Table], None] | None = None,
+) -> Iterator[Rows]:
+    """At most ``batch_rows`` rows at a time with the declared columns, in the order of the file.
+
+    Columns go by name (exactly, else whatever the case); ``unknown``: what becomes of others in the file. ``extra``
+    columns come along where the file has them; one named twice has the first of its types that fits. ``time``: how the
+    declared TIMESTAMP columns are written. ``leave``: a text file may be growing; a last line of the last file that has
+    no end yet is not read but told about. ``on_error``: what becomes of a row that does not fit, ``check`` included,
+    which raises BadRow; where reading stops at one, the last rows say so. A path that is not there is found out at
+    once, everything else while reading. Errors are ``InputError``.
+    """
+    format, files = input_files(Path(path))
+    targets = targets_for(schema, extra, not_null, time)
+    nothing = pa.schema([(f.name, f.type.arrow) for f in schema]).empty_table()
+    sieve = Sieve(str(path), targets, nothing, on_error, unknown, check)
+    return _read(format, files, sieve, batch_rows, leave)
 
 
 def read_batches(
@@ -24,39 +55,37 @@ def read_batches(
     extra: tuple[Field, ...] = (),
     not_null: frozenset[str] = frozenset(),
     time: TimeForm | None = None,
-    leave: Leave | None = None,
+    on_error: OnError = "refuse",
 ) -> Iterator[pa.Table]:
-    """Tables of at most ``batch_rows`` rows with the declared columns, in the order of the file.
-
-    Columns go by name (exactly, else whatever the case); others in the file are ignored. ``extra`` columns
-    come along where the file has them; one named twice has the first of its types that fits. ``time``: how the
-    declared TIMESTAMP columns are written. ``leave``: a text file may be growing; a last line of the last file that has
-    no end yet is not read but told about. A path that is not there is found out at once, everything else while
-    reading. Errors are ``InputError``.
-    """
-    format, files = input_files(Path(path))
-    return _read(format, files, targets_for(schema, extra, not_null, time), batch_rows, leave)
+    """The rows of ``read_rows`` that fit, as tables."""
+    found = read_rows(
+        path, schema, batch_rows=batch_rows, extra=extra, not_null=not_null, time=time, on_error=on_error
+    )
+    return (rows.table for rows in found)
 
 
 def _read(
-    format: Format, files: list[Path], targets: list[Target], batch_rows: int, leave: Leave | None
-) -> Iterator[pa.Table]:
+    format: Format, files: list[Path], sieve: Sieve, batch_rows: int, leave: Leave | None
+) -> Iterator[Rows]:
     for i, path in enumerate(files):
         after = files[i + 1 :]
-        for table in _tables(format, path, targets, batch_rows, after, None if after else leave):
-            for start in range(0, table.num_rows, batch_rows):
-                yield table.slice(start, batch_rows)
+        mine = replace(sieve, where=str(path))
+        for rows in _pieces(format, path, mine, batch_rows, after, None if after else leave):
+            for start in range(0, max(1, len(rows)), batch_rows):
+                yield rows.slice(start, batch_rows)
+            if rows.stopped is not None:
+                return
 
 
-def _tables(
-    format: Format, path: Path, targets: list[Target], batch_rows: int, after: list[Path], leave: Leave | None
-) -> Iterator[pa.Table]:
+def _pieces(
+    format: Format, path: Path, sieve: Sieve, batch_rows: int, after: list[Path], leave: Leave | None
+) -> Iterator[Rows]:
     match format:
         case Format.CSV:
-            return read_csv(path, targets, leave)
+            return read_csv(path, sieve, leave)
         case Format.JSON:
-            return read_json(path, targets, batch_rows, after, leave)
+            return read_json(path, sieve, batch_rows, after, leave)
         case Format.PARQUET:
-            return read_parquet(path, targets, batch_rows)
+            return read_parquet(path, sieve, batch_rows)
         case Format.ARROW:
-            return read_ipc(path, targets)
+            return read_ipc(path, sieve)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.apart import OnError
 from penstock.cql.names import written_name
 from penstock.errors import InputError
 from penstock.io.arrow_input import arrow_schema
@@ -74,16 +77,19 @@ class Sample:
         return [f.name for f in self.fields]
 
 
-def sample_file(path: Path) -> Sample:
-    """The columns of a file, or of the files in a folder. Errors are ``InputError``."""
+def sample_file(path: Path, on_error: OnError = "refuse") -> Sample:
+    """The columns of a file, or of the files in a folder. Errors are ``InputError``.
+
+    ``on_error``: records that cannot be read are refused, or the others are looked at.
+    """
     format, files = input_files(path)
     if format is Format.CSV:
-        return _of_texts(path, files)
+        return _of_texts(path, files, on_error)
     if format is Format.JSON:
-        return _of_objects(files)
+        return _of_objects(files, on_error)
     schema = arrow_schema(files[0], format)
     fields, left_out = _typed(schema)
-    rows = _first(path, fields)
+    rows = _first(path, fields, on_error)
     return Sample(fields, rows, left_out, rows.num_rows < ROWS, typed=True)
 
 
@@ -97,9 +103,10 @@ def sample_table(table: pa.Table) -> Sample:
 def _typed(schema: pa.Schema) -> tuple[list[Field], list[str]]:
     fields = []
     left_out = _twice(schema.names)
+    times = Counter(schema.names)
     for column in schema:
         dtype = from_arrow(column.type)
-        if schema.names.count(column.name) > 1:
+        if times[column.name] > 1:
             continue
         if dtype is None or dtype.kind is Kind.ARRAY:
             left_out.append(f"column `{column.name}` holds {column.type if dtype is None else dtype}, {_NO_TYPE}")
@@ -109,24 +116,25 @@ def _typed(schema: pa.Schema) -> tuple[list[Field], list[str]]:
 
 
 def _twice(names: Sequence[str]) -> list[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    return [f"column `{name}` is there {names.count(name)} times" for name in twice]
+    twice = sorted((name, count) for name, count in Counter(names).items() if count > 1)
+    return [f"column `{name}` is there {count} times" for name, count in twice]
 
 
-def _first(path: Path, fields: Sequence[Field]) -> pa.Table:
+def _first(path: Path, fields: Sequence[Field], on_error: OnError) -> pa.Table:
     """The first rows of a file as these types."""
     found, missing = [], ROWS
-    for batch in read_batches(path, tuple(fields), batch_rows=ROWS):
-        found.append(batch.slice(0, missing))
-        missing -= found[-1].num_rows
-        if not missing:
-            break
+    with closing(read_batches(path, tuple(fields), batch_rows=ROWS, on_error=on_error)) as batches:
+        for batch in batches:
+            found.append(batch.slice(0, missing))
+            missing -= found[-1].num_rows
+            if not missing:
+                break
     if not found:
         return pa.schema([(f.name, f.type.arrow) for f in fields]).empty_table()
     return pa.concat_tables(found)
 
 
-def _of_texts(path: Path, files: Sequence[Path]) -> Sample:
+def _of_texts(path: Path, files: Sequence[Path], on_error: OnError) -> Sample:
     names = csv_header(files[0])
     if any(names) and all(not name or is_value(name, DOUBLE) or could_be_time(name) for name in names):
         raise InputError(
@@ -135,7 +143,8 @@ def _of_texts(path: Path, files: Sequence[Path]) -> Sample:
     left_out = _twice(names)
     if "" in names:
         left_out.append("a column has no name in the header line")
-    texts = _first(path, [Field(name, STRING) for name in names if name and names.count(name) == 1])
+    once = [name for name, count in Counter(names).items() if name and count == 1]
+    texts = _first(path, [Field(name, STRING) for name in once], on_error)
     fields = [Field(name, _of_text(texts[name])) for name in texts.column_names]
     rows = pa.table([convert_text(_whole(texts[f.name]), f.type) for f in fields], names=texts.column_names)
     return Sample(fields, rows, left_out, rows.num_rows < ROWS, remarks=_why_texts(texts, fields, files))
@@ -194,8 +203,8 @@ def _of_text(column: pa.ChunkedArray) -> DataType:
     return STRING
 
 
-def _of_objects(files: Sequence[Path]) -> Sample:
-    found = list(islice(_objects(files), ROWS))
+def _of_objects(files: Sequence[Path], on_error: OnError) -> Sample:
+    found = list(islice(_objects(files, on_error), ROWS))
     if not found:
         raise InputError(f"{files[0]} has no rows to tell columns from")
     fields, left_out, columns = [], [], []
@@ -213,7 +222,7 @@ def _of_objects(files: Sequence[Path]) -> Sample:
             columns.append(convert_json(values, dtype))
         except BadValue as bad:
             path, line, _ = found[bad.index]
-            raise bad_value(path, f"line {line}", name, bad) from None
+            raise bad_value(path, bad.index, name, bad, f"line {line}") from None
     return Sample(fields, pa.table(columns, names=[f.name for f in fields]), left_out, len(found) < ROWS)
 
 
@@ -226,10 +235,10 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _objects(files: Sequence[Path]) -> Iterator[tuple[Path, int, dict[str, Any]]]:
+def _objects(files: Sequence[Path], on_error: OnError) -> Iterator[tuple[Path, int, dict[str, Any]]]:
     for path in files:
         with open_text(path) as source:
-            for line, row in json_objects(source, path, exact=False):
+            for line, row in json_objects(source, path, exact=False, on_error=on_error):
                 yield path, line, row
 
 

@@ -40,7 +40,7 @@ def as_json(column: pa.ChunkedArray) -> list[str]:
     """The values as JSON texts."""
     kind = _kind(column)
     if kind is Kind.ARRAY:
-        return [json.dumps(_jsonable(value), ensure_ascii=False) for value in column.to_pylist()]
+        return [json.dumps(jsonable(value), ensure_ascii=False) for value in column.to_pylist()]
     if kind in (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL):
         return ["null" if text is None else text for text in plain(column)]
     if kind in (Kind.REAL, Kind.DOUBLE):
@@ -96,16 +96,19 @@ def _json_number(text: str | None) -> str:
     return f'"{text}"' if text in _NOT_FINITE.values() else text
 
 
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_jsonable(item) for item in value]
+def jsonable(value: Any, other: Callable[[Any], str] = str) -> Any:
+    """A value in the types of JSON; ``other``: what is written for what has no form of its own."""
+    if isinstance(value, list | tuple):
+        return [jsonable(item, other) for item in value]
+    if isinstance(value, dict):
+        return {str(key): jsonable(item, other) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return _number(value)
     if isinstance(value, bytes):
         return "0x" + value.hex()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else other(value)
 
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -116,5 +119,5 @@ _PLAIN: dict[Kind, Callable[[Any], str]] = {
     Kind.DECIMAL: lambda value: format(value, "f"),
     Kind.BINARY: lambda value: "0x" + value.hex(),
     Kind.INTERVAL: _interval,
-    Kind.ARRAY: lambda value: json.dumps(_jsonable(value), ensure_ascii=False),
+    Kind.ARRAY: lambda value: json.dumps(jsonable(value), ensure_ascii=False),
 }

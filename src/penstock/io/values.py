@@ -57,13 +57,21 @@ def epoch_unit(number: int) -> str | None:
     return next((unit for low, high, unit in _EPOCHS if low <= number < high), None)
 
 
+def said(value: object, longest: int = 200) -> str:
+    """A value in a message, not too long. Its ``__repr__`` may be the user's, and fail."""
+    try:
+        shown = repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+    return shown if len(shown) <= longest else shown[: longest - 3] + "…'"
+
+
 class BadValue(Exception):
     """A value that the declared type does not take: its row in the column, and what to say about it."""
 
     def __init__(self, index: int, value: object, dtype: DataType, reason: str | None = None) -> None:
         article = "an" if dtype.kind in (Kind.INT, Kind.INTERVAL, Kind.ARRAY) else "a"
-        shown = "NULL" if value is None else repr(value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "…'"
+        shown = "NULL" if value is None else said(value, 60)
         super().__init__(f"{shown} {reason or f'is not {article} {dtype}'}")
         self.index = index
         self.hint = None if reason else _HINTS.get(dtype.kind)

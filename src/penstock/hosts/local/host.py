@@ -149,7 +149,7 @@ class LocalHost(InProcess):
 
     # -- data ---------------------------------------------------------------------------------------
 
-    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
         if not self.graph.buffered:
             return True
         if self._changed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,10 +24,6 @@ from penstock.runtime.storage.sizes import COLUMN, MESSAGE
 
 _seen: set[Path] = set()
 """Where has been looked for leftovers; a process does so once."""
-_ROW = 64
-"""Bytes of a row of which nothing is known."""
-_SAMPLE = 16
-"""So many of many rows are looked at."""
 
 
 def runtime_of(options: LocalOptions, on_error: OnError, bound_of: BoundOf) -> Runtime:
@@ -50,7 +45,7 @@ class Admission:
         self._graph, self._runtime = graph, runtime
         self._pushers: dict[str, int] = {}
 
-    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
         """Whether rows can be taken into a stream. False: not yet, but somebody is making room. Raises if nobody is, or
         if pushing must not wait. ``alone``: while it waits nobody else can push."""
         runtime, name = self._runtime, source.definition.name
@@ -79,36 +74,9 @@ class Admission:
         return any(self._pushers.get(stream) in others for stream in streams)
 
 
-def _size(rows: object, columns: int) -> int:
+def _size(rows: pa.Table, columns: int) -> int:
     """Bytes, about: numbers take eight each, whatever they came as."""
-    if isinstance(rows, pa.Table | pa.RecordBatch):
-        count = int(rows.num_rows)
-        return max(int(rows.nbytes), 8 * columns * count) + 24 * count
-    if isinstance(rows, Mapping):
-        parts = [v for v in rows.values() if isinstance(v, Sized)]
-        return sum([_sampled(part) for part in parts]) + 24 * max(map(len, parts), default=1)
-    return _sampled(rows) if isinstance(rows, Sized) else _ROW
-
-
-def _sampled(rows: Sized) -> int:
-    """Of some of many rows or values, how much they are."""
-    if isinstance(rows, str | bytes):
-        return len(rows)
-    count = len(rows)
-    if not isinstance(rows, Sequence):
-        return _ROW * count
-    some = [_value(rows[i]) for i in range(0, count, max(1, count // _SAMPLE))]
-    return count * sum(some) // len(some) if some else 0
-
-
-def _value(value: object) -> int:
-    if isinstance(value, str | bytes):
-        return 8 + len(value)
-    if isinstance(value, Mapping):
-        return 24 + sum([_value(v) for v in value.values()])
-    if isinstance(value, list | tuple):
-        return 24 + sum([_value(v) for v in value])
-    return 8
+    return max(int(rows.nbytes), 8 * columns * len(rows)) + 24 * len(rows)
 
 
 def _refusal(runtime: Runtime, name: str, size: int) -> BufferFullError:

@@ -49,6 +49,8 @@ class Kind(IntEnum):
     """Changes of a relation."""
     RECORD = 5
     """JSON."""
+    APART = 6
+    """Rows that do not fit a stream; there may be none, when they have been taken."""
 
 
 @dataclass(frozen=True)

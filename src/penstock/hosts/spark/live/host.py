@@ -12,7 +12,7 @@ A directory holds:
 
     lock, journal/          who has it open; declarations, queries, micro-batches, deliveries
     streams/, relations/    logs, by name; forgotten when all queries have them and no RETAIN needs them
-    late/                   late rows that nobody has taken
+    late/, apart/           late rows and rows that do not fit, until somebody takes them
     queries/                of each query its definition, and answers that wait
     state/                  of each part and slot, the state after the last micro-batches
 
@@ -158,7 +158,7 @@ class SparkHost:
         self.touch(self.parts.add(runner, part))
         runner.changes, runner.rows, runner.starting = {}, {}, {}
 
-    def admits(self, source: StreamInput, rows: object, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
         return True  # they wait in the stream's log
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
@@ -209,6 +209,9 @@ class SparkHost:
 
     def late_taken(self, source: StreamInput) -> None:
         self.logs.late_taken(source.definition.name)
+
+    def apart_taken(self, source: StreamInput) -> None:
+        self.logs.apart_taken(source)
 
     def delivered(self, id: str, upto: int, files: Sequence[Path], notes: Mapping[str, object]) -> None:
         """Answers up to a micro-batch have been taken by their reader."""

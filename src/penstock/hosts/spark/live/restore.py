@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from penstock.apart import SCHEMA, Kept
 from penstock.catalog import FunctionDef
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
@@ -63,7 +64,7 @@ def restore(host: SparkHost, db: Database) -> None:
 
 
 def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> list[Frame]:
-    """Give an input back what it knew, and the rows that wait, are late, or are kept for new queries."""
+    """Give an input back what it knew, and the rows that wait, are late or apart, or are kept for new queries."""
     schema = source.definition.schema
     frames = list(host.logs.log("streams", name).read())
     pushed = [f for f in frames if f.kind is Kind.ROWS]
@@ -77,16 +78,24 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     waiting = [_batch(f, schema) for f in before]
     waiting = [w.take(np.flatnonzero(w.ts > marks.progress)) for w in waiting if w.ts.max() > marks.progress]
     oldest = frames[0].number
-    of_late = host.logs.log("late", name).read()
-    late = [_late(f, schema) for f in of_late if f.number + 1 in whole or f.number + 1 < oldest]
-    source.restore(marks.progress, marks.newest, marks.arrivals, marks.late, marks.closed, waiting, late)
-    host.logs.known(name, marks.arrivals, marks.late)
+    logged_late, logged_apart = (list(host.logs.log(kind, name).read()) for kind in ("late", "apart"))
+    of_late = [f for f in logged_late if f.number + 1 in whole or f.number + 1 < oldest]
+    late = Kept(arrow_schema(schema), tuple(_table(f, arrow_schema(schema)) for f in of_late), marks.late)
+    whole |= {f.number for f in of_late}
+    apart = Kept(SCHEMA)
+    for f in logged_apart:
+        # Of taken rows only the number is there, in a frame of its own.
+        if not f.rows or f.number + 1 in whole or f.number + 1 < oldest:
+            apart = Kept(SCHEMA, (*apart.tables, _table(f, SCHEMA)), f.marks.late)
+    source.restore(marks.progress, marks.newest, marks.arrivals, marks.closed, waiting, late, apart)
+    host.logs.known(name, marks.arrivals, late.count, apart.count)
     retain = source.definition.retain
     if retain and math.isfinite(marks.progress):
         rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
         oldest = int(marks.progress) - retain
         db._history[name] = [b.take(np.flatnonzero(b.ts >= oldest)) for b in rows if b.ts[-1] >= oldest]
-    return frames
+    # Also those that do not count, so that nothing else gets their numbers.
+    return [*frames, *logged_late, *logged_apart]
 
 
 def _changes(frame: Frame, schema: Schema) -> list[Change]:
@@ -97,8 +106,8 @@ def _batch(frame: Frame, schema: Schema) -> Batch:
     return rows_logged(schema, [unpacked(payload(mapped(frame.path), frame), rows_schema(schema))])
 
 
-def _late(frame: Frame, schema: Schema) -> pa.Table:
-    batch = unpacked(payload(mapped(frame.path), frame), arrow_schema(schema))
+def _table(frame: Frame, schema: pa.Schema) -> pa.Table:
+    batch = unpacked(payload(mapped(frame.path), frame), schema)
     return pa.Table.from_batches([batch])
 
 
