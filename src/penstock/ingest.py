@@ -180,6 +180,8 @@ def frame_as_table(rows: object) -> pa.Table | None:
             return rows.toArrow()
         if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "dtype"):
             return pa.table(rows)
+    except InputError:
+        raise
     except Exception as problem:  # of pandas, polars, Arrow, or whatever else gave the rows
         parts = "; ".join(str(part) for part in problem.args) if isinstance(problem, pa.ArrowException) else None
         raise InputError(
