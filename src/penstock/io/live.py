@@ -184,17 +184,17 @@ class LiveText:
         """Whether all of it has become rows."""
         return self._ended
 
-    def format(self) -> Format:
-        """What the text is written in: as it was said, or as its first bytes look."""
+    def _known_format(self) -> Format:
+        """What the text is written in: as it was said, or as its first line looks."""
         if self._format is None:
-            self._await(1, None)
             self._format = _looks_like(b"".join(self._begun), self.where)
         return self._format
 
     def first(self, *, patience: float | None = _PATIENCE) -> Piece:
         """The first rows, which ``rows`` gives too: those that come in one go. ``patience``: they are collected for so
         many seconds at most, None: until there are enough or the text ends."""
-        format = self.format()
+        self._await(1, None)
+        format = self._known_format()
         over = self._await(LOOK_AHEAD + 1, patience, 1 if format is Format.JSON else 2)
         text = b"".join(self._begun)
         self._begun = [text]
@@ -203,16 +203,19 @@ class LiveText:
 
     def whole(self) -> Piece:
         """All of it, when it has ended."""
-        format = self.format()
         self._await(sys.maxsize, None)
         self._ended = True
+        format = self._known_format()
         return Piece(self.where, format, b"".join(self._begun), whole=True)
 
     def rows(self, sieve: Sieve, batch_rows: int) -> Iterator[Rows]:
         """What has come since the last call, as far as it is whole records. Errors are ``InputError``."""
-        format = self.format()
         over = self._take()
         text = b"".join(self._begun)
+        self._begun = [text]
+        if b"\n" not in text and not over:
+            return
+        format = self._known_format()
         self._begun = []
         at = self._take_header(text, over) if format is Format.CSV and not self._header else 0
         try:
