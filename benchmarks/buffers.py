@@ -116,7 +116,7 @@ def run(rows: int, memory: int | None, spill: str) -> dict[str, float]:
 
 def measured(rows: int, memory: int | None, spill: str) -> dict[str, float]:
     """The same in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.buffers", "--rows", str(rows), "--spill", spill, "--one"]
+    command = [sys.executable, __file__, "--rows", str(rows), "--spill", spill, "--one"]
     command += [] if memory is None else ["--memory", str(memory)]
     found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return found

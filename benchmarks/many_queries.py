@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock
-from benchmarks.spark_filters import SCHEMA
 from penstock.bench.compare import plain_spark
 from penstock.bench.files import write
 from penstock.bench.on_spark import run, session, stream, warm_up
@@ -33,6 +32,7 @@ from penstock.bench.report import Report, amount, options, progress
 
 KEYS = 100
 FEW = 10
+SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 _DECLARE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts"
 
 

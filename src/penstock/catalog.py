@@ -8,7 +8,7 @@ it on DROP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 
 EVERYTHING = 2**62
 """More ticks than there can be between two rows."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Columns of the data behind a name that CQL has no types for, with the types that they have there.
+
+    ``hint``: what to write in order to read them.
+    """
+
+    columns: Mapping[str, str]
+    hint: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"`{name}` ({dtype})" for name, dtype in self.columns.items())
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,7 @@ class StreamDef:
     query: Query | None = None
     reads: frozenset[str] = frozenset()
     text: str = ""
+    unread: Unread | None = None
 
     @property
     def derived(self) -> bool:
@@ -78,6 +93,7 @@ class RelationDef:
     position: int
     key: tuple[int, ...] = ()
     text: str = ""
+    unread: Unread | None = None
 
     @property
     def scan(self) -> RelationScan:
@@ -103,6 +119,10 @@ class FunctionDef:
     args: tuple[DataType, ...]
     returns: DataType
     call: Callable[..., object] = field(compare=False)
+
+
+Functions = Mapping[str, tuple[Callable[..., object], Sequence[str], str]]
+"""Functions by the name that queries call them by: each with the types of its arguments, and of what it returns."""
 
 
 @dataclass

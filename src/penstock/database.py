@@ -14,6 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -254,7 +255,7 @@ class Database:
             rows = data if path is None else relation_file(self, name, path)
             with self._guarded, self._lock:
                 # Nobody has read it yet, so they can be there from the beginning.
-                self.change_relation(name, lambda store, _, floor: store.load(rows, None, floor), None)
+                self.change_relation(name, lambda store, when: store.load(rows, replace(when, at=None)), None)
             return
         if path is None:
             self.push(name, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -14,7 +14,8 @@ from penstock.apart import OnError
 from penstock.cql.names import written_name
 from penstock.errors import InputError, suggest
 from penstock.ingest import frame_as_table
-from penstock.io.sample import ROWS, Sample, sample_file, sample_table
+from penstock.io.files import Piece
+from penstock.io.sample import Sample, sample_file, sample_table
 from penstock.io.time_columns import TimeColumn, find_times, one_line, read_times
 from penstock.plan.nodes import Field
 from penstock.plan.show import show_duration
@@ -48,13 +49,14 @@ def declaration(
     key: Sequence[str] = (),
     retain: bool = False,
     on_error: str | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> Declaration:
     """The statement that declares ``data`` as a stream, or with a key as a relation.
 
     ``data``: the path of a file or folder, or what ``push`` takes as a table: pandas, polars, Arrow. ``timestamp``: the
     column that orders the rows; by default a column of times. ``slack``: how far rows may be out of order, such as
     ``5 seconds``; by default as far as these are. ``retain``: a stream keeps all its rows for queries to come.
-    ``on_error``: what becomes of rows that do not fit.
+    ``on_error``: what becomes of rows that do not fit. ``types``: of columns that have another than these rows show.
     """
     faults = "refuse" if on_error is None else _on_error(on_error)
     sample = _sample(name, data, faults)
@@ -64,13 +66,15 @@ def declaration(
     warnings = [one_line(f"left out: {reason}") for reason in sample.left_out]
     remarks = [one_line(remark) for remark in sample.remarks]
     if not sample.whole:
-        remarks.append(f"types are those of the first {ROWS:,} rows")
+        rows = "row" if len(sample.rows) == 1 else f"{len(sample.rows):,} rows"
+        remarks.append(f"types are those of the first {rows}")
     if key:
         if timestamp or slack or on_error:
             raise InputError(f"`{name}` has a key, so it is a relation, which takes no timestamp, slack or on_error")
         names = [_column(sample, column, _what(data)).name for column in key]
         clause = f"KEY ({', '.join(written_name(n, sample.names) for n in names)})"
-        statement = f"CREATE RELATION {written_name(name)} ({_columns(sample.fields)}) {clause}"
+        columns = _columns(_retyped(sample, sample.fields, types or {}, None, _what(data)))
+        statement = f"CREATE RELATION {written_name(name)} ({columns}) {clause}"
         return Declaration(statement, tuple(remarks), tuple(warnings))
     orders, others = _asked(sample, timestamp, _what(data)) if timestamp else find_times(sample)
     fields, clause = list(sample.fields), ""
@@ -98,8 +102,22 @@ def declaration(
     if on_error:
         options.append(f"on_error = '{faults}'")
     clause += f" WITH ({', '.join(options)})" if options else ""
-    statement = f"CREATE STREAM {written_name(name)} ({_columns(fields)}){clause}"
+    ordering = None if orders is None else orders.field.name
+    columns = _columns(_retyped(sample, fields, types or {}, ordering, _what(data)))
+    statement = f"CREATE STREAM {written_name(name)} ({columns}){clause}"
     return Declaration(statement, tuple(remarks), tuple(warnings), stamped=orders is None)
+
+
+def _retyped(
+    sample: Sample, fields: Sequence[Field], types: Mapping[str, str], ordering: str | None, where: str
+) -> list[Field]:
+    """The columns with the types that are asked for."""
+    from penstock.statements import parse_type
+
+    wanted = {_column(sample, column, where).name: parse_type(text) for column, text in types.items()}
+    if ordering in wanted:
+        raise InputError(f"`{ordering}` orders the rows of {where}", hint="it keeps the type that its times have")
+    return [Field(f.name, wanted.get(f.name, f.type)) for f in fields]
 
 
 def _on_error(text: str) -> OnError:
@@ -110,19 +128,19 @@ def _on_error(text: str) -> OnError:
 
 
 def _sample(name: str, data: object, on_error: OnError) -> Sample:
-    if isinstance(data, str | Path):
-        return sample_file(Path(data), on_error)
+    if isinstance(data, str | Path | Piece):
+        return sample_file(Path(data) if isinstance(data, str) else data, on_error)
     table = frame_as_table(data, index=True)
     if table is None:
         raise InputError(
             f"`{name}` cannot be declared from {_what(data)}",
-            hint="give the path of a file, or a table of pandas, polars or Arrow",
+            hint="give the path of a file, or a table of pandas, polars, Spark or Arrow",
         )
     return sample_table(table)
 
 
 def _what(data: object) -> str:
-    return str(data) if isinstance(data, str | Path) else f"the {type(data).__name__}"
+    return str(data) if isinstance(data, str | Path | Piece) else f"the {type(data).__name__}"
 
 
 def _column(sample: Sample, name: str, where: str) -> Field:

@@ -194,7 +194,7 @@ _INDEX_NAMES = ("time", "timestamp", "at", "index")
 
 
 def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:
-    """What is a table already, of Arrow, pandas, polars or whatever speaks Arrow; None if it is not one.
+    """What is a table already, of Arrow, pandas, polars, Spark or whatever speaks Arrow; None if it is not one.
 
     ``index``: a DatetimeIndex of pandas is the first column: under its name, or else as the first of
     ``_INDEX_NAMES`` that no column has. An index that has the name of a column is left out.
@@ -220,8 +220,14 @@ def _frame_as_table(rows: object) -> pa.Table | None:
             return found if isinstance(found, pa.Table) else None  # a Series of polars is a column
         if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
             return pa.Table.from_pandas(rows, preserve_index=False)
+        if type(rows).__module__.startswith("pyspark") and hasattr(rows, "toArrow"):
+            if rows.isStreaming:
+                raise InputError("this DataFrame of Spark is a stream", hint="ps.sql answers queries over it")
+            return rows.toArrow()
         if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "dtype"):
             return pa.table(rows)
+    except InputError:
+        raise
     except Exception as problem:  # of pandas, polars, Arrow, or whatever else gave the rows
         parts = "; ".join(str(part) for part in problem.args) if isinstance(problem, pa.ArrowException) else None
         raise InputError(

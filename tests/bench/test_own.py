@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.bench import own, processes, report
 from penstock.bench.report import Report, Result, amount, options
 from penstock.cli.main import main
@@ -80,6 +82,42 @@ def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(own.benchmarks())
+
+
+_ALL = """
+import runpy, sys
+way, folder, *names = sys.argv[1:]
+sys.path.insert(0, folder)
+for name in names:
+    sys.argv = [name, "--help"]
+    try:
+        runpy.run_path(f"{folder}/{name}.py", run_name="__main__") if way == "path" else \\
+            runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    except SystemExit as end:
+        print("ended", name, end.code)
+"""
+
+
+@pytest.mark.parametrize("way", ["path", "module"])
+def test_every_benchmark_can_be_started_by_its_path_and_as_a_module(way: str, tmp_path: Path) -> None:
+    """As ``python benchmarks/x.py`` and ``python -m benchmarks.x`` do, all in one process that imports once."""
+    folder = own.home() / "benchmarks" if way == "path" else own.home()
+    source = str(Path(penstock.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _ALL, way, str(folder), *own.benchmarks()],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    ended = [line for line in done.stdout.splitlines() if line.startswith("ended")]
+    assert ended == [f"ended {name} 0" for name in own.benchmarks()], done.stderr
+
+
+def test_a_benchmark_that_starts_itself_does_so_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(penstock.__file__).parents[1]))
+    monkeypatch.chdir(tmp_path)
+    buffers = runpy.run_path(str(own.home() / "benchmarks" / "buffers.py"))
+    assert buffers["measured"](1_000, None, str(tmp_path))["answers"] >= 0
 
 
 def test_a_cheap_one_really_runs(

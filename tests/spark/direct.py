@@ -41,7 +41,7 @@ class Direct:
     def scheduling(self, priority: int) -> str:
         return f"FAIR pool penstock-{priority}"
 
-    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
+    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
         reports: list[Report] = []
         for index in range(plan.slots):
             # A worker does one task at a time; if there are more tasks, there are more workers.

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock.spark as ps
-from penstock.catalog import FunctionDef
-from penstock.types import BIGINT
 from tests.behaviour.cases import Case as Example
 from tests.behaviour.test_examples import CASES
 from tests.budget import examples, paired
@@ -95,9 +93,9 @@ def test_names_in_capitals_and_columns_that_nobody_reads(spark: SparkSession) ->
 
 
 def test_a_function_of_the_user(spark: SparkSession) -> None:
-    twice = FunctionDef("twice", (BIGINT,), BIGINT, lambda v: v * 2)
+    twice = {"twice": (lambda v: v * 2, ["BIGINT"], "BIGINT")}
     rows = spark.range(3).withColumnRenamed("id", "ts")
-    assert multiset(ps.sql(spark, "SELECT twice(ts) AS v FROM s", functions=[twice], s=rows)) == Counter(
+    assert multiset(ps.sql(spark, "SELECT twice(ts) AS v FROM s", functions=twice, s=rows)) == Counter(
         [(0, "+", 0), (1, "+", 2), (2, "+", 4)]
     )
 

@@ -15,9 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock.spark as ps
-from penstock.catalog import FunctionDef
 from penstock.errors import CheckpointError, EngineError, InputError
-from penstock.types import BIGINT
 from tests.spark.frames import Folder, multiset
 from tests.spark.test_streaming import COUNTED, SCHEMA, cut, made, run, wanted, worker_pids, written
 
@@ -51,17 +49,17 @@ def test_a_worker_that_dies_in_a_micro_batch(spark: SparkSession, tmp_path: Path
             os.kill(os.getpid(), signal.SIGKILL)
         return v
 
-    die = FunctionDef("die", (BIGINT,), BIGINT, dies_once)
+    die = {"die": (dies_once, ["BIGINT"], "BIGINT")}
     query = PER_KEY.replace("sum(v)", "sum(die(v))")
-    run(ps.sql(spark, query, shards=2, timestamps=TIMES, functions=[die], s=folder.stream(spark, 1)), tmp_path)
+    run(ps.sql(spark, query, shards=2, timestamps=TIMES, functions=die, s=folder.stream(spark, 1)), tmp_path)
     assert marker.exists()
     assert written(spark, tmp_path) == wanted(PER_KEY, s=rows)
 
 
 def test_a_worker_that_always_dies(spark: SparkSession, tmp_path: Path) -> None:
     folder, _ = folder_of(tmp_path, 12)
-    die = FunctionDef("die", (BIGINT,), BIGINT, lambda v: os.kill(os.getpid(), signal.SIGKILL))
-    out = ps.sql(spark, "SELECT die(v) AS d FROM s", timestamps=TIMES, functions=[die], s=folder.stream(spark, 1))
+    die = {"die": (lambda v: os.kill(os.getpid(), signal.SIGKILL), ["BIGINT"], "BIGINT")}
+    out = ps.sql(spark, "SELECT die(v) AS d FROM s", timestamps=TIMES, functions=die, s=folder.stream(spark, 1))
     with pytest.raises(EngineError) as caught:
         ps.await_end(started(out, tmp_path))
     assert str(caught.value) == (
@@ -80,9 +78,9 @@ def test_a_full_disk(spark: SparkSession, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (64 if full.exists() else most, most))
         return v
 
-    limit = FunctionDef("limit_", (BIGINT,), BIGINT, limits)
+    limit = {"limit_": (limits, ["BIGINT"], "BIGINT")}
     query = PER_KEY.replace("sum(v)", "sum(limit_(v))")
-    out = ps.sql(spark, query, shards=1, timestamps=TIMES, functions=[limit], s=folder.stream(spark, 1))
+    out = ps.sql(spark, query, shards=1, timestamps=TIMES, functions=limit, s=folder.stream(spark, 1))
     run(out, tmp_path)
     folder.add([(100, 1, 1)])
     full.touch()

@@ -369,11 +369,11 @@ class Unlucky(Direct):
 
     left = 2
 
-    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
+    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
         if Unlucky.left:
             Unlucky.left -= 1
             raise penstock.EngineError("an executor is lost")
-        return super().run(plan, priority, group)
+        return super().run(plan, priority, group, title)
 
 
 def test_a_micro_batch_that_spark_loses_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
-from penstock.catalog import FunctionDef
 from penstock.errors import CheckpointError, EngineError, InputError
-from penstock.types import BIGINT
 from tests.spark.frames import Folder, multiset
 from tests.spark.test_streaming import COUNTED, SCHEMA, cut, made, wanted
 
@@ -48,7 +46,7 @@ def test_every_query_has_its_output_and_runs_once(spark: SparkSession, tmp_path:
 
     pipeline = ps.pipeline(
         spark, queries, shards=2, timestamps={"s": "t"}, s=folder.stream(spark, 1),
-        functions=[FunctionDef("seen", (BIGINT,), BIGINT, seen)],
+        functions={"seen": (seen, ["BIGINT"], "BIGINT")},
     )  # fmt: skip
     outputs: dict[str, ps.Output] = {"sums": str(tmp_path / "sums"), "none": f"file://{tmp_path}/none", "counts": keep}
     query = pipeline.start(outputs, checkpoint=str(tmp_path / "checkpoint"), trigger=NOW, name="several")

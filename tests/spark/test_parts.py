@@ -341,9 +341,9 @@ def test_a_query_comes_back_to_a_part_that_has_not_worked_meanwhile(tmp_path: Pa
 class Costly(Direct):
     """Says that one query took long."""
 
-    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
+    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
         costly = plan.queries[0].id
-        reports = super().run(plan, priority, group)
+        reports = super().run(plan, priority, group, title)
         return [
             replace(r, outcomes={id: replace(o, seconds=60.0 * (id == costly)) for id, o in r.outcomes.items()})
             for r in reports

@@ -80,8 +80,8 @@ class Mortal(Direct):
 
     left = 0
 
-    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
-        reports = super().run(plan, priority, group)
+    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
+        reports = super().run(plan, priority, group, title)
         Mortal.left -= 1
         if Mortal.left == 0:
             raise _Killed

@@ -31,16 +31,27 @@ SUFFIX: dict[OutputFormat, str] = {
 
 
 class Answers:
-    """Fetches what queries have answered and passes it on. ``counts`` says how much that was."""
+    """Fetches what queries have answered and passes it on. ``counts`` says how much that was.
+
+    ``before`` is called before answers are written.
+    """
 
     def __init__(self, queries: Sequence[Query], sinks: Sequence[Sink]) -> None:
         self._queries = list(zip(queries, sinks, strict=True))
         self.counts = {query.name: 0 for query in queries}
+        self.before: Callable[[], None] = lambda: None
 
     def drain(self, *, wait: bool = True) -> None:
         for query, sink in self._queries:
             with failing():
-                self.counts[query.name] += query.transfer(sink, wait=wait)
+                self.counts[query.name] += query.transfer(self._announced(sink), wait=wait)
+
+    def _announced(self, sink: Sink) -> Sink:
+        def write(table: pa.Table) -> dict[str, object] | None:
+            self.before()
+            return sink(table)
+
+        return write
 
 
 @contextmanager
@@ -79,32 +90,45 @@ def open_answers(
     format: OutputFormat | None,
     stdout: TextIO,
     stack: ExitStack,
+    *,
+    as_they_come: bool = False,
 ) -> Answers:
-    """Decide on places and formats, and open everything; ``stack`` closes it."""
+    """Decide on places and formats, and open everything; ``stack`` closes it.
+
+    ``as_they_come``: CSV and JSON files have the answers as soon as they are there, and not only when they are whole.
+    """
     if output is None:
         return Answers(queries, _stdout_sinks(queries, format or "table", stdout, stack))
+    opened = _growing if as_they_come else open_writer
     if len(queries) == 1 and not output.is_dir():
-        writer = stack.enter_context(open_answer(output, format, queries[0].schema))
+        writer = stack.enter_context(open_answer(output, format, queries[0].schema, opened))
         return Answers(queries, [writer.write])
     if output.is_file() or (format_for(output) is not None and not output.is_dir()):
         raise Failure(f"there are {len(queries)} queries, so --output is a folder, not a file like {output}")
     kind = format or "csv"
     paths = [output / f"{file_stem(query.name)}{SUFFIX[kind]}" for query in queries]
     writers = [
-        stack.enter_context(open_writer(path, kind, query.schema))
+        stack.enter_context(opened(path, kind, query.schema))
         for path, query in zip(paths, queries, strict=True)
     ]
     return Answers(queries, [writer.write for writer in writers])
 
 
-def open_answer(output: Path | None, format: OutputFormat | None, schema: pa.Schema) -> Writer:
+def _growing(path: Path, format: OutputFormat, schema: pa.Schema) -> Writer:
+    return Resumable(path, format, schema, 0) if format in ("csv", "json") else open_writer(path, format, schema)
+
+
+def open_answer(
+    output: Path | None, format: OutputFormat | None, schema: pa.Schema,
+    opened: Callable[[Path, OutputFormat, pa.Schema], Writer] = open_writer,
+) -> Writer:  # fmt: skip
     """Where one table goes: a file, or stdout."""
     if output is None:
         return open_writer(sys.stdout, format or "table", schema)
     chosen = format or format_for(output)
     if chosen is None:
         raise Failure(f"{output} names no format; give --format, or a name ending in .csv, .jsonl, …")
-    return open_writer(output, chosen, schema)
+    return opened(output, chosen, schema)
 
 
 def file_stem(name: str) -> str:

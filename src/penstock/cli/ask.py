@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 import pyarrow as pa
 import typer
 
+from penstock.apart import BadRow
 from penstock.cli.answers import Answers, failing, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
+from penstock.cli.far import HowFar
+from penstock.cli.inputs import FollowOption, InputFormatOption, open_inputs, stoppable
 from penstock.cli.run import (
     ApartOption,
+    Done,
     FormatOption,
     LateOption,
     QuietOption,
@@ -29,13 +33,12 @@ from penstock.cli.run import (
 )
 from penstock.cli.script import EngineOption, MasterOption, open_database
 from penstock.declare import STAMPED, Declaration, declaration
-from penstock.errors import PenstockError
+from penstock.errors import InputError, PenstockError
+from penstock.io.files import Source
+from penstock.io.live import STDIN, Arrivals, LiveText
 from penstock.io.writers import OutputFormat
-from penstock.play import input_name
+from penstock.play import Input, input_name
 from penstock.standing import Standing
-
-if TYPE_CHECKING:
-    from penstock.database import Database
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -43,7 +46,9 @@ if TYPE_CHECKING:
 
 DataArgument = Annotated[
     list[str],
-    typer.Argument(metavar="[NAME=]PATH", help="Files or folders; without a NAME it is that of the file."),
+    typer.Argument(
+        metavar="[NAME=]PATH", help="Files, folders or pipes, - is stdin; without a NAME it is that of the file."
+    ),
 ]
 TimestampOption = Annotated[
     list[str] | None,
@@ -67,6 +72,10 @@ OnErrorOption = Annotated[
         help="What becomes of rows that do not fit: refuse (the default: the whole file), stop, or apart.",
     ),
 ]
+TypeOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[NAME.]COLUMN=TYPE", help="The type of a column, if the first rows do not show it."),
+]
 _QUERY = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
 
@@ -86,6 +95,9 @@ def query(
     late: LateOption = None,
     on_error: OnErrorOption = None,
     apart: ApartOption = None,
+    type: TypeOption = None,
+    follow: FollowOption = False,
+    input_format: InputFormatOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Answer one query over data files. Their columns are found out from the first rows.
@@ -96,39 +108,63 @@ def query(
     for path in data:
         if _QUERY.match(path) and not Path(path).exists():
             raise Failure(f"the query comes first, then the files: penstock query '{path}' {text}")
-    inputs = _inputs(data)
-    declared = _declarations(inputs, timestamp or [], slack or [], key or [], on_error or [])
-    for name, found in declared.items():
-        for remark in found.warnings + (() if quiet else found.remarks):
-            print(f"penstock: {inputs[name]}: {remark}{_advice(name, remark)}", file=sys.stderr)
     chosen: OutputFormat | None = None if format is None else format.value
-    with open_database(engine, master, None) as db, ExitStack() as stack:
-        for found in declared.values():
-            db.execute(found.statement)
-        try:
-            asked = db.query(text.strip().rstrip(";"))
-        except PenstockError as error:
-            raise failure(error, "the query") from None
-        _warn_of_two_clocks(db, asked, declared)
-        paths = {input_name(db, name): path for name, path in inputs.items()}
-        if final:
-            standing = Standing(asked.name, asked.plan, asked.schema)
-            answers: Answers = Together(asked, standing, lambda: _newest(db, paths))
-        else:
-            answers = open_answers([asked], output, chosen, sys.stdout, stack)
-        aside = [
-            stack.enter_context(SetAside(db, late, chosen, db.late)),
-            stack.enter_context(SetAside(db, apart, chosen, db.apart)),
-        ]
-        rows, stopped = play_all(db, paths, answers, aside, shown=output is not None or not sys.stdout.isatty())
-        if final:
-            rest = standing.table()
-            answers.counts[asked.name] = rest.num_rows
-            stack.enter_context(open_answer(output, chosen, rest.schema)).write(rest)
-        summary = summarize(db, [asked], answers.counts, rows, time.perf_counter() - started)
+    arrivals, done = Arrivals(), Done()
+    try:
+        with stoppable(arrivals, follow=follow), ExitStack() as stack:
+            named = _inputs(data)
+            keyed = {text.partition("=")[0] for text in key or []}
+            inputs = open_inputs(named, arrivals, stack, follow=follow, format=input_format, relations=keyed)
+            declared = _declarations(inputs, timestamp or [], slack or [], key or [], on_error or [], type or [])
+            for name, found in declared.items():
+                for remark in found.warnings + (() if quiet else found.remarks):
+                    print(f"penstock: {_shown(named[name])}: {remark}{_advice(name, remark)}", file=sys.stderr)
+            db = stack.enter_context(open_database(engine, master, None))
+            for found in declared.values():
+                db.execute(found.statement)
+            try:
+                asked = db.query(text.strip().rstrip(";"))
+            except PenstockError as error:
+                raise failure(error, "the query") from None
+            _warn_of_two_clocks(db, asked, declared)
+            opened = {input_name(db, name): given for name, given in inputs.items()}
+            if final:
+                standing = Standing(asked.name, asked.plan, asked.schema)
+                answers: Answers = Together(asked, standing, lambda: _newest(db, opened))
+            else:
+                answers = open_answers([asked], output, chosen, sys.stdout, stack, as_they_come=follow)
+            aside = [
+                stack.enter_context(SetAside(db, late, chosen, db.late)),
+                stack.enter_context(SetAside(db, apart, chosen, db.apart)),
+            ]
+            done.answers = {} if final else answers.counts
+            beside = output is None and not final and sys.stdout.isatty()
+            stopped = play_all(
+                db, opened, answers, aside, done.rows, arrivals, far=HowFar(quiet=quiet, beside_answers=beside)
+            )  # fmt: skip
+            if final:
+                rest = standing.table()
+                answers.counts[asked.name] = rest.num_rows
+                stack.enter_context(open_answer(output, chosen, rest.schema)).write(rest)
+            summary = summarize(db, [asked], answers.counts, done.rows, time.perf_counter() - started)
+    except KeyboardInterrupt:
+        done.tell(output, None)
+        raise
     if not quiet:
         print(summary, file=sys.stderr)
-    raise_stopped(stopped)
+    raise_stopped([_with_type(error, inputs) for error in stopped])
+
+
+def _shown(path: Path) -> str:
+    return "standard input" if str(path) == STDIN else str(path)
+
+
+def _with_type(error: InputError, inputs: Mapping[str, Input]) -> InputError:
+    """Where only a few rows were there to find a type from, the option that gives another helps."""
+    lives = {given.where for given in inputs.values() if isinstance(given, LiveText)}
+    if isinstance(error, BadRow) and error.where in lives and error.column is not None and error.hint is None:
+        error.hint = f"--type {error.column}=… gives the column another type, such as DOUBLE or STRING"
+    return error
 
 
 class Together(Answers):
@@ -159,12 +195,16 @@ def declare(
     slack: SlackOption = None,
     key: KeyOption = None,
     on_error: OnErrorOption = None,
+    type: TypeOption = None,
+    input_format: InputFormatOption = None,
 ) -> None:
     """Print the CREATE statements for data files, as a beginning of a script of your own."""
-    given = (timestamp or [], slack or [], key or [], on_error or [])
-    for name, found in _declarations(_inputs(data), *given).items():
-        advised = tuple(warning + _advice(name, warning) for warning in found.warnings)
-        print(replace(found, warnings=advised), end="")
+    options = (timestamp or [], slack or [], key or [], on_error or [], type or [])
+    with ExitStack() as stack:
+        inputs = open_inputs(_inputs(data), Arrivals(), stack, follow=False, format=input_format)
+        for name, found in _declarations(inputs, *options, patient=True).items():
+            advised = tuple(warning + _advice(name, warning) for warning in found.warnings)
+            print(replace(found, warnings=advised), end="")
 
 
 def _advice(name: str, remark: str) -> str:
@@ -205,13 +245,17 @@ def _inputs(data: list[str]) -> dict[str, Path]:
 
 def _name_of(path: Path) -> str:
     """The name of a stream for a file: its own, without suffixes, in letters that need no quotes."""
+    if str(path) == STDIN:
+        return "stdin"
     name = re.sub(r"\W+", "_", path.name.split(".")[0]).strip("_").lower()
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def _declarations(
-    inputs: dict[str, Path], timestamp: list[str], slack: list[str], key: list[str], on_error: list[str]
-) -> dict[str, Declaration]:
+    inputs: Mapping[str, Input], timestamp: list[str], slack: list[str], key: list[str], on_error: list[str],
+    type: list[str], *, patient: bool = False,
+) -> dict[str, Declaration]:  # fmt: skip
+    """``patient``: what comes bit by bit is waited for as if it were a file."""
     names = list(inputs)
     keys = _for_names("--key", key, names, names)
     streams = [name for name in names if name not in keys]
@@ -221,14 +265,39 @@ def _declarations(
     return {
         name: declaration(
             name,
-            path,
+            _data(given, patient=patient or name in keys),
             timestamp=next(reversed(ordering.get(name, [])), None),
             slack=next(reversed(waiting.get(name, [])), None),
             key=keys.get(name, []),
             on_error=next(reversed(faults.get(name, [])), None),
+            types=_types(type, name, names),
         )
-        for name, path in inputs.items()
+        for name, given in inputs.items()
     }
+
+
+def _data(given: Input, *, patient: bool) -> Source:
+    """What the columns are found out from."""
+    if isinstance(given, LiveText):
+        return given.first(patience=None) if patient else given.first()
+    return given
+
+
+def _types(given: list[str], name: str, names: list[str]) -> dict[str, str]:
+    """What ``--type`` says for an input: COLUMN=TYPE for all that have the column, or NAME.COLUMN=TYPE for one."""
+    found: dict[str, str] = {}
+    for text in given:
+        column, equals, dtype = text.partition("=")
+        if not (column and equals and dtype):
+            raise Failure(f"--type {text} is not COLUMN=TYPE, such as --type temperature=DOUBLE")
+        owner, dot, rest = column.partition(".")
+        if dot and owner in names:
+            found |= {rest: dtype} if owner == name else {}
+        elif len(names) > 1:
+            raise Failure(f"--type {text}: write NAME.COLUMN=TYPE with one of {', '.join(names)}")
+        else:
+            found[column] = dtype
+    return found
 
 
 def _for_names(option: str, given: list[str], names: list[str], rest: list[str]) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ OK = 0
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 class Failure(Exception):

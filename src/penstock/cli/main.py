@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import ParamSpec
+from typing import Annotated, ParamSpec
 
 import typer
 
@@ -16,8 +16,9 @@ from penstock.cli.bench import bench, own, papers
 from penstock.cli.compare import compare
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
-from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
+from penstock.cli.failures import INTERRUPTED, OK, TERMINATED, USAGE, Failure, failure, report
 from penstock.cli.graph import graph
+from penstock.cli.inputs import Terminated
 from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.errors import PenstockError
@@ -26,7 +27,6 @@ app = typer.Typer(
     name="penstock",
     help="Continuous queries over data streams.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -76,6 +76,21 @@ def version() -> None:
     print(f"penstock {penstock.__version__}")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     try:
@@ -90,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return shown.code
     except typer.Exit as exit:
         return exit.exit_code
+    except Terminated:
+        return TERMINATED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except _Unread:

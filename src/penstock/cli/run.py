@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import pyarrow as pa
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers, resume_answers
 from penstock.cli.failures import Failure, failure, report
+from penstock.cli.far import HowFar
+from penstock.cli.inputs import FollowOption, InputFormatOption, open_inputs, stoppable
 from penstock.cli.script import (
     DatabaseOption,
     EngineOption,
@@ -27,12 +28,14 @@ from penstock.cli.script import (
     run_script,
 )
 from penstock.cli.seen import check_files
+from penstock.cli.watch import clock
 from penstock.errors import InputError
 from penstock.io.files import Leave
+from penstock.io.live import STDIN, Arrivals, LiveText, is_live
 from penstock.io.table_text import table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
 from penstock.plan.show import show_duration
-from penstock.play import input_name, play
+from penstock.play import Input, input_name, play
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -58,7 +61,7 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE.cql", help="Declarations and queries; - is stdin.")],
     input: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="A file or folder for a stream or relation; repeat for each."),
+        typer.Option(metavar="NAME=PATH", help="A file, folder or pipe for a stream or relation; - is stdin."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="A file; with several queries a folder with a file for each.")
@@ -73,6 +76,8 @@ def run(
         bool,
         typer.Option("--keep-open", help="Streams stay open at the end of their files: more rows will come."),
     ] = False,
+    follow: FollowOption = False,
+    input_format: InputFormatOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run the queries of a file over data files, and write their answers as they come.
@@ -84,8 +89,13 @@ def run(
     chosen: OutputFormat | None = None if format is None else format.value
     if database is not None and output is None:
         raise Failure("with --database the answers go to files: give --output a folder")
+    if str(file) == STDIN and any(str(path) == STDIN for path in given.values()):
+        raise Failure("the script and an input are standard input (-), which can be read once")
+    done, arrivals = Done(), Arrivals()
     try:
-        with open_database(engine, master, database) as db, ExitStack() as stack:
+        with (
+            stoppable(arrivals, follow=follow), open_database(engine, master, database) as db, ExitStack() as stack
+        ):  # fmt: skip
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)
@@ -94,10 +104,14 @@ def run(
             queries = list(db.queries.values())
             if not queries:
                 raise Failure(f"{file} has no query to run")
-            inputs = {input_name(db, name): path for name, path in given.items()}
-            _check_inputs(db, queries, inputs)
+            paths = {input_name(db, name): path for name, path in given.items()}
+            _check_inputs(db, queries, paths)
+            relations = db.catalog.relations
+            inputs = open_inputs(
+                paths, arrivals, stack, follow=follow, format=input_format, relations=relations.keys()
+            )  # fmt: skip
             if database is None or output is None:
-                answers = open_answers(queries, output, chosen, sys.stdout, stack)
+                answers = open_answers(queries, output, chosen, sys.stdout, stack, as_they_come=follow)
             elif chosen not in (None, "csv"):
                 raise Failure("with --database the answers are written as CSV")
             else:
@@ -107,17 +121,20 @@ def run(
                 stack.enter_context(SetAside(db, apart, chosen, db.apart)),
             ]
             over = [name for name in inputs if name in db.catalog.streams and db.progress(name) == math.inf]
-            shown = output is not None or not sys.stdout.isatty()
             unfinished: dict[Path, None] = {}
             leave = None
             if database is not None:
-                check_files(db, inputs, _done(db, inputs))
+                check_files(db, {n: p for n, p in paths.items() if not is_live(p, follow=False)}, _done(db, inputs))
                 leave = unfinished.setdefault if keep_open else None
-            rows, stopped = play_all(db, inputs, answers, aside, shown=shown, close=not keep_open, leave=leave)
-            summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
+            done.answers = answers.counts
+            stopped = play_all(
+                db, inputs, answers, aside, done.rows, arrivals,
+                far=HowFar(quiet=quiet, beside_answers=output is None and sys.stdout.isatty()), close=not keep_open,
+                leave=leave,
+            )  # fmt: skip
+            summary = summarize(db, queries, answers.counts, done.rows, time.perf_counter() - started)
     except KeyboardInterrupt:
-        if database is not None:
-            print(f"penstock: interrupted; the same command goes on from {database}", file=sys.stderr)
+        done.tell(output, database)
         raise
     for path in () if quiet else unfinished:
         said = "the last line has no end yet, so it is left for the next run"
@@ -159,68 +176,83 @@ def _check_inputs(db: Database, queries: list[Query], inputs: dict[str, Path]) -
                 raise Failure(f"query `{query.name}` reads stream `{name}`; pass --input {name}=PATH")
 
 
+@dataclass
+class Done:
+    """What a run has done so far."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)
+    began: float = field(default_factory=time.perf_counter)
+
+    def tell(self, output: Path | None, database: Path | None) -> None:
+        """Say what an interrupted run has done, and what is left of it."""
+        spent = clock(time.perf_counter() - self.began)
+        said = f"rows in {_counts(self.rows)}; answers {_counts(self.answers)}" if self.rows else "no row was read"
+        print(f"penstock: interrupted after {spent}: {said}", file=sys.stderr)
+        if database is not None:
+            kept = f"everything up to there is in {database}; the same command goes on from it"
+        elif output is not None:
+            kept = f"{output} is not written, since it would not be whole"
+        elif any(self.answers.values()):
+            kept = "the answers that are printed are those of these rows; nothing else is kept"
+        else:
+            kept = "nothing is kept"
+        print(f"penstock: {kept}", file=sys.stderr, flush=True)
+
+
 def play_all(
     db: Database,
-    inputs: dict[str, Path],
+    inputs: Mapping[str, Input],
     answers: Answers,
     aside: Sequence[SetAside],
+    rows: dict[str, int],
+    arrivals: Arrivals,
     *,
-    shown: bool,
+    far: HowFar,
     close: bool = True,
     leave: Leave | None = None,
-) -> tuple[dict[str, int], list[InputError]]:
-    """Play the inputs to their ends, passing on answers and rows that are late or do not fit; how many rows each had,
-    and what some have stopped at."""
-    done = _done(db, inputs)
-    rows = {name: done.get(name, 0) for name in inputs}
-    with _progress(shown) as show:
+) -> list[InputError]:
+    """Play the inputs to their ends, passing on answers and rows that are late or do not fit; what some inputs have
+    stopped at. ``rows``: how many rows of each have been pushed, also if it is interrupted."""
+    before = _done(db, inputs)
+    # What comes bit by bit does not come again.
+    done = {name: 0 if _is_new(inputs[name]) else count for name, count in before.items()}
+    rows.update({name: done.get(name, 0) for name in inputs})
+    answers.before = far.hide
+    with far:
 
         def after_push(name: str, pushed: int) -> None:
             rows[name] = pushed
-            answers.drain(wait=False)
+            pass_on(wait=False)
+            far(name, pushed)
+
+        def pass_on(*, wait: bool = True) -> None:
+            answers.drain(wait=wait)
             for rows_aside in aside:
                 rows_aside.drain()
-            show(name, pushed)
 
         for name, stream in db.catalog.streams.items():
             if close and not stream.derived and stream.name not in inputs:
                 db.close_stream(name)
-        stopped = play(db, inputs, on_progress=after_push, done=done, chunk_rows=_CHUNK, close=close, leave=leave)
-        answers.drain()
-    return rows, stopped
+        stopped = play(
+            db, inputs, on_progress=after_push, on_read=lambda name, count: far(name, count, " read"),
+            on_idle=pass_on, arrivals=arrivals, done=done, chunk_rows=_CHUNK, close=close, leave=leave,
+        )  # fmt: skip
+        pass_on()
+    return stopped
 
 
-def _done(db: Database, inputs: dict[str, Path]) -> dict[str, int]:
+def _is_new(given: Input) -> bool:
+    return isinstance(given, LiveText) and not given.grows
+
+
+def _done(db: Database, inputs: Collection[str]) -> dict[str, int]:
     """How many rows of each input were pushed before, by a run that this one goes on from."""
     begun: dict[str, int] = db.notes.get("inputs", {})
     new = {name: db.given(name) for name in inputs if name not in begun}
     if new:
         db.note(inputs=begun | new)
     return {name: db.given(name) - begun[name] for name in inputs if name in begun}
-
-
-@contextmanager
-def _progress(shown: bool) -> Iterator[_Show]:
-    """Counters on stderr for people; nothing in a pipe, or where answers fill the same terminal."""
-    if not shown or not sys.stderr.isatty():
-        yield _Show(None)
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.fields[rows]:,} rows"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
-        yield _Show(progress)
-
-
-class _Show:
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._tasks: dict[str, object] = {}
-
-    def __call__(self, name: str, rows: int) -> None:
-        if self._progress is None:
-            return
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=None, rows=rows)
-        self._progress.update(self._tasks[name], rows=rows)  # type: ignore[arg-type]
 
 
 class SetAside:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import InputError
-from penstock.io.files import input_files
+from penstock.io.files import input_files, on_disk
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -32,7 +32,7 @@ def check_files(db: Database, inputs: Mapping[str, Path], done: Mapping[str, int
         relation = name in db.catalog.relations
         if not relation and db.progress(name) == math.inf:
             continue
-        files = input_files(path)[1]
+        files = [on_disk(file) for file in input_files(path)[1]]
         if done.get(name) and name in noted:
             if relation:
                 _check_relation(name, path, files, noted[name])

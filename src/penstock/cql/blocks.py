@@ -150,7 +150,7 @@ class SelectBinder:
     def _entry(self, tree: exp.Expr) -> Node:
         try:
             source = self.source(tree)
-            self.scope.add(source.alias, source.what, source.node.schema)
+            self.scope.add(source.alias, source.what, source.node.schema, source.unread)
         except UnknownName as error:
             seen = [self.scope, *([self.scope.before] if self.scope.before else [])]
             if any(scope.find(error.name, error.qualifier) is not None for scope in seen):
@@ -288,8 +288,10 @@ class SelectBinder:
             if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
                 star, qualifier = item.this, identifier(item.args["table"])
             if star is not None:
+                # EXISTS asks for rows, whatever their columns.
+                whole = not isinstance(tree.parent, exp.Exists)
                 try:
-                    columns = self.scope.star(qualifier)
+                    columns = self.scope.star(qualifier, whole=whole)
                     outputs += [Output(n, e, None, self.scope.case_matters(n)) for n, e in columns]
                 except PenstockError as error:
                     raise error.at(position_of(item), None) from None

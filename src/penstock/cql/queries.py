@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from penstock.catalog import Catalog
+from penstock.catalog import Catalog, Unread
 from penstock.cql.ast import Emit, StreamWindow
 from penstock.cql.blocks import SelectBinder, refers_outwards, unify
 from penstock.cql.expressions import ExpressionBinder, declared_names, identifier
@@ -45,11 +45,12 @@ _SET_KINDS = {exp.Union: "union", exp.Except: "except", exp.Intersect: "intersec
 
 @dataclass(frozen=True)
 class Source:
-    """An entry of FROM, bound: its plan, its name there, and what it is."""
+    """An entry of FROM, bound: its plan, its name there, what it is, and which of its columns CQL cannot read."""
 
     node: Node
     alias: str
     what: str
+    unread: Unread | None = None
 
 
 class QueryBinder:
@@ -296,13 +297,13 @@ class QueryBinder:
                 raise BindError(
                     f"`{name}` is a relation and needs no window", hint="its rows are there until they are deleted"
                 ).at(position_of(window), None)
-            return Source(relation.scan, shown, "relation")
+            return Source(relation.scan, shown, "relation", relation.unread)
         try:
             stream = self.catalog.stream(name)
         except CatalogError:
             raise self.catalog.unknown(name).at(position_of(tree), None) from None
         self._aliases = {**self._aliases, shown: name}
-        return Source(self._windowed(stream.scan, window, f"stream `{name}`"), shown, "stream")
+        return Source(self._windowed(stream.scan, window, f"stream `{name}`"), shown, "stream", stream.unread)
 
     def _inside(
         self, binder: QueryBinder, query: exp.Expr, window: StreamWindow | None, alias: str, what: str

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from penstock import functions
+from penstock.catalog import Unread
 from penstock.errors import BindError, suggest
 from penstock.names import Names
 from penstock.plan.expr import Column, Expr, transform
@@ -35,6 +36,7 @@ class Item:
     what: str
     schema: Schema
     offset: int
+    unread: Unread | None = None
 
     @cached_property
     def names(self) -> Names:
@@ -69,11 +71,11 @@ class Scope:
     def width(self) -> int:
         return sum(len(item.schema) for item in self.items)
 
-    def add(self, alias: str, what: str, schema: Schema) -> None:
+    def add(self, alias: str, what: str, schema: Schema, unread: Unread | None = None) -> None:
         """Put an item to the right of the others."""
         if any(item.alias == alias for item in [*self.items, *(self.before.items if self.before else [])]):
             raise BindError(f"`{alias}` stands twice in FROM", hint="give one of them an alias")
-        item = Item(alias, what, schema, self.width)
+        item = Item(alias, what, schema, self.width, unread=unread)
         self.items.append(item)
         self.shown += item.columns()
 
@@ -100,14 +102,18 @@ class Scope:
         self.shown = [*merged, *((name, e) for name, e in self.shown if e not in both)]
         return pairs
 
-    def star(self, alias: str | None = None) -> list[tuple[str, Expr]]:
-        """The columns that ``*`` or ``alias.*`` stands for."""
-        if alias is None:
-            return self.shown
-        items = [item for item in self.items if item.alias == alias]
-        if not items:
+    def star(self, alias: str | None = None, *, whole: bool = True) -> list[tuple[str, Expr]]:
+        """The columns that ``*`` or ``alias.*`` stands for; ``whole``: refuse to leave one out."""
+        items = [item for item in self.items if alias in (None, item.alias)]
+        if alias is not None and not items:
             raise BindError(f"no `{alias}` in FROM", hint=suggest(alias, (i.alias for i in self.items)))
-        return items[0].columns()
+        for item in items:
+            if whole and item.unread is not None:
+                raise BindError(
+                    f"`*` cannot stand for all columns of `{item.alias}`: CQL has no type for {item.unread}",
+                    hint=f"name the columns that you need; {item.unread.hint}",
+                )
+        return self.shown if alias is None else items[0].columns()
 
     def resolve(self, name: str, qualifier: str | None) -> Expr:
         """The column a name means here or, failing that, in the enclosing query."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.apart import BadRow, Unknown
 from penstock.errors import InputError, suggest
+from penstock.io.files import Source
 from penstock.io.times import TimeForm, check_microseconds
 from penstock.io.values import BadValue, convertible, is_value
 from penstock.plan.nodes import Field
@@ -101,7 +101,7 @@ def targets_for(
 
 
 def match(
-    found: Sequence[str], targets: Sequence[Target], path: Path, unknown: Unknown = "ignore"
+    found: Sequence[str], targets: Sequence[Target], path: Source, unknown: Unknown = "ignore"
 ) -> list[tuple[Target, int]]:
     """Each target with the position of its column: the same name, or the only one that differs in case.
 
@@ -129,7 +129,7 @@ def match(
     return matched
 
 
-def missing(name: str, found: Sequence[str], path: Path) -> InputError:
+def missing(name: str, found: Sequence[str], path: Source) -> InputError:
     """The error for a declared column that a file does not have, with what it does have."""
     columns = ", ".join(f"`{c}`" for c in found[:20]) + (" …" if len(found) > 20 else "")
     hint = suggest(name, found)
@@ -137,7 +137,7 @@ def missing(name: str, found: Sequence[str], path: Path) -> InputError:
     return InputError(f"{path}: no column `{name}`; the file has {columns or 'no columns'}", hint=close)
 
 
-def bad_value(path: Path, row: int, column: str, bad: BadValue, place: str | None = None) -> BadRow:
+def bad_value(path: Source, row: int, column: str, bad: BadValue, place: str | None = None) -> BadRow:
     """The error for a value, with where in which file it stands."""
     return BadRow(str(path), row, str(bad), column=column, hint=bad.hint, place=place)
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ import pyarrow.csv
 from penstock.apart import BadRow, Rows, Sieve, row_text, sifted_file
 from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match, whole
-from penstock.io.files import Leave, data_suffix, open_text
+from penstock.io.files import Leave, Piece, Source, data_suffix, open_text
 from penstock.io.values import BadValue, convert_text
 from penstock.types import DataType
 
@@ -36,13 +35,13 @@ _CAREFUL_ROWS = 4_096
 _QUOTED = re.compile(rb'"[^"]*"')
 
 
-def read_csv(path: Path, sieve: Sieve, leave: Leave | None = None) -> Iterator[Rows]:
+def read_csv(path: Source, sieve: Sieve, leave: Leave | None = None) -> Iterator[Rows]:
     """Rows of the wanted columns, in pieces of a few megabytes of text."""
     done = 0
     with open_text(path, leave) as source:
         header = _header(source, path)
         columns = match(header, sieve.targets, path, sieve.unknown)
-        delimiter = _delimiter(path)
+        delimiter = delimiter_of(path)
         used = [at for _, at in columns]
         before: list[tuple[tuple[DataType, ...], bool]] = []
         try:
@@ -60,17 +59,17 @@ def read_csv(path: Path, sieve: Sieve, leave: Leave | None = None) -> Iterator[R
     yield from _carefully(path, columns, len(header), sieve, leave, done)
 
 
-def csv_header(path: Path) -> list[str]:
+def csv_header(path: Source) -> list[str]:
     """The names of the columns, as the first line of the file has them."""
     with open_text(path) as raw:
         return _header(raw, path)
 
 
-def csv_line(files: Sequence[Path], row: int) -> tuple[Path, int] | None:
+def csv_line(files: Sequence[Source], row: int) -> tuple[Source, int] | None:
     """The file and the line on which a row of some files begins; None where Python and Arrow see other rows."""
     for path in files:
         with open_text(path) as raw:
-            records = csv.reader(_Lines(raw, path), delimiter=_delimiter(path))
+            records = csv.reader(_Lines(raw, path), delimiter=delimiter_of(path))
             begins, is_header = 1, True
             try:
                 for record in records:
@@ -85,7 +84,7 @@ def csv_line(files: Sequence[Path], row: int) -> tuple[Path, int] | None:
     return None
 
 
-def _delimiter(path: Path) -> str:
+def delimiter_of(path: Source) -> str:
     """A tab in .tsv files; a comma, or where the header has none the semicolon, tab or bar that it has."""
     if data_suffix(path) == ".tsv":
         return "\t"
@@ -99,9 +98,9 @@ def _delimiter(path: Path) -> str:
     return "," if "," in bare else max(";\t|", key=bare.count) if any(c in bare for c in ";\t|") else ","
 
 
-def _header(source: IO[bytes], path: Path) -> list[str]:
+def _header(source: IO[bytes], path: Source) -> list[str]:
     try:
-        for record in csv.reader(_Lines(source, path), delimiter=_delimiter(path), strict=True):
+        for record in csv.reader(_Lines(source, path), delimiter=delimiter_of(path), strict=True):
             if record:
                 return [name.strip() for name in record]
     except csv.Error as problem:
@@ -172,7 +171,7 @@ def _parsed(data: bytes, width: int, used: list[int], delimiter: str) -> pa.Tabl
     )
 
 
-def _typed(texts: pa.Table, columns: list[tuple[Target, int]], path: Path) -> pa.Table:
+def _typed(texts: pa.Table, columns: list[tuple[Target, int]], path: Source) -> pa.Table:
     arrays = []
     for i, (target, _) in enumerate(columns):
         try:
@@ -185,7 +184,7 @@ def _typed(texts: pa.Table, columns: list[tuple[Target, int]], path: Path) -> pa
 class _Lines:
     """The lines of a file as text, for the csv module, which asks for them one at a time."""
 
-    def __init__(self, source: IO[bytes], path: Path) -> None:
+    def __init__(self, source: IO[bytes], path: Source) -> None:
         self._source = source
         self._path = path
         self._number = 0
@@ -211,14 +210,15 @@ class _Record:
 
 
 def _carefully(
-    path: Path, columns: list[tuple[Target, int]], width: int, sieve: Sieve, leave: Leave | None, done: int
+    path: Source, columns: list[tuple[Target, int]], width: int, sieve: Sieve, leave: Leave | None, done: int
 ) -> Iterator[Rows]:
     """The rows after the first ``done``, record by record, so that it is known which are wrong and where they are.
 
     A record is read by Arrow as all others are; a line with a quote that is never closed is wrong by itself, and
     reading goes on with the next line.
     """
-    delimiter = _delimiter(path)
+    delimiter = delimiter_of(path)
+    skipped = path.skipped if isinstance(path, Piece) else 0
     with open_text(path, leave) as raw:
         records = islice(_records(raw, delimiter, width), 1 + done, None)
         while batch := list(islice(records, _CAREFUL_ROWS)):
@@ -226,7 +226,7 @@ def _carefully(
                 batch,
                 lambda some: _read_records(some, columns, width, path, delimiter),
                 sieve,
-                lambda row, batch=batch: f"line {batch[row].line}",
+                lambda row, batch=batch: f"line {batch[row].line + skipped}",
                 lambda row, batch=batch: _record_text(batch[row], width, columns, delimiter),
             )
             yield found
@@ -300,7 +300,7 @@ class _Again:
 
 
 def _read_records(
-    records: list[_Record], columns: list[tuple[Target, int]], width: int, path: Path, delimiter: str
+    records: list[_Record], columns: list[tuple[Target, int]], width: int, path: Source, delimiter: str
 ) -> pa.Table:
     for i, record in enumerate(records):
         if record.fault is not None:

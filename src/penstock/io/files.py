@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import IO
@@ -35,6 +36,33 @@ _SUFFIXES = {
     ".feather": Format.ARROW,
     ".ipc": Format.ARROW,
 }
+@dataclass(frozen=True)
+class Piece:
+    """Some whole lines of a text that comes bit by bit, which readers take in the place of a file.
+
+    ``where``: what the text is called. ``text`` begins with the header line, if the format has one. ``skipped``: lines
+    that came before and are not in it. ``whole``: nothing comes after it.
+    """
+
+    where: str
+    format: Format
+    text: bytes
+    skipped: int = 0
+    whole: bool = False
+
+    def __str__(self) -> str:
+        return self.where
+
+
+Source = Path | Piece
+
+
+def on_disk(source: Source) -> Path:
+    """A source in a format that does not come bit by bit."""
+    assert isinstance(source, Path), "a piece is of a text"
+    return source
+
+
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 KNOWN_SUFFIXES = ".csv, .tsv, .json, .jsonl, .ndjson, .parquet or .arrow (texts also with .gz, .zst, .bz2)"
 
@@ -44,8 +72,10 @@ def compression_of(path: Path) -> str | None:
     return _COMPRESSIONS.get(path.suffix.lower())
 
 
-def data_suffix(path: Path) -> str:
+def data_suffix(path: Source) -> str:
     """The suffix that names the format, below that of a compression."""
+    if isinstance(path, Piece):
+        return f".{path.format.value}"
     return (path.with_suffix("") if compression_of(path) else path).suffix.lower()
 
 
@@ -57,14 +87,19 @@ def format_of(path: Path) -> Format | None:
     return found
 
 
-def input_files(path: Path) -> tuple[Format, list[Path]]:
+def input_files(path: Source) -> tuple[Format, Sequence[Source]]:
     """The file, or the files of the folder in order of their names; hidden ones and ``_markers`` excepted."""
+    if isinstance(path, Piece):
+        return path.format, [path]
     if not path.exists():
         raise InputError(f"there is no file or folder {path}")
     if not path.is_dir():
         format = _known(path)
         if not path.is_file():
-            raise InputError(f"{path} is a pipe or a device", hint="inputs are read more than once: save it as a file")
+            raise InputError(
+                f"{path} is a pipe or a device, and is read more than once here",
+                hint="save it as a file; penstock run and penstock query read streams from pipes",
+            )
         return format, [path]
     entries = sorted(p for p in path.iterdir() if not p.name.startswith((".", "_")))
     nested = [p for p in entries if p.is_dir()]
@@ -94,8 +129,10 @@ Leave = Callable[[Path], None]
 """Hears of a file whose last line has no end yet and is left for later."""
 
 
-def open_text(path: Path, leave: Leave | None = None) -> IO[bytes]:
+def open_text(path: Source, leave: Leave | None = None) -> IO[bytes]:
     """The bytes of a text file, unpacked; with ``leave`` without a last line that has no end yet."""
+    if isinstance(path, Piece):
+        return io.BytesIO(path.text)
     return io.BufferedReader(TextBytes(path, leave), _READ_BYTES)
 
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import chain, islice
-from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow as pa
 from penstock.apart import BadRow, OnError, Rows, Sieve, row_text, sifted_file
 from penstock.errors import InputError, suggest
 from penstock.io.columns import Target, bad_value, missing
-from penstock.io.files import Leave, open_text
+from penstock.io.files import Leave, Piece, Source, open_text
 from penstock.io.values import BadValue, convert_json
 from penstock.types import Kind
 
@@ -36,7 +35,7 @@ Item = tuple[int, "dict[str, Any] | BadRow", bytes]
 
 
 def read_json(
-    path: Path, sieve: Sieve, batch_rows: int, after: Sequence[Path] = (), leave: Leave | None = None
+    path: Source, sieve: Sieve, batch_rows: int, after: Sequence[Source] = (), leave: Leave | None = None
 ) -> Iterator[Rows]:
     """Rows of the wanted columns, ``batch_rows`` lines at a time. ``after``: the files that follow in the folder."""
     targets = sieve.targets
@@ -58,7 +57,8 @@ def read_json(
         lacking = [target for target in targets if not target.found]
         if lacking and any(isinstance(found, dict) for _, found, _ in ahead):
             _look_on(after, LOOK_AHEAD - len(ahead), lacking, names)
-            for target in lacking:
+            # Of a text that goes on, a later object may have it.
+            for target in () if isinstance(path, Piece) else lacking:
                 if not (target.found or target.optional):
                     raise missing(target.name, list(names), path)
         present = [target for target in targets if target.found or not target.optional]
@@ -91,7 +91,7 @@ def _find(rows: Sequence[Item], targets: Sequence[Target], names: dict[str, None
         target.found = target.found or target.name.lower() in lowered
 
 
-def _look_on(files: Sequence[Path], count: int, targets: Sequence[Target], names: dict[str, None]) -> None:
+def _look_on(files: Sequence[Source], count: int, targets: Sequence[Target], names: dict[str, None]) -> None:
     """Look for targets in the next ``count`` rows of other files."""
     for path in files:
         with open_text(path) as source:
@@ -104,7 +104,7 @@ def _look_on(files: Sequence[Path], count: int, targets: Sequence[Target], names
 
 
 def json_objects(
-    source: IO[bytes], path: Path, *, exact: bool, on_error: OnError = "refuse"
+    source: IO[bytes], path: Source, *, exact: bool, on_error: OnError = "refuse"
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects with their line numbers; ``exact``: floats as Decimal."""
     for number, found, _ in json_items(source, path, exact=exact):
@@ -116,18 +116,19 @@ def json_objects(
             return
 
 
-def json_items(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[Item]:
+def json_items(source: IO[bytes], path: Source, *, exact: bool) -> Iterator[Item]:
     """The objects with their line numbers, and the lines that are none."""
     decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
     begun = False
-    for number, line in enumerate(iter(source.readline, b""), 1):
+    first = 1 + (path.skipped if isinstance(path, Piece) else 0)
+    for number, line in enumerate(iter(source.readline, b""), first):
         if not line.strip():
             continue
         if not begun and _OBJECTS.match(line):
-            raise InputError(
-                f"{path}: this is a JSON array, one object on each line is needed",
-                hint=f"jq -c '.[]' {path.name} > {path.stem}.jsonl makes such a file of it",
-            )
+            hint = "jq -c '.[]' makes such lines of it"
+            if not isinstance(path, Piece):
+                hint = f"jq -c '.[]' {path.name} > {path.stem}.jsonl makes such a file of it"
+            raise InputError(f"{path}: this is a JSON array, one object on each line is needed", hint=hint)
         begun = True
         try:
             yield number, _object(path, number, line, decode), b""
@@ -135,7 +136,7 @@ def json_items(source: IO[bytes], path: Path, *, exact: bool) -> Iterator[Item]:
             yield number, bad, line
 
 
-def _object(path: Path, number: int, line: bytes, decode: Callable[[str], Any]) -> dict[str, Any]:
+def _object(path: Source, number: int, line: bytes, decode: Callable[[str], Any]) -> dict[str, Any]:
     def bad(reason: str, hint: str | None = None, column: int | None = None) -> BadRow:
         place = f"line {number}" if column is None else f"line {number}, column {column}"
         return BadRow(str(path), 0, reason, hint=hint, place=place)
@@ -167,7 +168,7 @@ def _value(row: dict[str, Any], name: str) -> Any:
     return next((value for key, value in row.items() if key.lower() == lowered), None)
 
 
-def _typed(path: Path, items: list[Item], targets: list[Target], known: set[str] | None) -> pa.Table:
+def _typed(path: Source, items: list[Item], targets: list[Target], known: set[str] | None) -> pa.Table:
     """Objects as a table; ``known``: the only names that they may have."""
     rows: list[dict[str, Any]] = []
     for i, (_, found, _) in enumerate(items):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -12,14 +11,14 @@ from penstock.apart import OnError, Rows, Sieve, Unknown
 from penstock.io.arrow_input import read_ipc, read_parquet
 from penstock.io.columns import targets_for
 from penstock.io.csv_input import read_csv
-from penstock.io.files import Format, Leave, input_files
+from penstock.io.files import Format, Leave, Source, input_files, on_disk
 from penstock.io.json_input import read_json
 from penstock.io.times import TimeForm
 from penstock.plan.nodes import Field
 
 
 def read_rows(
-    path: Path,
+    path: Source,
     schema: tuple[Field, ...],
     *,
     batch_rows: int = 65_536,
@@ -40,15 +39,31 @@ def read_rows(
     which raises BadRow; where reading stops at one, the last rows say so. A path that is not there is found out at
     once, everything else while reading. Errors are ``InputError``.
     """
-    format, files = input_files(Path(path))
-    targets = targets_for(schema, extra, not_null, time)
-    nothing = pa.schema([(f.name, f.type.arrow) for f in schema]).empty_table()
-    sieve = Sieve(str(path), targets, nothing, on_error, unknown, check)
+    format, files = input_files(path)
+    sieve = row_sieve(
+        str(path), schema, extra=extra, not_null=not_null, time=time, on_error=on_error, unknown=unknown, check=check
+    )
     return _read(format, files, sieve, batch_rows, leave)
 
 
+def row_sieve(
+    where: str,
+    schema: tuple[Field, ...],
+    *,
+    extra: tuple[Field, ...] = (),
+    not_null: frozenset[str] = frozenset(),
+    time: TimeForm | None = None,
+    on_error: OnError = "refuse",
+    unknown: Unknown = "ignore",
+    check: Callable[[pa.Table], None] | None = None,
+) -> Sieve:
+    """What rows are brought to the declared columns with; the arguments are those of ``read_rows``."""
+    nothing = pa.schema([(f.name, f.type.arrow) for f in schema]).empty_table()
+    return Sieve(where, targets_for(schema, extra, not_null, time), nothing, on_error, unknown, check)
+
+
 def read_batches(
-    path: Path,
+    path: Source,
     schema: tuple[Field, ...],
     *,
     batch_rows: int = 65_536,
@@ -65,7 +80,7 @@ def read_batches(
 
 
 def _read(
-    format: Format, files: list[Path], sieve: Sieve, batch_rows: int, leave: Leave | None
+    format: Format, files: Sequence[Source], sieve: Sieve, batch_rows: int, leave: Leave | None
 ) -> Iterator[Rows]:
     for i, path in enumerate(files):
         after = files[i + 1 :]
@@ -78,7 +93,7 @@ def _read(
 
 
 def _pieces(
-    format: Format, path: Path, sieve: Sieve, batch_rows: int, after: list[Path], leave: Leave | None
+    format: Format, path: Source, sieve: Sieve, batch_rows: int, after: Sequence[Source], leave: Leave | None
 ) -> Iterator[Rows]:
     match format:
         case Format.CSV:
@@ -86,6 +101,6 @@ def _pieces(
         case Format.JSON:
             return read_json(path, sieve, batch_rows, after, leave)
         case Format.PARQUET:
-            return read_parquet(path, sieve, batch_rows)
+            return read_parquet(on_disk(path), sieve, batch_rows)
         case Format.ARROW:
-            return read_ipc(path, sieve)
+            return read_ipc(on_disk(path), sieve)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from penstock.errors import InputError
 from penstock.io.arrow_input import arrow_schema
 from penstock.io.columns import bad_value
 from penstock.io.csv_input import csv_header, csv_line
-from penstock.io.files import Format, input_files, open_text
+from penstock.io.files import Format, Piece, Source, input_files, on_disk, open_text
 from penstock.io.json_input import LOOK_AHEAD, json_objects
 from penstock.io.odd_texts import decimal_commas, odd_text
 from penstock.io.readers import read_batches
@@ -77,7 +76,7 @@ class Sample:
         return [f.name for f in self.fields]
 
 
-def sample_file(path: Path, on_error: OnError = "refuse") -> Sample:
+def sample_file(path: Source, on_error: OnError = "refuse") -> Sample:
     """The columns of a file, or of the files in a folder. Errors are ``InputError``.
 
     ``on_error``: records that cannot be read are refused, or the others are looked at.
@@ -87,7 +86,7 @@ def sample_file(path: Path, on_error: OnError = "refuse") -> Sample:
         return _of_texts(path, files, on_error)
     if format is Format.JSON:
         return _of_objects(files, on_error)
-    schema = arrow_schema(files[0], format)
+    schema = arrow_schema(on_disk(files[0]), format)
     fields, left_out = _typed(schema)
     rows = _first(path, fields, on_error)
     return Sample(fields, rows, left_out, rows.num_rows < ROWS, typed=True)
@@ -120,7 +119,7 @@ def _twice(names: Sequence[str]) -> list[str]:
     return [f"column `{name}` is there {count} times" for name, count in twice]
 
 
-def _first(path: Path, fields: Sequence[Field], on_error: OnError) -> pa.Table:
+def _first(path: Source, fields: Sequence[Field], on_error: OnError) -> pa.Table:
     """The first rows of a file as these types."""
     found, missing = [], ROWS
     with closing(read_batches(path, tuple(fields), batch_rows=ROWS, on_error=on_error)) as batches:
@@ -134,7 +133,7 @@ def _first(path: Path, fields: Sequence[Field], on_error: OnError) -> pa.Table:
     return pa.concat_tables(found)
 
 
-def _of_texts(path: Path, files: Sequence[Path], on_error: OnError) -> Sample:
+def _of_texts(path: Source, files: Sequence[Source], on_error: OnError) -> Sample:
     names = csv_header(files[0])
     if any(names) and all(not name or is_value(name, DOUBLE) or could_be_time(name) for name in names):
         raise InputError(
@@ -147,10 +146,10 @@ def _of_texts(path: Path, files: Sequence[Path], on_error: OnError) -> Sample:
     texts = _first(path, [Field(name, STRING) for name in once], on_error)
     fields = [Field(name, _of_text(texts[name])) for name in texts.column_names]
     rows = pa.table([convert_text(_whole(texts[f.name]), f.type) for f in fields], names=texts.column_names)
-    return Sample(fields, rows, left_out, rows.num_rows < ROWS, remarks=_why_texts(texts, fields, files))
+    return Sample(fields, rows, left_out, _is_all(path, len(rows)), remarks=_why_texts(texts, fields, files))
 
 
-def _why_texts(texts: pa.Table, fields: Sequence[Field], files: Sequence[Path]) -> list[str]:
+def _why_texts(texts: pa.Table, fields: Sequence[Field], files: Sequence[Source]) -> list[str]:
     """Remarks on columns of texts that nearly are numbers or times."""
     remarks = []
     for field in fields:
@@ -163,7 +162,7 @@ def _why_texts(texts: pa.Table, fields: Sequence[Field], files: Sequence[Path]) 
         elif (odd := odd_text(column)) is not None:
             place = f"row {odd.row + 1}"
             if found := csv_line(files, odd.row):
-                place = f"line {found[1]}" if len(files) == 1 else f"{found[0].name}, line {found[1]},"
+                place = f"line {found[1]}" if len(files) == 1 else f"{on_disk(found[0]).name}, line {found[1]},"
             remark = f"`{field.name}` is STRING because {place} has {_short(odd.text)}, which is no {odd.among}"
             if odd.among == "number" and odd.text.isprintable() and len(odd.text) <= 40:
                 quoted = odd.text.replace("'", "''")
@@ -203,7 +202,7 @@ def _of_text(column: pa.ChunkedArray) -> DataType:
     return STRING
 
 
-def _of_objects(files: Sequence[Path], on_error: OnError) -> Sample:
+def _of_objects(files: Sequence[Source], on_error: OnError) -> Sample:
     found = list(islice(_objects(files, on_error), ROWS))
     if not found:
         raise InputError(f"{files[0]} has no rows to tell columns from")
@@ -223,7 +222,12 @@ def _of_objects(files: Sequence[Path], on_error: OnError) -> Sample:
         except BadValue as bad:
             path, line, _ = found[bad.index]
             raise bad_value(path, bad.index, name, bad, f"line {line}") from None
-    return Sample(fields, pa.table(columns, names=[f.name for f in fields]), left_out, len(found) < ROWS)
+    return Sample(fields, pa.table(columns, names=[f.name for f in fields]), left_out, _is_all(files[0], len(found)))
+
+
+def _is_all(path: Source, rows: int) -> bool:
+    """Whether so many first rows are all there are."""
+    return rows < ROWS and not (isinstance(path, Piece) and not path.whole)
 
 
 def _is_text(text: str) -> bool:
@@ -235,7 +239,7 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _objects(files: Sequence[Path], on_error: OnError) -> Iterator[tuple[Path, int, dict[str, Any]]]:
+def _objects(files: Sequence[Source], on_error: OnError) -> Iterator[tuple[Source, int, dict[str, Any]]]:
     for path in files:
         with open_text(path) as source:
             for line, row in json_objects(source, path, exact=False, on_error=on_error):

@@ -16,24 +16,28 @@ A streaming query can be stopped, killed and started again with its checkpoint l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.catalog import FunctionDef
+from penstock.catalog import Functions
 from penstock.cql.durations import parse_duration
 from penstock.errors import InputError
 from penstock.hosts.spark.checkpoint import late_folder, located
 from penstock.hosts.spark.compile import Settings, answers, compiled, explained
 from penstock.hosts.spark.declared import declared
+from penstock.hosts.spark.described import free_name
 from penstock.hosts.spark.metrics import MicroBatch, metrics
 from penstock.hosts.spark.outputs import Output, Writing, checked
 from penstock.hosts.spark.running import await_end, error
+from penstock.hosts.spark.schemas import spark_name
 from penstock.hosts.spark.session import session
 from penstock.hosts.spark.ship import ship
 from penstock.plan.explain import explain_text
@@ -58,7 +62,7 @@ def sql(
     idle: Duration | None = None,
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
-    functions: Sequence[FunctionDef] = (),
+    functions: Functions | None = None,
     files: bool = True,
     streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
@@ -72,10 +76,10 @@ def sql(
     hold them up. ``declare``: statements that come before the query, such as CREATE VIEW; what CREATE STREAM and CREATE
     RELATION say of a DataFrame must be so. ``streams`` are more DataFrames, for names that are arguments here or not
     known when the call is written. ``files``: workers may read plain folders of Parquet files themselves, which is
-    faster than getting their rows from Spark.
+    faster than getting their rows from Spark. ``functions``: Python functions that the query calls, as
+    ``{"name": (function, ["BIGINT"], "DOUBLE")}``.
     """
-    dataframes = {**(streams or {}), **dataframes}
-    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions, files)
+    given = _given(dataframes, streams, relations, shards, timestamps, slack, idle, declare, functions, files)
     return answers(spark, compiled(spark, {"query": query}, *given), named=False)
 
 
@@ -85,16 +89,17 @@ def explain(
     *,
     shards: int | None = None,
     timestamps: Mapping[str, str] | None = None,
+    slack: Duration | Mapping[str, Duration] = 0,
+    idle: Duration | None = None,
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
-    functions: Sequence[FunctionDef] = (),
+    functions: Functions | None = None,
     files: bool = True,
     streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> str:
-    """The plan of a query, and how it is spread over shards."""
-    dataframes = {**(streams or {}), **dataframes}
-    given = _given(dataframes, relations, shards, timestamps, 0, None, declare, functions, files)
+    """The plan of a query, and how it is spread over shards; the arguments are those of ``sql``."""
+    given = _given(dataframes, streams, relations, shards, timestamps, slack, idle, declare, functions, files)
     what = compiled(spark, {"query": query}, *given)
     return f"{explain_text(what.job.parts[0].queries[0].plan)}\n{explained(what)}"
 
@@ -106,9 +111,10 @@ class Pipeline:
     does not have are NULL.
     """
 
-    def __init__(self, answers: DataFrame, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, answers: DataFrame, schemas: Mapping[str, pa.Schema], title: str) -> None:
         self.answers = answers
         self._schemas = schemas
+        self._title = title
 
     def __getitem__(self, query: str) -> DataFrame:
         """The answers of one query alone."""
@@ -118,7 +124,7 @@ class Pipeline:
         """The answers of one query out of a part of ``answers``, as ``foreachBatch`` gives it."""
         if query not in self._schemas:
             raise InputError(f"no query `{query}`", hint=f"there is {', '.join(self._schemas)}")
-        names = [f"`{c}`" for c in self._schemas[query].names]
+        names = [spark_name(c) for c in self._schemas[query].names]
         return answers.where(answers["query"] == query).select(*names)
 
     def start(
@@ -134,15 +140,15 @@ class Pipeline:
         An output is a folder for Parquet files, or a function of a DataFrame and the number of the micro-batch. In a
         folder there is one for each micro-batch, which Spark reads as a column ``batch``. A function may be called
         again for a micro-batch that did not end, with the same answers. Answers of queries without output are dropped.
-        ``trigger``: the arguments of Spark's ``trigger``, as in ``{"availableNow": True}``.
+        ``trigger``: the arguments of Spark's ``trigger``, as in ``{"availableNow": True}``. ``name``: of the streaming
+        query, in Spark's UI too; by default the names and texts of the queries.
         """
         checked(outputs, self._schemas, streaming=self.answers.isStreaming)
-        writer = self.answers.writeStream.foreachBatch(Writing(outputs, self._schemas, self.of))
+        name = name or free_name(self.answers.sparkSession, self._title)
+        writer = self.answers.writeStream.queryName(name).foreachBatch(Writing(outputs, self._schemas, self.of))
         writer = writer.option("checkpointLocation", checkpoint)
         if trigger is not None:
             writer = writer.trigger(**trigger)
-        if name is not None:
-            writer = writer.queryName(name)
         return writer.start()
 
 
@@ -156,18 +162,17 @@ def pipeline(
     idle: Duration | None = None,
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
-    functions: Sequence[FunctionDef] = (),
+    functions: Functions | None = None,
     files: bool = True,
     streams: Mapping[str, DataFrame] | None = None,
     **dataframes: DataFrame,
 ) -> Pipeline:
     """Several queries over the same DataFrames; the arguments are those of ``sql``."""
-    if not queries:
+    if not _mapping(queries, "queries", "'high': 'SELECT …'"):
         raise InputError("a pipeline needs at least one query")
-    dataframes = {**(streams or {}), **dataframes}
-    given = _given(dataframes, relations, shards, timestamps, slack, idle, declare, functions, files)
+    given = _given(dataframes, streams, relations, shards, timestamps, slack, idle, declare, functions, files)
     what = compiled(spark, queries, *given)
-    return Pipeline(answers(spark, what, named=True), what.schemas)
+    return Pipeline(answers(spark, what, named=True), what.schemas, what.title)
 
 
 def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:
@@ -184,23 +189,26 @@ def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:
 
 def _given(
     dataframes: Mapping[str, DataFrame],
+    streams: Mapping[str, DataFrame] | None,
     relations: Mapping[str, DataFrame] | None,
     shards: int | None,
     timestamps: Mapping[str, str] | None,
     slack: Duration | Mapping[str, Duration],
     idle: Duration | None,
     declare: str,
-    functions: Sequence[FunctionDef],
+    functions: Functions | None,
     files: bool,
 ) -> tuple[dict[str, DataFrame], dict[str, DataFrame], Settings]:
     """Streams, relations and settings, under the names that CQL knows them by."""
-    named = {name.lower(): frame for name, frame in dataframes.items()}
-    tables = {name.lower(): frame for name, frame in (relations or {}).items()}
+    named = _frames(dataframes, _mapping(streams, "streams", "'bids': bids_df"))
+    tables = _frames(_mapping(relations, "relations", "'people': people_df"))
     for name, frame in tables.items():
         if name in named:
             raise InputError(f"`{name}` is given twice, as a relation too")
         if frame.isStreaming:
             raise InputError(f"relation `{name}` is a streaming DataFrame", hint="give it as a stream")
+    if not isinstance(declare, str):
+        raise InputError(f"declare is a {type(declare).__name__}", hint="give statements in one text, with ; between")
     if not named and not tables:
         raise InputError("there is no DataFrame to read", hint="give them by name, as in bids=bids_df")
     said = declared(declare, {**named, **tables})
@@ -210,18 +218,74 @@ def _given(
     is_table = {*tables, *said.relations}
     if any(frame.isStreaming for frame in named.values()):
         is_table |= {name for name, frame in named.items() if not frame.isStreaming}
-    streams = {name: frame for name, frame in said.frames.items() if name not in is_table}
-    each = slack if isinstance(slack, Mapping) else dict.fromkeys(streams, slack) if slack else {}
+    flowing = {name: frame for name, frame in said.frames.items() if name not in is_table}
+    each = slack if isinstance(slack, Mapping) else dict.fromkeys(flowing, slack) if slack else {}
+    stamps = _mapping(timestamps, "timestamps", "'bids': 'at'")
     settings = Settings(
         shards,
-        {**said.timestamps, **{name.lower(): column for name, column in (timestamps or {}).items()}},
+        {**said.timestamps, **{name.lower(): column for name, column in stamps.items()}},
         {**said.slack, **{name.lower(): _ticks(length, "slack") for name, length in each.items()}},
         None if idle is None else _ticks(idle, "idle"),
         said.rest,
-        tuple(functions),
+        _functions(functions),
         files,
     )
-    return streams, {name: frame for name, frame in said.frames.items() if name in is_table}, settings
+    return flowing, {name: frame for name, frame in said.frames.items() if name in is_table}, settings
+
+
+_OPTIONS = tuple(name for name, p in inspect.signature(sql).parameters.items() if p.kind is p.KEYWORD_ONLY)
+
+
+def _frames(*given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """DataFrames under the names that CQL knows them by."""
+    found: dict[str, DataFrame] = {}
+    for name, frame in (item for some in given for item in some.items()):
+        if not isinstance(frame, DataFrame):
+            raise _no_frame(name, frame)
+        if name.lower() in found:
+            raise InputError(f"`{name}` is given twice", hint="CQL folds names to lower case")
+        found[name.lower()] = frame
+    return found
+
+
+def _no_frame(name: str, value: object) -> InputError:
+    """What to say where something else is given in the place of a DataFrame."""
+    close = get_close_matches(name, _OPTIONS, 1)
+    if close:
+        return InputError(f"there is no option `{name}`", hint=f"did you mean `{close[0]}`?")
+    is_arrow = isinstance(value, pa.Table) or type(value).__module__.startswith("pandas")
+    if is_arrow or hasattr(value, "to_arrow"):
+        made = name if is_arrow else f"{name}.to_arrow()"
+        return InputError(
+            f"`{name}` is a {type(value).__name__} of {type(value).__module__.split('.')[0]} and no DataFrame of Spark",
+            hint=f"give {name}=spark.createDataFrame({made})",
+        )
+    return InputError(
+        f"`{name}` is a {type(value).__name__} and no DataFrame of Spark, and there is no option of that name",
+        hint=f"the options are {', '.join(_OPTIONS)}",
+    )
+
+
+T = TypeVar("T")
+
+
+def _mapping(given: Mapping[str, T] | None, option: str, example: str) -> Mapping[str, T]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{option} is a {type(given).__name__}", hint=f"give a dict, as in {{{example}}}")
+    return given or {}
+
+
+def _functions(given: Functions | None) -> Functions:
+    example = "(function, ['BIGINT'], 'DOUBLE')"
+    found = _mapping(given, "functions", f"'twice': {example}")
+    for name, entry in found.items():
+        if not isinstance(entry, tuple) or len(entry) != 3:
+            raise InputError(
+                f"function `{name}` is given without its types",
+                hint=f"give the function, the types of its arguments and of what it returns: "
+                f"functions={{{name!r}: {example}}}",
+            )
+    return found
 
 
 def _ticks(length: Duration, what: str) -> int:
@@ -230,7 +294,7 @@ def _ticks(length: Duration, what: str) -> int:
     elif isinstance(length, str):
         ticks = parse_duration(length)
     else:
-        ticks = length
+        ticks = length if isinstance(length, int) else None
     if ticks is None or ticks < 0:
         raise InputError(f"{what} is {length!r}", hint="give a length of time, as in '2 seconds'")
     return ticks

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
 import pyarrow as pa
 
+from penstock.catalog import Functions
 from penstock.errors import InputError, StateError
-from penstock.ingest import counted
+from penstock.ingest import counted, frame_as_table
 from penstock.query import Query
 from penstock.standing import Standing
 from penstock.testing.compare import difference
@@ -25,17 +26,15 @@ __tracebackhide__ = True
 
 Answer = tuple[Any, ...]
 """ts, op, then the values of the columns, as plain Python values."""
-Functions = Mapping[str, tuple[Callable[..., object], Sequence[str], str]]
-"""Functions by the name that queries call them by: each with the types of its arguments, and of what it returns."""
 
 
 def answers(query: Query) -> list[Answer]:
     """The answers since the last call (or fetch), each as ``(ts, op, …)``."""
-    return _tuples(_take(query))
+    return _tuples(_take(_checked(query)))
 
 
 def assert_answers(
-    query: Query | pa.Table, expected: object, *, rel: float = 1e-9, abs: float = 1e-12, ordered: bool = True
+    query: object, expected: object, *, rel: float = 1e-9, abs: float = 1e-12, ordered: bool = True
 ) -> None:
     """The answers since the last look are these, all of them.
 
@@ -44,10 +43,14 @@ def assert_answers(
     instants does, unless ``ordered`` is false (streams with PRIORITY BY). Floating-point numbers may differ by ``rel``
     of their size, or by ``abs``. A missing number of pandas stands for NULL and for NaN.
 
-    Takes the answers, as ``fetch`` does. A table that was fetched may stand in the place of the query.
+    ``query``: a query, whose answers are taken as ``fetch`` does, or a table of answers: what was fetched, a DataFrame
+    of pandas or polars, or what ``ps.sql`` gives for static DataFrames. Of the latter, Spark does not keep the order.
     """
-    name = "answers" if isinstance(query, pa.Table) else f"answers of `{query.name}`"
-    table = query if isinstance(query, pa.Table) else _take(query)
+    if isinstance(query, Query):
+        name, table = f"answers of `{query.name}`", _take(query)
+    else:
+        name, table = "answers", _read_table(query)
+        ordered = ordered and not type(query).__module__.startswith("pyspark")
     if table.column_names[:2] != ["ts", "op"]:
         raise InputError(f"this is no table of answers: its columns are {', '.join(table.column_names)}")
     wanted = read_expected(expected, table.schema)
@@ -61,14 +64,14 @@ def snapshot(query: Query, *, at: object = None) -> list[Answer]:
 
     All answers so far are taken and put together, so fetch them only with the functions of this module.
     """
-    return _tuples(_state(query, at))
+    return _tuples(_state(_checked(query), at))
 
 
 def assert_state(
     query: Query, expected: object, *, at: object = None, rel: float = 1e-9, abs: float = 1e-12
 ) -> None:
     """The rows of a query's relation, as ``snapshot`` gives them, are these, in any order."""
-    table = _state(query, at)
+    table = _state(_checked(query), at)
     wanted = read_expected(expected, query.schema, marks=False)
     found = difference(rows_of(table), wanted, Tolerance(rel, abs), ordered=False)
     if found is not None:
@@ -163,6 +166,23 @@ def _take(query: Query) -> pa.Table:
     seen.tables.append(table)
     seen.count += table.num_rows
     return query._shown(table)
+
+
+def _read_table(given: object) -> pa.Table:
+    table = frame_as_table(given)
+    if table is None:
+        raise InputError(f"a {type(given).__name__} has no answers", hint="give a query, or a table of its answers")
+    fields = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _checked(query: object) -> Query:
+    if not isinstance(query, Query):
+        raise InputError(
+            f"a {type(query).__name__} is no query of a database, so its rows are not known",
+            hint="assert_answers takes a table of answers too",
+        )
+    return query
 
 
 def _state(query: Query, at: object) -> pa.Table:

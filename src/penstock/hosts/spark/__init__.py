@@ -25,6 +25,7 @@ A streaming query with one shard does all that in one task, *direct*, without a 
 | ``metrics`` | what a micro-batch cost |
 | ``running`` | waiting, stopping, and what a failure means |
 | ``session``, ``ship`` | a Spark session, and Penstock on its workers |
+| ``described`` | what Spark's UI calls jobs and streaming queries |
 | ``declared`` | DataFrames that are declared |
 | ``compile`` | from texts and DataFrames to a job and a DataFrame of answers |
 """

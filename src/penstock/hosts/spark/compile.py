@@ -10,10 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.catalog import FunctionDef, RelationDef, StreamDef
+from penstock.catalog import Functions, RelationDef, StreamDef, Unread
 from penstock.database import Database, answer_schema
-from penstock.errors import BindError, EngineError, InputError, PenstockError
+from penstock.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError
 from penstock.hosts.spark.checkpoint import tell_tasks
+from penstock.hosts.spark.described import Answers, described, describing
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
 from penstock.hosts.spark.files import by_path
 from penstock.hosts.spark.gather import Gather, Packets
@@ -22,7 +23,15 @@ from penstock.hosts.spark.metrics import reports_of
 from penstock.hosts.spark.narrow import narrowed, used
 from penstock.hosts.spark.pushdown import pushed
 from penstock.hosts.spark.scatter import PACKETS, Scatter
-from penstock.hosts.spark.schemas import Columns, columns_of, quoted, spark_arrow, spark_schema, timestamp_column
+from penstock.hosts.spark.schemas import (
+    Columns,
+    columns_of,
+    spark_arrow,
+    spark_name,
+    spark_schema,
+    timestamp_column,
+    unread_of,
+)
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.relations import RelationStore
@@ -38,7 +47,7 @@ class Settings:
     slack: Mapping[str, int] = field(default_factory=dict)
     idle: int | None = None
     declare: str = ""
-    functions: tuple[FunctionDef, ...] = ()
+    functions: Functions = field(default_factory=dict)
     files: bool = True
 
 
@@ -46,13 +55,14 @@ class Settings:
 class Compiled:
     """A job with the DataFrames that it reads. ``schemas``: of the answers as Spark gets them.
 
-    ``wanted``: what Spark asks of the rows of a source before anybody else sees them.
+    ``wanted``: what Spark asks of the rows of a source before anybody else sees them. ``title``: the queries in words.
     """
 
     job: Job
     frames: tuple[DataFrame, ...]
     schemas: Mapping[str, pa.Schema]
     wanted: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
 
 
 def compiled(
@@ -64,7 +74,14 @@ def compiled(
 ) -> Compiled:
     """Bind queries over DataFrames; what no query reads is not asked from them."""
     if not hasattr(spark, "_jsparkSession"):
-        raise EngineError("this is a session of Spark Connect", hint="Penstock needs a classic Spark session")
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            raise EngineError("this is a session of Spark Connect", hint="Penstock needs a classic Spark session")
+        raise InputError(
+            f"the first argument is a {type(spark).__name__} and no Spark session", hint="ps.session() gives one"
+        )
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise InputError(f"query `{name}` is a {type(text).__name__}", hint="give the text of a query")
     frames = {**streams, **relations}
     given = {name: columns_of(frame.schema, f"DataFrame `{name}`") for name, frame in frames.items()}
     unknown = [n for n in (*settings.timestamps, *settings.slack) if n not in streams]
@@ -82,9 +99,9 @@ def compiled(
     queries = [RunQuery(name, plan, answer_schema(plan)) for name, plan in plans.items()]
     streaming = [name for name, frame in streams.items() if frame.isStreaming]
     shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
-    if shards < 1:
-        raise InputError(f"shards is {shards}", hint="at least one is needed")
-    chosen = [frames[n].select(*(F.col(quoted(f.name)) for f in s.schema)) for n, s in needed.items()]
+    if not isinstance(shards, int) or shards < 1:
+        raise InputError(f"shards is {shards!r}", hint="give a whole number, at least one")
+    chosen = [frames[n].select(*(F.col(spark_name(f.name)) for f in s.schema)) for n, s in needed.items()]
     for i, (name, source) in enumerate(needed.items()):
         if name in streaming and settings.files:
             found = by_path(spark, frames[name], [f.name for f in source.schema])
@@ -95,7 +112,7 @@ def compiled(
         parts_of(queries, shards),
         bounded=not streaming,
         idle=settings.idle,
-        functions={f.name: f.call for f in settings.functions},
+        functions={name.lower(): call for name, (call, _, _) in settings.functions.items()},
     )
     wanted: dict[str, str] = {}
     for i, (name, source) in enumerate(needed.items()):
@@ -105,7 +122,7 @@ def compiled(
             wanted[name] = str(condition).removeprefix("Column<'").removesuffix("'>")
     faces = {found.timestamps for found in given.values()} - {"none"}
     schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
-    return Compiled(job, tuple(chosen), schemas, wanted)
+    return Compiled(job, tuple(chosen), schemas, wanted, described(texts))
 
 
 def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
@@ -115,19 +132,20 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
     relations: Packets = {}
     if not job.bounded:
         tell_tasks(spark)
-        relations = _packets(what)
+        with describing(spark.sparkContext, f"relations of {what.title}"):
+            relations = _packets(what)
     reports = None if job.bounded else reports_of(spark)
-    gather = Gather(job, what.schemas, output, named, relations, reports)
+    gather = Gather(job, what.schemas, output, named, relations, reports, what.title)
     if is_direct(job):
         rows, sources, places = one_door(job, what.frames)
-        return rows.mapInArrow(Direct(gather, sources, places), spark_schema(output))
+        return Answers(rows.mapInArrow(Direct(gather, sources, places), spark_schema(output)), what.title)
     packets = [
-        frame.mapInArrow(Scatter(job, i), PACKETS)
+        _numbered(frame).mapInArrow(Scatter(job, i), PACKETS)
         for i, frame in enumerate(what.frames)
         if job.bounded or job.sources[i].is_stream
     ]
     together = reduce(DataFrame.union, packets).repartitionById(job.shards, F.col("shard"))
-    return together.mapInArrow(gather, spark_schema(output))
+    return Answers(together.mapInArrow(gather, spark_schema(output)), what.title)
 
 
 def explained(what: Compiled) -> str:
@@ -160,7 +178,7 @@ def _packets(what: Compiled) -> Packets:
     for i, source in enumerate(what.job.sources):
         if source.is_stream:
             continue
-        rows = what.frames[i].mapInArrow(Scatter(what.job, i), PACKETS).where("rows IS NOT NULL").collect()
+        rows = _numbered(what.frames[i]).mapInArrow(Scatter(what.job, i), PACKETS).where("rows IS NOT NULL").collect()
         for row in sorted(rows, key=lambda r: (r.task, r.number)):
             found.setdefault(row.shard, {}).setdefault(source.name, []).append(bytes(row.rows))
     return found
@@ -189,22 +207,27 @@ def _narrowed(source: Source, kept: tuple[int, ...]) -> Source:
 def _bound(
     texts: Mapping[str, str], sources: Mapping[str, Source], given: Mapping[str, Columns], settings: Settings
 ) -> dict[str, Query]:
+    unread = {name: unread_of(found, name) for name, found in given.items()}
     with Database("reference") as db:
         for source in sources.values():
             position = db.catalog.next_position
             if source.timestamp is None:
-                db.add_relation(RelationStore(RelationDef(source.name, source.schema, position)))
+                definition = RelationDef(source.name, source.schema, position, unread=unread[source.name])
+                db.add_relation(RelationStore(definition))
                 continue
             column = source.schema[source.timestamp].name
-            db.add_stream(StreamDef(source.name, source.schema, position, source.clock, column, source.slack))
-        for function in settings.functions:
-            db.catalog.add_function(function)
+            db.add_stream(StreamDef(
+                source.name, source.schema, position, source.clock, column, source.slack, unread=unread[source.name]
+            ))  # fmt: skip
+        for name, (call, args, returns) in settings.functions.items():
+            db.create_function(name, call, args=args, returns=returns)
         try:
             if settings.declare:
                 db.run_script(settings.declare)
             plans = {name: optimize(plan_of_text(db, text)[0]) for name, text in texts.items()}
         except PenstockError as error:
-            raise _explaining(error, given) from None
+            dotted = [f.name for found in given.values() for f in found.schema if "." in f.name]
+            raise _explaining(error, unread, dotted, texts) from None
     for name, plan in plans.items():
         pushed = [r for r in reads(plan) if r not in sources]
         if pushed:
@@ -212,13 +235,31 @@ def _bound(
     return plans
 
 
-def _explaining(error: PenstockError, given: Mapping[str, Columns]) -> PenstockError:
-    """A column that is there, but in a type that CQL does not have, is not simply missing."""
-    for source, found in given.items():
-        for column, dtype in found.unread.items():
-            if f"`{column.lower()}`" in error.message.lower():
-                error.hint = f"`{column}` of `{source}` is {dtype.upper()} in Spark, which CQL does not have"
+def _explaining(
+    error: PenstockError, given: Mapping[str, Unread | None], dotted: Sequence[str], texts: Mapping[str, str]
+) -> PenstockError:
+    """A column that is there is not simply missing: CQL may not have its type, or its name may have a dot."""
+    message = error.message.lower()
+    lowered = [text.lower() for text in texts.values()]
+    for name in dotted:
+        low = name.lower()
+        bare = any(low in text and f'"{low}"' not in text for text in lowered)
+        if bare and (f"no `{low.split('.')[0]}` in from" in message or isinstance(error, CqlSyntaxError)):
+            error.hint = f'the column whose name has a dot is written "{name}"'
+    for source, unread in given.items():
+        for column, dtype in unread.columns.items() if unread is not None else ():
+            missing = message.startswith("no ") and f"`{column.lower()}`" in message
+            # source.struct.field is more than CQL reads as a name.
+            deeper = isinstance(error, CqlSyntaxError) and any(f".{column.lower()}." in text for text in lowered)
+            if missing or deeper:
+                assert unread is not None
+                error.hint = f"`{column}` of `{source}` is {dtype} in Spark, which CQL does not have; {unread.hint}"
     return error
+
+
+def _numbered(frame: DataFrame) -> DataFrame:
+    """The columns under plain names: mapInArrow looks them up without quoting them."""
+    return frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
 
 
 def _all_columns(schemas: Mapping[str, pa.Schema]) -> pa.Schema:

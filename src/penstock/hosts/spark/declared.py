@@ -15,7 +15,7 @@ from penstock.cql.expressions import identifier
 from penstock.cql.text import format_statement, parse
 from penstock.database import Database
 from penstock.errors import InputError, suggest
-from penstock.hosts.spark.schemas import columns_of, quoted
+from penstock.hosts.spark.schemas import columns_of, spark_name, unread_of
 from penstock.names import Names
 from penstock.plan.nodes import Schema
 
@@ -81,8 +81,8 @@ def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFra
 def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
     there = columns_of(frame.schema, f"DataFrame `{name}`")
     types: dict[str, Any] = {f.name: f.type for f in there.schema}
-    types |= {name: dtype.upper() for name, dtype in there.unread.items()}
-    known = Names(types)
+    types |= {column: dtype.simpleString().upper() for column, dtype in there.unread.items()}
+    known, unread = Names(types), unread_of(there, name)
     columns = []
     for field in schema:
         column = known.given(field.name)
@@ -93,7 +93,7 @@ def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
         if (was := types[column]) != field.type:
             raise InputError(
                 f"column `{field.name}` of DataFrame `{name}` is {was}, and declared {field.type}",
-                hint=f"cast it, or declare it {was}",
+                hint=unread.hint if unread and column in there.unread else f"cast it, or declare it {was}",
             )
-        columns.append(F.col(quoted(column)).alias(field.name))
+        columns.append(F.col(spark_name(column)).alias(field.name))
     return frame.select(*columns)

@@ -38,6 +38,10 @@ class Direct:
     sources: tuple[int, ...]
     places: tuple[Places, ...]
 
+    @property
+    def __name__(self) -> str:
+        return self.gather.title
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from self.answer(batches, *here())
         settle()

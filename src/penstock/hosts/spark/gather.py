@@ -32,7 +32,7 @@ class Gather(Sent):
 
     ``named``: answers of several queries: a column ``query`` first, then the columns of them all. ``relations``: in a
     streaming query, their rows, given to a shard that has no state yet. ``reports``: where a streaming query tells what
-    a micro-batch cost.
+    a micro-batch cost. ``title``: the queries in words, which is what Spark's plans call the function.
     """
 
     _each_time: ClassVar[tuple[str, ...]] = ("reports",)
@@ -42,6 +42,11 @@ class Gather(Sent):
     named: bool = False
     relations: Packets = field(default_factory=dict)
     reports: Reports | None = None
+    title: str = ""
+
+    @property
+    def __name__(self) -> str:
+        return self.title
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import atexit
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,8 +25,8 @@ _SHOWN = 12
 """Last lines of the log that are shown if Spark does not start."""
 
 
-def started(conf: SparkConf) -> SparkContext:
-    """The running context, or a new one."""
+def started(conf: SparkConf, environment: Mapping[str, str]) -> SparkContext:
+    """The running context, or a new one; ``environment``: variables of the Java process, should one be started."""
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
     if SparkContext._gateway is not None:
@@ -35,11 +37,27 @@ def started(conf: SparkConf) -> SparkContext:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in places if p))
     log = _log()
     try:
-        gateway = launch_gateway(conf, {} if log is None else {"stderr": log})  # type: ignore[no-untyped-call]
+        with _variables(environment):
+            gateway = launch_gateway(conf, {} if log is None else {"stderr": log})  # type: ignore[no-untyped-call]
         return SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
         said = "" if log is None else _end(Path(str(log.name)))
         raise EngineError(f"Spark did not start: {_first(error)}{said}") from error
+
+
+@contextmanager
+def _variables(more: Mapping[str, str]) -> Iterator[None]:
+    """More variables in the environment of processes that are started, which is this one's: Spark copies it."""
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _log() -> IO[Any] | None:

@@ -6,15 +6,17 @@ Answers have the kind that the inputs have, and TIMESTAMP where those have both 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimestampNTZType, TimestampType, VariantType
 from pyspark.sql.types import DataType as SparkType
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
+from penstock.catalog import Unread
 from penstock.errors import InputError, suggest
 from penstock.names import Names
 from penstock.plan.nodes import Clock, Field, Schema
@@ -22,6 +24,7 @@ from penstock.types import BIGINT, TIMESTAMP, DataType, Kind, from_arrow
 
 USUAL_NAMES = ("ts", "at", "timestamp", "event_time")
 """A column of such a name says when a row happened, where several columns or none are TIMESTAMP."""
+_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,14 @@ class Columns:
     """
 
     schema: Schema
-    unread: Mapping[str, str]
+    unread: Mapping[str, SparkType]
     timestamps: Literal["none", "instants", "clock", "both"] = "none"
 
 
 def columns_of(schema: StructType, where: str) -> Columns:
     """What of a DataFrame's schema can be declared."""
     fields: list[Field] = []
-    unread: dict[str, str] = {}
+    unread: dict[str, SparkType] = {}
     there: dict[str, str] = {}
     for field in schema.fields:
         other = there.setdefault(field.name.lower(), field.name)
@@ -49,7 +52,7 @@ def columns_of(schema: StructType, where: str) -> Columns:
             )
         dtype = _cql_type(field.dataType)
         if dtype is None:
-            unread[field.name] = field.dataType.simpleString()
+            unread[field.name] = field.dataType
         else:
             fields.append(Field(field.name, dtype))
     kinds = {type(f.dataType) for f in schema.fields}
@@ -66,6 +69,64 @@ def _cql_type(dtype: SparkType) -> DataType | None:
     except Exception:  # pyspark raises an error of its own for each type that Arrow does not have
         return None
     return None if found is None or found.kind is Kind.NULL else found
+
+
+_FIELDS = 3
+"""Fields of a struct that a hint names; the others are written likewise."""
+
+
+def unread_of(columns: Columns, name: str) -> Unread | None:
+    """The columns of the DataFrame ``name`` that CQL cannot read, with code that makes readable ones of them."""
+    if not columns.unread:
+        return None
+    taken = {name.lower() for name in (*(f.name for f in columns.schema), *columns.unread)}
+    parts, has_map = ["'*'"], False
+    for column, dtype in columns.unread.items():
+        for expression, alias in _readable(spark_name(column), dtype):
+            fresh = alias
+            while fresh.lower() in taken:
+                fresh += "_"
+            taken.add(fresh.lower())
+            parts.append(repr(f"{expression} AS {spark_name(fresh)}"))
+        has_map |= _by_key(dtype)
+    dropped = ", ".join(repr(column) for column in columns.unread)
+    keys = " with your keys for 'key'" if has_map else ""
+    return Unread(
+        {column: dtype.simpleString() for column, dtype in columns.unread.items()},
+        f"to read what is in them, give {name}=df.selectExpr({', '.join(parts)}).drop({dropped}){keys}",
+    )
+
+
+def _readable(path: str, dtype: SparkType) -> list[tuple[str, str]]:
+    """Expressions of Spark for what is in a value that CQL cannot read, each with a name for it."""
+    alias = path.replace("`", "").replace(".", "_")
+    if isinstance(dtype, StructType):
+        fields = dtype.fields[:_FIELDS]
+        found = [(f"{path}.{spark_name(f.name)}", f"{alias}_{f.name}", f.dataType) for f in fields]
+        return [
+            (field, name) if _cql_type(kind) is not None else (_as_text(field, kind), name)
+            for field, name, kind in found
+        ]
+    if _by_key(dtype):
+        assert isinstance(dtype, MapType)
+        value = f"{path}['key']"
+        is_read = _cql_type(dtype.valueType) is not None
+        return [(value if is_read else _as_text(value, dtype.valueType), f"{alias}_key")]
+    return [(_as_text(path, dtype), f"{alias}_text")]
+
+
+def _by_key(dtype: SparkType) -> bool:
+    return isinstance(dtype, MapType) and isinstance(dtype.keyType, StringType)
+
+
+def _as_text(value: str, dtype: SparkType) -> str:
+    nested = isinstance(dtype, StructType | MapType | ArrayType | VariantType)
+    return f"to_json({value})" if nested else f"CAST({value} AS STRING)"
+
+
+def spark_name(name: str) -> str:
+    """A name as Spark's SQL takes it."""
+    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple[str, Clock]:
@@ -92,11 +153,6 @@ def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple
             )
         name = found[0]
     return name, "timestamp" if types[name] == TIMESTAMP else "ticks"
-
-
-def quoted(name: str) -> str:
-    """A name of one part, as Spark's expressions take it."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _listed(schema: Sequence[Field]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,9 @@ JAVA = 17
 _HOW = f"Spark needs Java {JAVA} or later, on Debian: apt install openjdk-{JAVA}-jre-headless; or set JAVA_HOME"
 
 SETTINGS: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
+    # The UI is for looking; ``loopback`` decides where it listens. A port that is taken is passed over.
+    "spark.ui.killEnabled": "false",
+    "spark.port.maxRetries": "1000",
     "spark.ui.showConsoleProgress": "false",
     # A Python worker is 35 ms nearer through a socket of the machine itself.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -42,6 +45,41 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+LOOPBACK = "127.0.0.1"
+_STANDALONE = re.compile(r"spark://([^:/,]+|\[[^\]]+\])(?::(\d+))?")
+
+
+def listening(master: str, settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings, and variables of the Java process, that let Spark's UI listen on this machine's loopback address only.
+
+    ``SPARK_LOCAL_IP`` is the one thing that the UI heeds. It is also the address that a driver tells its executors,
+    unless it has another: on a standalone cluster the one from which its master is reached. For other masters it is not
+    known, so the UI is off.
+    """
+    if "SPARK_LOCAL_IP" in os.environ:
+        return {}, {}
+    if re.match(r"local(-cluster)?(\[|$)", master):
+        return {}, {"SPARK_LOCAL_IP": LOOPBACK}
+    found = _STANDALONE.match(master)
+    if found is None:
+        return {"spark.ui.enabled": "false"}, {}
+    own = settings.get("spark.driver.host") or _address_towards(found[1].strip("[]"), int(found[2] or 7077))
+    if own is None:
+        return {"spark.ui.enabled": "false"}, {}
+    return {"spark.driver.host": own}, {"SPARK_LOCAL_IP": LOOPBACK}
+
+
+def _address_towards(host: str, port: int) -> str | None:
+    """This machine's address in the network in which another is; nothing is sent."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
 MASTER = "local[*,4]"
 """All cores of this machine. A task may fail three times, as on a cluster; with ``local[*]`` one failure is the end."""
 
@@ -51,7 +89,8 @@ def session(
 ) -> SparkSession:
     """The running Spark session, or a new one with our settings, those given here above them.
 
-    The workers of a cluster are sent Penstock if they lack it.
+    The workers of a cluster are sent Penstock if they lack it. Spark's UI (``spark.sparkContext.uiWebUrl``) listens on
+    this machine's loopback address; ``{"spark.ui.enabled": "false"}`` turns it off.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -59,9 +98,14 @@ def session(
     if SparkContext._active_spark_context is None:
         check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    more = dict(settings or {})
+    where, environment = listening(more.get("spark.master", master), more)
     with pools() as file:
-        chosen = {"spark.master": master, "spark.app.name": name, **SETTINGS, "spark.scheduler.allocation.file": file}
-        context = started(SparkConf().setAll(list((chosen | dict(settings or {})).items())))
+        chosen = {
+            "spark.master": master, "spark.app.name": name, **SETTINGS, **where,
+            "spark.scheduler.allocation.file": file, **more,
+        }  # fmt: skip
+        context = started(SparkConf().setAll(list(chosen.items())), environment)
     context.setLogLevel("ERROR")
     spark = SparkSession.builder.getOrCreate()
     try:

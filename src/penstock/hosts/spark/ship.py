@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock.errors import EngineError
+from penstock.hosts.spark.described import describing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,8 @@ def ship(spark: SparkSession) -> bool:
         return False
     look = looking(NEEDED)
     tasks = 2 * context.defaultParallelism
-    seen: list[Seen] = sorted(set(context.parallelize(range(tasks), tasks).mapPartitions(look).collect()))
+    with describing(context, "penstock: what the workers have"):
+        seen: list[Seen] = sorted(set(context.parallelize(range(tasks), tasks).mapPartitions(look).collect()))
     check(seen)
     (_, _, mine), *_ = look(())
     if all(digest == mine for _, _, digest in seen):

@@ -36,7 +36,7 @@ class _Thread(threading.local):
     """What is known of a thread: whether it is one of ours, and with which pool and group."""
 
     owned: bool = False
-    label: tuple[int, str, int] | None = None
+    label: tuple[int, str, str, int] | None = None
 
 
 class Cluster:
@@ -87,11 +87,11 @@ class Cluster:
         assert self._session is not None, "a start ends in a session or a problem"
         return self._session
 
-    def run(self, plan: Plan, priority: int, group: str) -> list[Report]:
-        """Let each slot do its share, in the pool of a priority and a group of jobs."""
+    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
+        """Let each slot do its share, in the pool of a priority and a group of jobs; Spark's UI shows the title."""
         context = self.session().sparkContext
         try:
-            with self._labelled(context, priority, group):
+            with self._labelled(context, priority, group, title):
                 tasks = context.parallelize(range(plan.slots), plan.slots).mapPartitionsWithIndex(_Task(plan))
                 found: list[Report | Exception] = tasks.collect()
         except Exception as error:
@@ -129,16 +129,16 @@ class Cluster:
         self._thread.owned = True
 
     @contextmanager
-    def _labelled(self, context: SparkContext, priority: int, group: str) -> Iterator[None]:
-        """Jobs of this thread are in the pool and the group; afterwards as before, in a thread that is somebody's."""
-        label = (priority, group, id(context))
+    def _labelled(self, context: SparkContext, priority: int, group: str, title: str) -> Iterator[None]:
+        """Jobs of this thread are in the pool and the group; afterwards as before, in a thread of the caller's."""
+        label = (priority, group, title, id(context))
         if self._thread.owned and self._thread.label == label:
             yield
             return
         java = context._jsc.sc()
         before = None if self._thread.owned else java.getLocalProperties().clone()
         context.setLocalProperty("spark.scheduler.pool", pool(priority))
-        context.setJobGroup(group, "penstock", interruptOnCancel=True)
+        context.setJobGroup(group, title, interruptOnCancel=True)
         try:
             yield
         finally:

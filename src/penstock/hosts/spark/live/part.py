@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import CheckpointError, EngineError, PenstockError
+from penstock.hosts.spark.described import described
 from penstock.hosts.spark.live.backlog import NOBODY, Admitted, Backlog
 from penstock.hosts.spark.live.frames import Frame, Kind
 from penstock.hosts.spark.live.load import Load
@@ -86,6 +87,9 @@ class Part:
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self.thread: threading.Thread | None = None
+        self._titled: tuple[str, ...] = ()
+        self._title = ""
+        """What Spark's UI says of a micro-batch: the queries of these ids that it is for."""
 
     @property
     def priority(self) -> int:
@@ -231,6 +235,9 @@ class Part:
             frames.setdefault(name, []).append(frame)
             rows, taken, last = rows + frame.rows, taken + 1, frame.number
         of_model = {id: model.queries[id] for id in self.queries}
+        if self._titled != tuple(of_model):
+            self._titled = tuple(of_model)
+            self._title = described({q.start["name"]: q.start["text"] for q in of_model.values()})
         queries = tuple(Assigned(id, q.start["slot"], q.first, q.origin, q.ahead) for id, q in of_model.items())
         admitted = NOBODY
         if limit is None and last >= self._in_order and host.parts.settings.overtakes:
@@ -254,7 +261,7 @@ class Part:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._running = True
-                return plan, host.cluster.run(plan, self.priority, self.group)
+                return plan, host.cluster.run(plan, self.priority, self.group, self._title)
             except PenstockError as error:
                 if self._gives_up:
                     raise

@@ -1,0 +1,165 @@
+"""What Spark's UI says of our jobs: the names and the texts of the queries that they work for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_DESCRIPTION = "spark.job.description"
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+_LONG = 1_000
+"""Characters of a description, and of the name of a streaming query: Spark says it with every micro-batch."""
+
+
+def described(texts: Mapping[str, str]) -> str:
+    """Queries by name in one line, the last ones as a number if there are many."""
+    parts = [f"{name}: {' '.join(text.split())}" if text else name for name, text in texts.items()]
+    if len(parts) == 1:
+        return _short(parts[0])
+    said, left = "", _LONG
+    for i, part in enumerate(parts):
+        left -= len(part) + 2
+        if i and left < 0:
+            return f"{_short(said)}; and {len(parts) - i} more"
+        said = part if not i else f"{said}; {part}"
+    return _short(said)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+
+
+@contextmanager
+def describing(context: SparkContext, text: str) -> Iterator[None]:
+    """Jobs of this thread have a description; afterwards as before."""
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _telling(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method whose jobs have the title of the answers as their description, unless the caller has set one."""
+
+    @wraps(method)
+    def told(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        context = self._title_of.sparkSession.sparkContext
+        if context.getLocalProperty(_DESCRIPTION) is not None:
+            return method(self, *args, **kwargs)
+        with describing(context, self._title_of.title):
+            return method(self, *args, **kwargs)
+
+    return told
+
+
+class Answers(DataFrame):
+    """Answers whose jobs say what query they are of: ``title``. It is the name of streaming queries that write them.
+
+    What is made of them by ``where`` and the like is a DataFrame as any other; its plan still has the title.
+    """
+
+    def __init__(self, frame: Any, title: str) -> None:
+        super().__init__(frame._jdf, frame.sparkSession)
+        self.title = title
+
+    @property
+    def _title_of(self) -> Answers:
+        return self
+
+    collect = _telling(DataFrame.collect)
+    count = _telling(DataFrame.count)
+    foreach = _telling(DataFrame.foreach)
+    foreachPartition = _telling(DataFrame.foreachPartition)
+    head = _telling(DataFrame.head)
+    isEmpty = _telling(DataFrame.isEmpty)
+    show = _telling(DataFrame.show)
+    tail = _telling(DataFrame.tail)
+    take = _telling(DataFrame.take)
+    toArrow = _telling(DataFrame.toArrow)
+    toLocalIterator = _telling(DataFrame.toLocalIterator)
+    toPandas = _telling(DataFrame.toPandas)
+
+    @property
+    def write(self) -> DataFrameWriter:
+        return _TableWriter(self)
+
+    @property
+    def writeStream(self) -> DataStreamWriter:
+        return _Writer(self, self.title)
+
+
+class _TableWriter(DataFrameWriter):
+    def __init__(self, answers: Answers) -> None:
+        super().__init__(answers)
+        self._title_of = answers
+
+    csv = _telling(DataFrameWriter.csv)
+    insertInto = _telling(DataFrameWriter.insertInto)
+    jdbc = _telling(DataFrameWriter.jdbc)
+    json = _telling(DataFrameWriter.json)
+    orc = _telling(DataFrameWriter.orc)
+    parquet = _telling(DataFrameWriter.parquet)
+    save = _telling(DataFrameWriter.save)
+    saveAsTable = _telling(DataFrameWriter.saveAsTable)
+    text = _telling(DataFrameWriter.text)
+    xml = _telling(DataFrameWriter.xml)
+
+
+class _Writer(DataStreamWriter):
+    def __init__(self, answers: Any, name: str) -> None:
+        super().__init__(answers)
+        self._ours: str | None = name
+
+    def queryName(self, queryName: str) -> DataStreamWriter:
+        self._ours = None
+        return super().queryName(queryName)
+
+    def format(self, source: str) -> DataStreamWriter:
+        if source == "memory":  # whose table has the name
+            self._ours = None
+        return super().format(source)
+
+    def start(
+        self, path: str | None = None, format: str | None = None, outputMode: str | None = None,
+        partitionBy: Any = None, queryName: str | None = None, **options: Any,
+    ) -> StreamingQuery:  # fmt: skip
+        self._name(format, queryName)
+        return super().start(path, format, outputMode, partitionBy, queryName, **options)
+
+    def toTable(
+        self, tableName: str, format: str | None = None, outputMode: str | None = None, partitionBy: Any = None,
+        queryName: str | None = None, **options: Any,
+    ) -> StreamingQuery:  # fmt: skip
+        self._name(format, queryName)
+        return super().toTable(tableName, format, outputMode, partitionBy, queryName, **options)
+
+    def _name(self, format: str | None, given: str | None) -> None:
+        # Where the session has a place for checkpoints, a query's name is that of its folder, and so more than a name.
+        if self._ours is None or given is not None or format == "memory" or self._spark.conf.get(_CHECKPOINTS, None):
+            return
+        super().queryName(free_name(self._spark, self._ours))
+
+
+def free_name(spark: SparkSession, wanted: str) -> str:
+    """A name that no streaming query has."""
+    taken = {query.name for query in spark.streams.active}
+    number, found = 1, wanted
+    while found in taken:
+        number += 1
+        found = f"{wanted} ({number})"
+    return found
