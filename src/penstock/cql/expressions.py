@@ -184,6 +184,9 @@ class ExpressionBinder:
                 return self._cast(node)
             case exp.Bracket():
                 return self._call("element_at", self.bind(node.this), self.bind(node.expressions[0]))
+            case exp.Trim():
+                characters = node.expression or exp.Literal.string(" ")
+                return self._call(f"trim {node.args['position'].lower()}", self.bind(node.this), self.bind(characters))
             case exp.Star():
                 raise BindError("`*` stands for columns only in SELECT and count(*)")
         if (call := function_call(node)) is not None:
@@ -196,7 +199,7 @@ class ExpressionBinder:
             months, _ = interval_parts(right_node)
             if months:
                 count = Literal(months if operator == "+" else -months, INT)
-                return self._call("add_months", self.bind(node.this), count)
+                return self._call("+ months", self.bind(node.this), count)
         return self._call(operator, self.bind(node.this), self.bind(right_node))
 
     def _column(self, node: exp.Column) -> Expr:
@@ -288,7 +291,8 @@ class ExpressionBinder:
             return self._aggregate(name, args, distinct, star, where)
         if distinct or star or where is not None:
             raise BindError(f"`{name}` is not an aggregate", hint="DISTINCT, * and FILTER go with aggregates")
-        if name == "extract" and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
+        named = name == "extract" or (name in ("date_diff", "datediff", "timestampdiff") and len(args) == 3)
+        if named and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
             bound = [Literal(args[0].name.lower(), STRING), *(self.bind(a) for a in args[1:])]
             return functions.resolve(name, bound)
         bound = [self.bind(a) for a in args]
