@@ -497,7 +497,8 @@ def _update(db: Database, tree: exp.Expr) -> Result:
 def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr) -> Expr:
     try:
         if not (value.type.is_numeric and wanted.is_numeric) and functions.coerce(value, wanted) is None:
-            raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=f"write CAST(… AS {wanted})")
+            hint = functions.how_to_convert(value.type, wanted)
+            raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=hint)
         return functions.cast(value, wanted)
     except PenstockError as error:
         raise error.at(position_of(node), None) from None

@@ -303,7 +303,7 @@ class ExpressionBinder:
         except BindError as error:
             if error.message.startswith("no function"):
                 known = [*functions.SCALARS, *functions.AGGREGATES, *self.catalog.functions]
-                error.hint = suggest(name, known)
+                error.hint = functions.ELSEWHERE.get(name) or suggest(name, known)
             raise
 
     def _user_call(self, name: str, args: list[Expr], wanted: tuple[DataType, ...], returns: DataType) -> Expr:

@@ -6,17 +6,19 @@ insert the implicit conversions, so what they return says exactly what is comput
 """
 
 from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate
-from penstock.functions.coerce import case, cast, coerce, unify
-from penstock.functions.scalar import SCALARS, names, resolve
+from penstock.functions.coerce import case, cast, coerce, how_to_convert, unify
+from penstock.functions.scalar import ELSEWHERE, SCALARS, names, resolve
 from penstock.functions.signature import Function
 
 __all__ = [
     "AGGREGATES",
+    "ELSEWHERE",
     "SCALARS",
     "Function",
     "case",
     "cast",
     "coerce",
+    "how_to_convert",
     "is_aggregate",
     "names",
     "resolve",

@@ -14,10 +14,12 @@ from penstock.functions.signature import (
     check_arity,
     constant_text,
     entry,
+    number,
     typed,
     wrong_type,
 )
 from penstock.plan.expr import Call, Cast, Expr, Literal
+from penstock.scalar.calendar import SECOND
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import INTERVAL_PARTS, PARTS, TRUNC_NAMES, TRUNC_UNITS, UNITS, strftime
 from penstock.scalar.patterns import PatternError, pattern_of
@@ -178,6 +180,28 @@ def _from_ticks(name: str, args: Sequence[Expr]) -> Expr:
     return Cast(argument(name, args, 0, BIGINT), TIMESTAMP)
 
 
+def _timestamp_of(ticks: int) -> Resolver:
+    """A number of units of so many ticks since 1970 as a TIMESTAMP."""
+
+    def resolve(name: str, args: Sequence[Expr]) -> Expr:
+        check_arity(name, len(args), 1, 1)
+        arg = number(name, args, 0, BIGINT) if ticks == SECOND else argument(name, args, 0, BIGINT)
+        return Cast(convert(operators.multiply("*", (arg, Literal(ticks, BIGINT))), BIGINT), TIMESTAMP)
+
+    return resolve
+
+
+def _units_since(unit: str, ticks: int) -> Resolver:
+    """How many whole units of so many ticks have passed since 1970."""
+
+    def resolve(name: str, args: Sequence[Expr]) -> Expr:
+        check_arity(name, len(args), 1, 1)
+        begin = Call("date_trunc", (Literal(unit, STRING), argument(name, args, 0, TIMESTAMP)), TIMESTAMP)
+        return Call("div", (Cast(begin, BIGINT), Literal(ticks, BIGINT)), BIGINT)
+
+    return resolve
+
+
 _PART_DOCS: dict[str, tuple[str, tuple[str, ...]]] = {
     "year": ("the year; 0 is 1 BC", ()),
     "quarter": ("1 to 4", ()),
@@ -236,6 +260,16 @@ TIME: tuple[Function, ...] = (
           typed("strptime", (STRING, STRING), TIMESTAMP)),
     entry("strftime(t TIMESTAMP, format STRING) -> STRING",
           "t by a format of %Y %m %d %H %M %S %f and the like; always in English", _strftime),
+    entry("timestamp_seconds(n NUMBER) -> TIMESTAMP", "the moment n seconds after 1970-01-01",
+          _timestamp_of(SECOND)),
+    entry("timestamp_millis(n BIGINT) -> TIMESTAMP", "the moment n milliseconds after 1970-01-01",
+          _timestamp_of(SECOND // 1000)),
+    entry("timestamp_micros(n BIGINT) -> TIMESTAMP", "the moment n microseconds after 1970-01-01",
+          _timestamp_of(1)),
+    entry("unix_seconds(t TIMESTAMP) -> BIGINT", "whole seconds since 1970-01-01", _units_since("second", SECOND)),
+    entry("unix_millis(t TIMESTAMP) -> BIGINT", "whole milliseconds since 1970-01-01",
+          _units_since("millisecond", SECOND // 1000)),
+    entry("unix_micros(t TIMESTAMP) -> BIGINT", "microseconds since 1970-01-01", _units_since("microsecond", 1)),
     entry("to_ticks(t TIMESTAMP|INTERVAL) -> BIGINT", "microseconds, since 1970-01-01 for a TIMESTAMP",
           _to_ticks),
     entry("from_ticks(n BIGINT) -> TIMESTAMP", "the moment n microseconds after 1970-01-01", _from_ticks),
