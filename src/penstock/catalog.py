@@ -133,6 +133,8 @@ class Catalog:
     _relations: dict[str, RelationDef] = field(default_factory=dict)
     _views: dict[str, ViewDef] = field(default_factory=dict)
     _functions: dict[str, FunctionDef] = field(default_factory=dict)
+    _refused: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Streams and views whose stored text cannot be bound any more: their kind, and why. They can only be dropped."""
     _next_position: int = 0
     given_times: bool = False
     """Whether an instant of a relation has been given as a time, not as a number."""
@@ -177,7 +179,8 @@ class Catalog:
     def kind_of(self, name: str) -> str | None:
         """``stream``, ``relation`` or ``view``; None for an unknown name."""
         tables = (("stream", self._streams), ("relation", self._relations), ("view", self._views))
-        return next((kind for kind, table in tables if name in table), None)
+        refused = self._refused.get(name, (None, ""))[0]
+        return next((kind for kind, table in tables if name in table), refused)
 
     def check_free(self, name: str) -> None:
         """Refuse a name that something in FROM's name space has already."""
@@ -199,9 +202,14 @@ class Catalog:
 
     def replace_view(self, definition: ViewDef) -> None:
         """Add a view, or put it in the place of the view of that name."""
-        if definition.name not in self._views:
+        if self.kind_of(definition.name) != "view":
             self.check_free(definition.name)
+        self._refused.pop(definition.name, None)
         self._views[definition.name] = definition
+
+    def refuse(self, name: str, kind: str, why: str) -> None:
+        """Have a name of which nothing can be used, and say why when somebody tries."""
+        self._refused[name] = kind, why
 
     def restore_function(self, name: str, before: FunctionDef | None) -> None:
         """Have the function again that was there before, or none."""
@@ -216,7 +224,7 @@ class Catalog:
 
     def remove(self, name: str) -> None:
         """Forget a stream, relation or view."""
-        for table in (self._streams, self._relations, self._views):
+        for table in (self._streams, self._relations, self._views, self._refused):
             if table.pop(name, None) is not None:
                 return
         raise self.unknown(name)
@@ -234,5 +242,9 @@ class Catalog:
         raise CatalogError(f"no relation `{name}`", hint=suggest(name, self._relations))
 
     def unknown(self, name: str) -> CatalogError:
-        """The error for a name that nothing has."""
+        """The error for a name that nothing has, or nothing that can be used."""
+        if name in self._refused:
+            kind, why = self._refused[name]
+            again = f"DROP {kind.upper()} {name} and create it anew"
+            return CatalogError(f"{kind} `{name}` cannot be used since it was stored: {why}", hint=again)
         return CatalogError(f"no stream, relation or view `{name}`", hint=suggest(name, self.names()))

@@ -28,6 +28,7 @@ from penstock.io.times import TimeForm
 from penstock.io.values import is_whole
 from penstock.names import find_name
 from penstock.plan.expr import Call, Cast, Expr
+from penstock.plan.meanings import changed_in_text
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
 from penstock.query import QueryOptions, Start, check_start, retain_example
@@ -48,20 +49,42 @@ def run_script(db: Database, text: str) -> list[Result]:
     return [_run(db, statement.tree, text) for statement in parse(text)]
 
 
-def declare(db: Database, text: str, position: int | None) -> None:
-    """Declare again what a definition says that was declared before, at the position that it had."""
+def declare(db: Database, name: str, text: str, position: int | None, meanings: int) -> None:
+    """Declare again what a definition says that was declared before, at the position that it had.
+
+    ``meanings``: the number of meanings that its functions had then. A view or stream of a query that would mean
+    something else now, or that cannot be bound any more, becomes a name that the catalog refuses.
+    """
     if position is not None:
         db.catalog.skip_positions(position)
-    tree = parse(text)[0].tree
-    if isinstance(tree, ast.CreateQuery):
+    is_query = position is None
+    try:
+        tree = parse(text)[0].tree
+        is_query |= tree.args.get("expression") is not None
+        if is_query:
+            _check_meanings(db, tree, meanings)
+        if not isinstance(tree, ast.CreateQuery):
+            _run(db, tree, text)
+            return
         # The stream that a query writes into; the query itself is another matter.
         plan, reads = bind_query(tree.expression, db.catalog)
-        name = identifier(tree.args["into"])
         db.add_stream(
             StreamDef(name, plan.schema, db.catalog.next_position, plan.clock, query=plan, reads=reads, text=text)
         )
-        return
-    _run(db, tree, text)
+    except PenstockError as error:
+        if not is_query:
+            raise
+        db.catalog.refuse(name, "view" if position is None else "stream", error.message)
+
+
+def _check_meanings(db: Database, tree: exp.Expr, number: int) -> None:
+    """Refuse a query that calls a function whose meaning has changed since a number of meanings."""
+    for node in tree.walk():
+        call = ast.function_call(node) if isinstance(node, exp.Anonymous) else None
+        if call is None or call.name in db.catalog.functions:
+            continue
+        if (what := changed_in_text(call.name, [a.sql() for a in call.args], number)) is not None:
+            raise BindError(f"`{call.name}` has another meaning now: {what}")
 
 
 def plan_of_text(db: Database, text: str) -> tuple[Plan, frozenset[str]]:
@@ -239,7 +262,7 @@ def _create_relation(db: Database, tree: exp.Expr) -> Result:
 
 def _create_view(db: Database, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
-    replaces = bool(tree.args.get("replace")) and name in db.catalog.views
+    replaces = bool(tree.args.get("replace")) and db.catalog.kind_of(name) == "view"
     if not replaces:
         db.catalog.check_free(name)
     plan, reads = bind_query(tree.expression, db.catalog)
@@ -527,7 +550,8 @@ def _update(db: Database, tree: exp.Expr) -> Result:
 def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr) -> Expr:
     try:
         if not (value.type.is_numeric and wanted.is_numeric) and functions.coerce(value, wanted) is None:
-            raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=f"write CAST(… AS {wanted})")
+            hint = functions.how_to_convert(value.type, wanted)
+            raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=hint)
         if wanted.is_integer and not value.type.is_integer and value.type.is_numeric:
             value = Call("integer", (value,), value.type)
         return functions.cast(value, wanted)

@@ -198,6 +198,9 @@ class ExpressionBinder:
                 return self._cast(node)
             case exp.Bracket():
                 return self._call("element_at", self.bind(node.this), self.bind(node.expressions[0]))
+            case exp.Trim():
+                characters = node.expression or exp.Literal.string(" ")
+                return self._call(f"trim {node.args['position'].lower()}", self.bind(node.this), self.bind(characters))
             case exp.Star():
                 raise BindError("`*` stands for columns only in SELECT and count(*)")
         if (call := function_call(node)) is not None:
@@ -212,7 +215,7 @@ class ExpressionBinder:
             months, ticks = interval_parts(inner)
             if months:
                 by = sign if operator == "+" else -sign
-                moved = self._call("add_months", self.bind(node.this), Literal(by * months, INT))
+                moved = self._call("+ months", self.bind(node.this), Literal(by * months, INT))
                 return self._call("+", moved, Literal(by * ticks, INTERVAL)) if ticks else moved
         return self._call(operator, self.bind(node.this), self.bind(right))
 
@@ -304,7 +307,8 @@ class ExpressionBinder:
             raise self._no_function(name, None if distinct or star or where is not None else args)
         if distinct or star or where is not None:
             raise BindError(f"`{name}` is not an aggregate", hint="DISTINCT, * and FILTER go with aggregates")
-        if name == "extract" and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
+        named = name == "extract" or (name in ("date_diff", "datediff", "timestampdiff") and len(args) == 3)
+        if named and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
             bound = [Literal(args[0].name.lower(), STRING), *(self.bind(a) for a in args[1:])]
             return functions.resolve(name, bound)
         try:
@@ -322,7 +326,9 @@ class ExpressionBinder:
 
     def _no_function(self, name: str, args: list[exp.Expr] | None) -> BindError:
         hint: str | None = "SHOW FUNCTIONS lists all"
-        if functions.is_foreign(name):
+        if name in functions.ELSEWHERE:
+            hint = functions.ELSEWHERE[name]
+        elif functions.is_foreign(name):
             same = None if args is None else functions.instead(name, [_operand(a) for a in args])
             hint = None if same is None else f"write {same}"
         elif meant := typo(name, [*functions.names(), *functions.AGGREGATES, *self.catalog.functions]):

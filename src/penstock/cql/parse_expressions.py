@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parser
 from sqlglot.parser import binary_range_parser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.parse_base import CONTINUES_COLUMN, EMITS, TYPES
 from penstock.cql.parse_types import UNITS, TypeParser
 from penstock.cql.words import AFTER_VALUE
 from penstock.errors import CqlSyntaxError
 
+_SIDES = ("BOTH", "LEADING", "TRAILING")
 _NO_CALL = {"ROLLUP", "CUBE", "UNNEST"}
 _COMPARISONS: dict[TokenType, type[exp.Binary]] = {**parser.Parser.EQUALITY, **parser.Parser.COMPARISON}
 # What would belong to the operand of NOT, and comes too late for it.
@@ -234,6 +235,8 @@ class ExpressionParser(TypeParser):
                 call = self._parse_cast(strict=word == "CAST", safe=word == "TRY_CAST")
             case "EXTRACT":
                 call = self._parse_extract_call()
+            case "TRIM":
+                call = self._parse_trim(token)
             case "EXISTS":
                 call = exp.Exists(this=self._parse_query())
             case _:
@@ -297,6 +300,19 @@ class ExpressionParser(TypeParser):
         if not self._match(TokenType.FROM) and not self._match(TokenType.COMMA):
             raise self._expected("FROM")
         return exp.Anonymous(this="EXTRACT", expressions=[part, self._parse_scalar()])
+
+    def _parse_trim(self, token: Token) -> exp.Expr:
+        """``TRIM([BOTH | LEADING | TRAILING] [characters] FROM text)``, or the plain call."""
+        side = None
+        if self._word_ahead(_SIDES) and self._next.token_type not in (TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT):
+            side = self._curr.text.upper()
+            self._advance()
+        characters = [] if self._match(TokenType.FROM, advance=False) else self._parse_call_args()
+        if side is None and (len(characters) != 1 or not self._match(TokenType.FROM, advance=False)):
+            return exp.Anonymous(this=token.text, expressions=characters)
+        self._take(TokenType.FROM, "FROM")
+        text = self._parse_scalar()
+        return exp.Trim(this=text, expression=characters[0] if characters else None, position=side or "BOTH")
 
     @abstractmethod
     def _parse_query(self) -> exp.Expr:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert, is_text, unify
 from penstock.functions.signature import Resolver, argument, check_arity, typed, wrong_type
-from penstock.plan.expr import Call, Expr, Literal
+from penstock.plan.expr import Call, Cast, Expr, Literal
 from penstock.scalar.context import RowError
 from penstock.scalar.strings import like_parts
 from penstock.types import (
@@ -231,6 +231,14 @@ def like(name: str, args: Sequence[Expr]) -> Expr:
     return Call(name, (text, pattern, escape), BOOLEAN)
 
 
+def add_months(name: str, args: Sequence[Expr]) -> Expr:
+    """A DATE or TIMESTAMP moved by months, of the same type."""
+    check_arity(name, len(args), 2, 2)
+    ticks, months = argument(name, args, 0, TIMESTAMP), argument(name, args, 1, BIGINT)
+    moved = Call("add_months", (ticks, months), TIMESTAMP)
+    return Cast(moved, DATE) if args[0].type.kind is Kind.DATE else moved
+
+
 def coalesce(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 1, None)
     bound = unify(args)
@@ -243,7 +251,7 @@ def nullif(name: str, args: Sequence[Expr]) -> Expr:
     return Call("nullif", tuple(bound), bound[0].type)
 
 
-# Operators, by the names of ``plan.expr``. COALESCE and NULLIF are listed among the functions too.
+# Operators, by the names of ``plan.expr``; TRIM by its side, and what is added as INTERVAL … MONTH. COALESCE and NULLIF are listed among the functions too.
 OPERATORS: dict[str, Resolver] = {
     "and": typed("and", (BOOLEAN, BOOLEAN), BOOLEAN),
     "or": typed("or", (BOOLEAN, BOOLEAN), BOOLEAN),
@@ -261,4 +269,7 @@ OPERATORS: dict[str, Resolver] = {
     "%": modulo,
     "neg": negate,
     "||": concat,
-}
+    "+ months": add_months,
+    **{f"trim {side}": typed(call, (STRING, STRING), STRING)
+       for side, call in (("both", "trim"), ("leading", "ltrim"), ("trailing", "rtrim"))},
+}  # fmt: skip

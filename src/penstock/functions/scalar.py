@@ -28,6 +28,13 @@ def is_scalar(name: str) -> bool:
     return name in _RESOLVERS
 
 
+# Names that mean something here that is not there, and what comes close.
+ELSEWHERE: dict[str, str] = {
+    "quantile": "DuckDB's gives one of the values; write percentile(x, fraction), which interpolates between two",
+    "list": "DuckDB's keeps NULLs; write collect_list(x), which leaves them out",
+}
+
+
 def names() -> list[str]:
     """Every name a scalar function can be called by, aliases too."""
     return sorted(n for f in SCALARS.values() for n in (f.name, *f.aliases))

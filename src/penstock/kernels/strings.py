@@ -95,8 +95,9 @@ def _slice(a: pa.Array, start: int, stop: int | None) -> pa.Array:
 
 def _substr(call: Call) -> Kernel | None:
     start = _integer(call.args[1])
-    if start is None or not 1 <= start < _PADDING or not _texts(call):
+    if start is None or not 0 <= start < _PADDING or not _texts(call):
         return None
+    start = max(start, 1)
     if len(call.args) == 2:
         return lambda a, *_: _slice(a, start - 1, None)
     length = _integer(call.args[2])
@@ -107,9 +108,9 @@ def _substr(call: Call) -> Kernel | None:
 
 def _left(call: Call) -> Kernel | None:
     count = _integer(call.args[1])
-    if count is None or count < 0 or not _texts(call):
+    if count is None or not _texts(call):
         return None
-    return lambda a, _: _slice(a, 0, count)
+    return lambda a, _: _slice(a, 0, max(0, count))
 
 
 def _replace(call: Call) -> Kernel | None:

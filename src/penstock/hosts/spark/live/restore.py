@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, 
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import write_definition
 from penstock.ingest import Batch, StreamInput, arrow_schema
+from penstock.plan.meanings import changed_in_plan
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import Schema, reads_streams, walk
 from penstock.plan.serial import from_json
@@ -40,9 +42,11 @@ def restore(host: SparkHost, db: Database) -> None:
         function: FunctionDef = pickle.loads(unpacked_bytes(record["code"]))
         db.catalog.add_function(function)
     for record in model.declared.values():
-        declare(db, record["text"], record["position"])
+        declare(db, record["name"], record["text"], record["position"], record.get("meanings", 1))
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
+    for known in model.queries.values():
+        _check_meanings(known)
     numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
     pending: list[tuple[str, Frame]] = []
     running = [q for q in model.queries.values() if q.status == "running"]
@@ -64,6 +68,17 @@ def restore(host: SparkHost, db: Database) -> None:
         _query(host, db, id, known)
     host.parts.restore(sorted(pending, key=lambda p: p[1].number))
     _sweep(host)
+
+
+def _check_meanings(known: QueryRecord) -> None:
+    """A query that calls a function whose meaning has changed fails, before it goes on with another one."""
+    plan = known.start["plan"]
+    changed = changed_in_plan(plan["query"], plan["penstock_plan"])
+    if known.status == "running" and changed is not None:
+        name, what = changed
+        again = "stop it and register it anew; answers that it gave before can be fetched"
+        failure = Failure("PlanError", f"`{name}` has another meaning than when the query was stored: {what}", again)
+        known.status, known.error = "failed", asdict(failure)
 
 
 def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> list[Frame]:
@@ -121,7 +136,7 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
     from penstock.database import answer_schema
 
     start = record.start
-    plan = from_json(start["plan"])
+    plan = from_json(start["plan"], whatever_it_meant=record.status != "running")
     runner = SparkRunner(host, id, plan, answer_schema(plan))
     runner.failures, runner.last_failure = record.failures, record.last_failure
     query = Query(
