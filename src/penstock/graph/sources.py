@@ -232,8 +232,8 @@ class Beat(OperatorVertex):
         return empty(())
 
     def reach(self, progress: float, newest: float) -> None:
-        """All changes before ``progress`` have been handed over."""
-        frontier = bound(progress, -1, 0)
+        """All changes before ``progress`` have been handed over; what happens by time alone happens at it, too."""
+        frontier = bound(progress, -1, 1)
         if frontier > self.mark.frontier or newest > self.mark.newest:
             self.send(self.nothing, Mark(frontier, progress, newest))
 
@@ -259,7 +259,7 @@ class Ticks(Beat):
         self.dating = Dating(meta["begun"], meta["earlier"], meta["last"])
         if self.dating.begun:
             progress = self.dating.last + 1
-            self.mark = self.sent = Mark(bound(progress, -1, 0), progress, self.dating.last)
+            self.mark = self.sent = Mark(bound(progress, -1, 1), progress, self.dating.last)
 
     def catch_up(self, state: LoadedState) -> None:
         self.load(state)
@@ -290,7 +290,7 @@ class Horizon(Beat):
     def _marked(self) -> None:
         super()._marked()
         progress = self.mark.progress + 1
-        self.mark = self.sent = Mark(bound(progress, -1, 0), progress, self.mark.newest)
+        self.mark = self.sent = Mark(bound(progress, -1, 1), progress, self.mark.newest)
 
 
 class Relation(OperatorVertex):
