@@ -19,6 +19,7 @@ from penstock.amounts import Bound
 from penstock.errors import CatalogError, suggest
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema, StreamScan
+from penstock.scalar.zones import UTC
 from penstock.types import DataType
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ class FunctionDef:
 
 @dataclass
 class Catalog:
-    """All definitions of one database."""
+    """All definitions of one database. ``zone``: by whose clocks what is bound from now on is meant."""
 
+    zone: str = UTC
     _streams: dict[str, StreamDef] = field(default_factory=dict)
     _relations: dict[str, RelationDef] = field(default_factory=dict)
     _views: dict[str, ViewDef] = field(default_factory=dict)

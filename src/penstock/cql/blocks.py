@@ -175,7 +175,7 @@ class SelectBinder:
             except PenstockError as error:
                 raise error.at(position_of(node), None) from None
             assert isinstance(right, Column)
-            parts.append(functions.resolve("=", [left, right]))
+            parts.append(functions.resolve("=", [left, right], self.catalog.zone))
             if not isinstance(left, Column):
                 raise BindError(f"`{name}` was merged by FULL JOIN before", hint="use ON").at(position_of(node), None)
             self.scope.merge_using(name, left, right, kind)

@@ -59,7 +59,7 @@ _TYPES: dict[str, DataType] = {
     "BOOLEAN": BOOLEAN, "TINYINT": INT, "SMALLINT": INT, "INT": INT, "BIGINT": BIGINT, "FLOAT": REAL,
     "REAL": REAL, "DOUBLE": DOUBLE, "VARCHAR": STRING, "TEXT": STRING, "CHAR": STRING, "NVARCHAR": STRING,
     "BINARY": BINARY, "VARBINARY": BINARY, "DATE": DATE, "TIMESTAMP": TIMESTAMP, "DATETIME": TIMESTAMP,
-    "TIMESTAMPNTZ": TIMESTAMP, "INTERVAL": INTERVAL,
+    "TIMESTAMPNTZ": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMP, "TIMESTAMPLTZ": TIMESTAMP, "INTERVAL": INTERVAL,
 }  # fmt: skip
 _TYPE_NAMES = "BOOLEAN, INT, BIGINT, REAL, DOUBLE, DECIMAL(p, s), STRING, BINARY, DATE, TIMESTAMP, INTERVAL"
 
@@ -127,7 +127,7 @@ class ExpressionBinder:
         return bound
 
     def _call(self, name: str, *args: Expr) -> Expr:
-        return functions.resolve(name, list(args))
+        return functions.resolve(name, list(args), self.catalog.zone)
 
     def _bind(self, node: exp.Expr) -> Expr:
         if (operator := _BINARY.get(type(node))) is not None:
@@ -182,6 +182,8 @@ class ExpressionBinder:
                 return self._case(node)
             case exp.Cast():
                 return self._cast(node)
+            case exp.AtTimeZone():
+                return self._at_time_zone(node)
             case exp.Bracket():
                 return self._call("element_at", self.bind(node.this), self.bind(node.expressions[0]))
             case exp.Star():
@@ -268,18 +270,25 @@ class ExpressionBinder:
             results.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
         results.append(self.bind(default) if default is not None else Literal(None, NULL))
-        return functions.case(list(zip(conditions, results[:-1], strict=True)), results[-1])
+        bound = functions.case(list(zip(conditions, results[:-1], strict=True)), results[-1])
+        return functions.in_zone(bound, self.catalog.zone, [*conditions, *results])
 
     def _cast(self, node: exp.Cast) -> Expr:
         target = bind_type(node.to)
         arg = self.bind(node.this)
         bound = functions.cast(arg, target, safe=isinstance(node, exp.TryCast))
+        bound = functions.in_zone(bound, self.catalog.zone, [arg])
         if isinstance(arg, Literal) and isinstance(bound, Cast) and not bound.safe:
             folded = fold(bound)
             if folded is None:
                 raise BindError(f"{arg.value!r} is not a {target}")
             return folded
         return bound
+
+    def _at_time_zone(self, node: exp.AtTimeZone) -> Expr:
+        """The instant at which clocks here show what those of the zone show at the one that is given."""
+        shown = self._call("from_utc_timestamp", self.bind(node.this), self.bind(node.args["zone"]))
+        return self._call("to_utc_timestamp", shown, Literal(self.catalog.zone, STRING))
 
     def _function(
         self, node: exp.Expr, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None
@@ -290,12 +299,12 @@ class ExpressionBinder:
             raise BindError(f"`{name}` is not an aggregate", hint="DISTINCT, * and FILTER go with aggregates")
         if name == "extract" and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
             bound = [Literal(args[0].name.lower(), STRING), *(self.bind(a) for a in args[1:])]
-            return functions.resolve(name, bound)
+            return self._call(name, *bound)
         bound = [self.bind(a) for a in args]
         if (user := self.catalog.functions.get(name)) is not None:
             return self._user_call(name, bound, user.args, user.returns)
         try:
-            return functions.resolve(name, bound)
+            return self._call(name, *bound)
         except BindError as error:
             if error.message.startswith("no function"):
                 known = [*functions.SCALARS, *functions.AGGREGATES, *self.catalog.functions]
@@ -309,7 +318,7 @@ class ExpressionBinder:
         for i, (arg, target) in enumerate(zip(args, wanted, strict=True)):
             if arg.type != target and common_type(arg.type, target) != target:
                 raise BindError(f"argument {i + 1} of `{name}` is {arg.type}, it takes {target}", hint="CAST it")
-            cast.append(arg if arg.type == target else Cast(arg, target))
+            cast.append(functions.in_zone(functions.cast(arg, target), self.catalog.zone, [arg]))
         return UserCall(name, tuple(cast), returns)
 
     def _aggregate(self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None) -> Expr:
@@ -329,7 +338,7 @@ class ExpressionBinder:
                 raise BindError("a sub-query inside an aggregate", hint="compute it in a FROM sub-query")
             if any(isinstance(e, Column) and OUTER <= e.index < AGGREGATE for e in walk(part)):
                 raise BindError("an aggregate over a column of the enclosing query")
-        call = functions.resolve_aggregate(name, bound, distinct, condition)
+        call = functions.resolve_aggregate(name, bound, distinct, condition, self.catalog.zone)
         if call not in self.aggregates:
             self.aggregates.append(call)
         return Column(AGGREGATE + self.aggregates.index(call), call.type, name)

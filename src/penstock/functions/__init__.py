@@ -9,6 +9,7 @@ from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggre
 from penstock.functions.coerce import case, cast, coerce, unify
 from penstock.functions.scalar import SCALARS, names, resolve
 from penstock.functions.signature import Function
+from penstock.functions.zones import in_zone
 
 __all__ = [
     "AGGREGATES",
@@ -17,6 +18,7 @@ __all__ = [
     "case",
     "cast",
     "coerce",
+    "in_zone",
     "is_aggregate",
     "names",
     "resolve",

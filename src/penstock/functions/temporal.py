@@ -20,6 +20,7 @@ from penstock.functions.signature import (
 from penstock.plan.expr import Call, Cast, Expr, Literal
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import INTERVAL_PARTS, PARTS, TRUNC_UNITS, UNITS, strftime
+from penstock.scalar.zones import UTC, checked
 from penstock.types import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP, Kind
 
 
@@ -130,6 +131,16 @@ def _strftime(name: str, args: Sequence[Expr]) -> Expr:
     return Call("strftime", (ticks, pattern), STRING)
 
 
+def _by_clocks(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    ticks, zone = argument(name, args, 0, TIMESTAMP), argument(name, args, 1, STRING)
+    if isinstance(zone, Literal) and isinstance(zone.value, str):
+        zone = Literal(checked(zone.value, BindError), STRING)
+        if zone.value == UTC:
+            return ticks
+    return Call(name, (ticks, zone), TIMESTAMP)
+
+
 def _to_ticks(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 1, 1)
     arg = args[0] if args[0].type.kind is Kind.INTERVAL else argument(name, args, 0, TIMESTAMP)
@@ -194,6 +205,10 @@ TIME: tuple[Function, ...] = (
           "YYYY-MM-DD, or by Python's strptime format; other texts fail", _to_date),
     entry("strftime(t TIMESTAMP, format STRING) -> STRING",
           "t by a format of %Y %m %d %H %M %S %f and the like; always in English", _strftime, "date_format"),
+    entry("from_utc_timestamp(t TIMESTAMP, zone STRING) -> TIMESTAMP",
+          "what clocks of the zone show at t, shown as if it were UTC", _by_clocks),
+    entry("to_utc_timestamp(t TIMESTAMP, zone STRING) -> TIMESTAMP",
+          "when clocks of the zone show what t is in UTC", _by_clocks),
     entry("to_ticks(t TIMESTAMP|INTERVAL) -> BIGINT", "microseconds, since 1970-01-01 for a TIMESTAMP",
           _to_ticks),
     entry("from_ticks(n BIGINT) -> TIMESTAMP", "the moment n microseconds after 1970-01-01", _from_ticks),

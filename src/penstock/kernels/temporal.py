@@ -7,21 +7,25 @@ number for "not a time": that one is left to the row-wise meaning.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import Fixed, Partial, both, checked, repaired
+from penstock.kernels.zones import zone_table
 from penstock.plan.expr import Call, Literal
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
-from penstock.scalar.dates import INTERVAL_PARTS
+from penstock.scalar.dates import INTERVAL_PARTS, ZONED
 from penstock.types import Kind
 
 Kernel = Callable[..., Any]
 Outcome = Fixed | Partial
 
 _LOWEST = -(2**63)
+_GREATEST = 2**63 - 2 * DAY
+"""Beyond it, adding the offset of a zone may be too much."""
 _WEEK = 7 * DAY
 _MONDAY = 4 * DAY
 _FIXED = {"microsecond": 1, "millisecond": SECOND // 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY}
@@ -80,6 +84,58 @@ def _unit(call: Call) -> str | None:
 
 def _ticks(call: Call, *kinds: Kind) -> bool:
     return all(a.type.kind in kinds for a in call.args[1:])
+
+
+def _zoned(build: Callable[[Call], Kernel | None]) -> Callable[[Call], Kernel | None]:
+    """The kernel of a function of a unit and TIMESTAMPs, with or without the zone by whose clocks it is meant."""
+
+    def make(call: Call) -> Kernel | None:
+        if len(call.args) == ZONED[call.function]:
+            return build(call)
+        zone, inner = call.args[-1], build(replace(call, args=call.args[:-1]))
+        if inner is None or not isinstance(zone, Literal) or not isinstance(zone.value, str):
+            return None
+        table, gives_instants = zone_table(zone.value), call.type.kind is Kind.TIMESTAMP
+        as_time_passes = call.function == "date_diff" and _FIXED.get(_unit(call) or "", DAY) < DAY
+
+        def kernel(unit: Any, first: Fixed, *rest: Any) -> Outcome:
+            offsets, far = table.offsets(first.data)
+            shown = [Fixed(first.data + offsets, first.valid)]
+            for other in rest[:-1]:
+                more, unknown = (offsets, False) if as_time_passes else table.offsets(other.data)
+                shown.append(Fixed(other.data + more, other.valid))
+                far = far | unknown | (other.data > _GREATEST) | (other.data < -_GREATEST)
+            found = inner(unit, *shown)
+            data, suspect = found.data, far
+            if type(found) is Partial:
+                for doubtful in (found.failed, found.suspect):
+                    suspect = suspect if doubtful is None else suspect | doubtful
+            if gives_instants:
+                data, unknown = table.instant(data, offsets)
+                suspect = suspect | unknown
+            return repaired(data, found.valid, suspect)
+
+        return kernel
+
+    return make
+
+
+def _by_clocks(to: bool) -> Callable[[Call], Kernel | None]:
+    """``from_utc_timestamp``, or ``to_utc_timestamp``."""
+
+    def make(call: Call) -> Kernel | None:
+        zone = call.args[1]
+        if not isinstance(zone, Literal) or not isinstance(zone.value, str):
+            return None
+        table = zone_table(zone.value)
+
+        def kernel(a: Fixed, _: Any) -> Outcome:
+            data, far = table.instant(a.data) if to else table.local(a.data)
+            return repaired(data, a.valid, far)
+
+        return kernel
+
+    return make
 
 
 def _inexact(ticks: Data, part: str) -> Any:
@@ -192,9 +248,11 @@ def _last_day(call: Call) -> Kernel | None:
 
 
 TEMPORAL: dict[str, Callable[[Call], Kernel | None]] = {
-    "extract": _extract,
+    "extract": _zoned(_extract),
     "interval_part": _interval_part,
-    "date_trunc": _date_trunc,
-    "date_diff": _date_diff,
+    "date_trunc": _zoned(_date_trunc),
+    "date_diff": _zoned(_date_diff),
     "last_day": _last_day,
+    "from_utc_timestamp": _by_clocks(to=False),
+    "to_utc_timestamp": _by_clocks(to=True),
 }

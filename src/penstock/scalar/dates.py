@@ -1,4 +1,7 @@
-"""Functions on TIMESTAMP, DATE and INTERVAL, all in UTC."""
+"""Functions on TIMESTAMP, DATE and INTERVAL.
+
+Those that depend on what a clock shows take the name of its time zone as their last argument; without it, it is UTC.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from penstock.scalar.calendar import (
 from penstock.scalar.casts import UNIT_TICKS, date_text
 from penstock.scalar.context import RowError
 from penstock.scalar.numbers import nearest
+from penstock.scalar.zones import UTC as UTC_ZONE
+from penstock.scalar.zones import instant, local, offset_at, zone_name
 
 _FIXED = {"microsecond": 1, "millisecond": SECOND // 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR,
           "day": DAY}  # fmt: skip
@@ -72,8 +77,9 @@ UNITS: dict[str, str] = {
 }  # fmt: skip
 
 
-def extract(part: str, ticks: int) -> int | float:
-    return PARTS[part](ticks, moment(ticks))
+def extract(part: str, ticks: int, zone: str = UTC_ZONE) -> int | float:
+    shown = ticks if part == "epoch" else local(ticks, zone)
+    return PARTS[part](shown, moment(shown))
 
 
 def interval_part(part: str, ticks: int) -> int | float:
@@ -84,8 +90,13 @@ def interval_part(part: str, ticks: int) -> int | float:
     return size // unit if ticks >= 0 else -(size // unit)
 
 
-def date_trunc(unit: str, ticks: int) -> int:
+def date_trunc(unit: str, ticks: int, zone: str = UTC_ZONE) -> int:
     """The beginning of the unit; weeks begin on Monday."""
+    offset = offset_at(ticks, zone)
+    return instant(_beginning(unit, ticks + offset), zone, near=offset)
+
+
+def _beginning(unit: str, ticks: int) -> int:
     if unit in _FIXED:
         return ticks - ticks % _FIXED[unit]
     if unit == "week":
@@ -95,8 +106,13 @@ def date_trunc(unit: str, ticks: int) -> int:
     return days_of(m.year, (m.month - 1) // months * months + 1, 1) * DAY
 
 
-def date_diff(unit: str, start: int, end: int) -> int:
-    """How many beginnings of the unit lie after the start and up to the end."""
+def date_diff(unit: str, start: int, end: int, zone: str = UTC_ZONE) -> int:
+    """How many beginnings of the unit lie after the start and up to the end.
+
+    Less than a day is counted as time passes, whatever clocks do meanwhile: from what they show at the start.
+    """
+    offset = offset_at(start, zone)
+    start, end = start + offset, end + offset if _FIXED.get(unit, DAY) < DAY else local(end, zone)
     if unit in _FIXED:
         return end // _FIXED[unit] - start // _FIXED[unit]
     if unit == "week":
@@ -106,11 +122,13 @@ def date_diff(unit: str, start: int, end: int) -> int:
     return (b.year * 12 + b.month - 1) // months - (a.year * 12 + a.month - 1) // months
 
 
-def add_months(ticks: int, months: int) -> int:
+def add_months(ticks: int, months: int, zone: str = UTC_ZONE) -> int:
     """The same day of another month, or its last day where it has no such day."""
-    m = moment(ticks)
+    offset = offset_at(ticks, zone)
+    m = moment(ticks + offset)
     year, month = divmod(m.year * 12 + m.month - 1 + months, 12)
-    return days_of(year, month + 1, min(m.day, month_length(year, month + 1))) * DAY + m.ticks
+    shown = days_of(year, month + 1, min(m.day, month_length(year, month + 1))) * DAY + m.ticks
+    return instant(shown, zone, near=offset)
 
 
 def last_day(days: int) -> int:
@@ -118,21 +136,24 @@ def last_day(days: int) -> int:
     return days_of(year, month, month_length(year, month))
 
 
-def make_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
+def make_timestamp(
+    year: int, month: int, day: int, hour: int, minute: int, second: float, zone: str = UTC_ZONE
+) -> int:
     if not (0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second < 60):
         raise RowError(f"there is no time of day {hour}:{minute}:{second}")
     days = days_of(year, month, day)
-    return days * DAY + hour * HOUR + minute * MINUTE + nearest(second * SECOND)
+    return instant(days * DAY + hour * HOUR + minute * MINUTE + nearest(second * SECOND), zone)
 
 
-def parse_with(text: str, pattern: str) -> int:
-    """A text read by a strptime pattern; with ``%z`` it is brought to UTC."""
+def parse_with(text: str, pattern: str, zone: str = UTC_ZONE) -> int:
+    """A text read by a strptime pattern, in the zone if it names no other (``%z``)."""
     try:
         found = datetime.strptime(text, pattern)
-        found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        if found.tzinfo:
+            return ticks_of(found.astimezone(UTC))
     except (ValueError, OverflowError):
         raise RowError(f"'{text[:40]}' does not have the form '{pattern}'") from None
-    return ticks_of(found)
+    return instant(ticks_of(found.replace(tzinfo=UTC)), zone)
 
 
 def ticks_of(moment_utc: datetime) -> int:
@@ -141,8 +162,8 @@ def ticks_of(moment_utc: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
 
 
-def parse_date_with(text: str, pattern: str) -> int:
-    return parse_with(text, pattern) // DAY
+def parse_date_with(text: str, pattern: str, zone: str = UTC_ZONE) -> int:
+    return local(parse_with(text, pattern, zone), zone) // DAY
 
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -172,23 +193,39 @@ FORMATS: dict[str, Callable[[int, Moment], str]] = {
     "V": lambda t, m: f"{iso_week(t // DAY)[1]:02d}",
     "F": lambda t, m: date_text(t // DAY),
     "T": lambda t, m: f"{m.hour:02d}:{m.minute:02d}:{m.second:02d}",
-    "s": lambda t, m: str(t // SECOND),
     "%": lambda t, m: "%",
 }
 
 
-def strftime(ticks: int, pattern: str) -> str:
-    parts, characters, m = [], iter(pattern), moment(ticks)
+def strftime(ticks: int, pattern: str, zone: str = UTC_ZONE) -> str:
+    shown = local(ticks, zone)
+    parts, characters, m = [], iter(pattern), moment(shown)
     for c in characters:
         if c == "%":
             directive = next(characters, "")
-            if directive not in FORMATS:
-                known = " ".join(f"%{d}" for d in FORMATS)
+            if directive not in FORMATS and directive != "s":
+                known = " ".join(f"%{d}" for d in (*FORMATS, "s"))
                 raise RowError(f"strftime has no %{directive}, but {known}")
-            c = FORMATS[directive](ticks, m)
+            c = str(ticks // SECOND) if directive == "s" else FORMATS[directive](shown, m)
         parts.append(c)
     return "".join(parts)
 
+
+def from_utc_timestamp(ticks: int, zone: str) -> int:
+    """What a clock of the zone shows, as if it were in UTC."""
+    return local(ticks, zone_name(zone))
+
+
+def to_utc_timestamp(shown: int, zone: str) -> int:
+    """The instant at which a clock of the zone shows this."""
+    return instant(shown, zone_name(zone))
+
+
+ZONED: dict[str, int] = {
+    "extract": 2, "date_trunc": 2, "date_diff": 3, "add_months": 2, "make_timestamp": 6, "to_timestamp": 2,
+    "to_date": 2, "strftime": 2,
+}  # fmt: skip
+"""Functions that depend on a time zone, and how many arguments come before it."""
 
 DATES: dict[str, Callable[..., object]] = {
     "extract": extract,
@@ -202,4 +239,6 @@ DATES: dict[str, Callable[..., object]] = {
     "to_timestamp": parse_with,
     "to_date": parse_date_with,
     "strftime": strftime,
+    "from_utc_timestamp": from_utc_timestamp,
+    "to_utc_timestamp": to_utc_timestamp,
 }
