@@ -50,6 +50,11 @@ class StreamDef:
     text: str = ""
 
     @property
+    def zone(self) -> str:
+        """The time zone of times in what comes in that name none."""
+        return UTC if self.time is None else self.time.zone
+
+    @property
     def derived(self) -> bool:
         return self.query is not None
 

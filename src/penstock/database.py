@@ -40,6 +40,7 @@ from penstock.errors import (
 from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
+from penstock.io.times import TimeForm
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
@@ -49,8 +50,10 @@ from penstock.plan.serial import from_json
 from penstock.query import Due, Query, QueryOptions
 from penstock.reference import Change
 from penstock.relations import RelationStore
+from penstock.scalar.zones import UTC
+from penstock.scalar.zones import checked as checked_zone
 from penstock.types import DataType
-from penstock.values import to_instant
+from penstock.values import to_instant, with_zone
 
 if TYPE_CHECKING:
     from penstock.results import Result
@@ -78,10 +81,11 @@ class Database:
         clock: Callable[[], int] = _wall_clock,
         options: SparkOptions | None = None,
         local: LocalOptions | None = None,
+        zone: str | None = None,
     ) -> None:
         self.engine = engine = engine or default_engine()
         check_engine(engine)
-        self.catalog = Catalog()
+        self.catalog = Catalog(UTC if zone is None else checked_zone(zone, InputError))
         self.clock = clock
         self._lock = threading.RLock()
         self._inputs: dict[str, StreamInput] = {}
@@ -98,7 +102,14 @@ class Database:
         self._host = host(
             engine, self, None if path is None else Path(path), options or SparkOptions(), local or LocalOptions()
         )
+        if zone is None:
+            self.catalog.zone = self._host.zone()
         self._host.open()
+
+    @property
+    def zone(self) -> str:
+        """The time zone by whose clocks queries are meant that are registered, and in which answers are shown."""
+        return self.catalog.zone
 
     # -- statements and queries ---------------------------------------------------------------------
 
@@ -253,8 +264,9 @@ class Database:
             if name not in self.catalog.relations and name.lower() in self.catalog.relations:
                 name = name.lower()
             if name in self.catalog.relations:
-                instant = None if at is None else to_instant(at)
-                self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor), instant)
+                instant = None if at is None else to_instant(at, self.zone)
+                time = None if self.zone == UTC else TimeForm("", self.zone)
+                self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor, time), instant)
                 return
             if at is not None:
                 raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
@@ -273,7 +285,7 @@ class Database:
         with self._guarded, self._lock:
             self._check_open()
             source = self._input(name)
-            self._deliver(source, partial(source.heartbeat, to_instant(at)))
+            self._deliver(source, partial(source.heartbeat, to_instant(at, source.definition.zone)))
 
     def tick(self) -> None:
         """Let streams that are stamped on arrival move on with the clock, though nothing arrives.
@@ -375,7 +387,7 @@ class Database:
             source = self._input(name)
             rows = source.take_late()
             self._host.late_taken(source)
-            return rows
+            return rows if self.zone == UTC else rows.cast(with_zone(rows.schema, self.zone))
 
     def late_count(self, name: str) -> int:
         """How many rows came too late for a stream so far."""
@@ -679,6 +691,7 @@ def connect(
     when_full: str = "block",
     spill: str | Path | None = None,
     clock: Callable[[], int] = _wall_clock,
+    zone: str | None = None,
 ) -> Database:
     """A database. With a directory it is kept there, and goes on from there when it is opened again.
 
@@ -689,8 +702,10 @@ def connect(
     power failure; ``spark``: more settings for Spark. Of ``local`` alone: ``memory``: how much of what waits in buffers
     may be in memory, and ``disk``: how much of it on disk (None: no limit); ``when_full``: ``block`` or ``raise``;
     ``spill``: where the files for that are made. ``clock`` gives the time in microseconds, for streams stamped on
-    arrival.
+    arrival. ``zone``: the time zone of functions such as ``hour``, of times in CQL that name no other, and in which
+    answers are shown, such as ``Europe/Vienna``; by default that of the directory, or of the running Spark session, or
+    UTC.
     """
     options = SparkOptions(master, shards, trigger, batch_rows, sync, spark or {})
     local = LocalOptions(memory, disk, when_full, spill)
-    return Database(engine, path=path, clock=clock, options=options, local=local)
+    return Database(engine, path=path, clock=clock, options=options, local=local, zone=zone)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.errors import InputError, suggest
 from penstock.io.files import Leave
 from penstock.io.readers import read_batches
+from penstock.io.times import TimeForm
 from penstock.plan.nodes import Field
 from penstock.types import BIGINT, STRING, TIMESTAMP
 
@@ -85,7 +86,7 @@ def load_relation(db: Database, name: str, path: Path) -> int:
 
     They go in as one batch, because the changes of one ``ts`` are one instant.
     """
-    batches = list(read_batches(path, db.catalog.relations[name].schema, extra=CHANGE_COLUMNS))
+    batches = list(read_batches(path, db.catalog.relations[name].schema, extra=CHANGE_COLUMNS, time=TimeForm("", db.zone)))
     if not batches:
         return 0
     rows = pa.concat_tables(batches)

@@ -19,7 +19,9 @@ from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.scalar.zones import UTC
 from penstock.standing import Standing
+from penstock.values import with_zone
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -64,7 +66,7 @@ class Query:
     ) -> None:
         self.name = name
         self.plan = plan
-        self.schema = schema
+        self.schema = schema if database.zone == UTC else with_zone(schema, database.zone)
         self.reads = reads
         self.options = options
         self.text = text
@@ -175,7 +177,7 @@ class Query:
             waiting = list(self._waiting)
             if not waiting and self._status == "failed" and self.error is not None:
                 raise self.error
-            table = use(self._runner.table(waiting))
+            table = use(self._table(waiting))
             for _ in waiting:
                 self._waiting.popleft()
             self._runner.delivered(waiting, notes[0])
@@ -193,7 +195,7 @@ class Query:
                         raise self.error
                     return
                 answers = self._waiting[0]
-                batch = self._runner.table([answers])
+                batch = self._table([answers])
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             yield batch
@@ -204,7 +206,7 @@ class Query:
             # Under the lock, so that nothing newer can come first.
             while self._waiting:
                 answers = self._waiting[0]
-                callback(self._runner.table([answers]))
+                callback(self._table([answers]))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             self._subscribers.append(callback)
@@ -232,7 +234,7 @@ class Query:
             while count < rows and len(last) < len(self._waiting):
                 last.append(self._waiting[-len(last) - 1])
                 count += len(last[-1])
-            table = self._runner.table(last[::-1])
+            table = self._table(last[::-1])
         return table.slice(max(0, table.num_rows - rows))
 
     def _wait_for_more(self, seconds: float) -> bool:
@@ -294,9 +296,14 @@ class Query:
             self._wait(answers)
             self._changed.notify_all()
             return []
-        table = self._runner.table([answers])
+        table = self._table([answers])
         calls: list[Due] = [partial(callback, table) for callback in self._subscribers]
         return [*calls, partial(self._runner.delivered, [answers])]
+
+    def _table(self, answers: Sequence[Answers]) -> pa.Table:
+        """Answers as their reader gets them: in the zone of the database, if that is not UTC."""
+        table = self._runner.table(answers)
+        return table if table.schema.equals(self.schema) else table.cast(self.schema)
 
     def _failure(self, error: Exception) -> PenstockError:
         if isinstance(error, PenstockError):

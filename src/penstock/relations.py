@@ -17,6 +17,7 @@ from penstock import scalar
 from penstock.catalog import RelationDef
 from penstock.errors import InputError
 from penstock.ingest import Instant, as_table
+from penstock.io.times import TimeForm
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Field
 from penstock.reference import Change
@@ -53,14 +54,19 @@ class RelationStore:
         """The same content, on its own."""
         return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))
 
-    def load(self, rows: object, at: int | None, floor: Instant) -> list[Change]:
-        """Rows as a user gives them, perhaps with columns ``ts`` and ``op``, as changes in order."""
+    def load(
+        self, rows: object, at: int | None, floor: Instant, time: TimeForm | None = None
+    ) -> list[Change]:
+        """Rows as a user gives them, perhaps with columns ``ts`` and ``op``, as changes in order.
+
+        ``time``: how times are written in them.
+        """
         columns = {f.name for f in self.definition.schema}
-        table = as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns])
+        table = as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns], time)
         values = to_rows(table, self.definition.schema)
         instants: list[int | None] = [at] * len(values)
         if "ts" in table.column_names and "ts" not in columns:
-            instants = _instants(table.column("ts"), self.where)
+            instants = _instants(table.column("ts"), self.where, time)
         signs = [1] * len(values)
         if "op" in table.column_names and "op" not in columns:
             signs = [self._sign(op, i) for i, op in enumerate(table.column("op").to_pylist())]
@@ -183,7 +189,7 @@ class RelationStore:
         raise InputError(f"{here}: there is no such row to take out: {row!r}")
 
 
-def _instants(column: pa.ChunkedArray, where: str) -> list[int | None]:
+def _instants(column: pa.ChunkedArray, where: str, time: TimeForm | None) -> list[int | None]:
     wanted = BIGINT if pa.types.is_integer(column.type) else TIMESTAMP
-    table = as_table(pa.table({"ts": column}), (Field("ts", wanted),), where)
+    table = as_table(pa.table({"ts": column}), (Field("ts", wanted),), where, time=time)
     return to_python(table.column("ts"), wanted)  # type: ignore[return-value]

@@ -11,6 +11,7 @@ from penstock.errors import StateError
 from penstock.plan.derive import is_monotonic
 from penstock.plan.nodes import Query as Plan
 from penstock.scalar.order import hashable
+from penstock.values import with_zone
 
 
 class Standing:
@@ -25,7 +26,9 @@ class Standing:
             )
         self.changes = 0
         """How many have been taken."""
-        self._schema = pa.schema(list(schema)[2:])
+        self._shown = pa.schema(list(schema)[2:])
+        # Python takes the same time of day before and after clocks are put back for equal: instants have no zone here.
+        self._schema = with_zone(self._shown, None)
         self._rows: dict[object, list[Any]] = {}
 
     def take(self, changes: pa.Table, until: int | None = None) -> None:
@@ -33,7 +36,7 @@ class Standing:
         self.changes += changes.num_rows
         if until is not None:
             changes = changes.filter(pc.less_equal(changes["ts"].cast(pa.int64()), until))
-        columns = [column.to_pylist() for column in changes.columns[2:]]
+        columns = [c.cast(t).to_pylist() for c, t in zip(changes.columns[2:], self._schema.types, strict=True)]
         rows = zip(*columns, strict=True) if columns else ((),) * changes.num_rows
         for op, row in zip(changes["op"].to_pylist(), rows, strict=True):
             key = hashable(_frozen(row))
@@ -47,7 +50,7 @@ class Standing:
         rows = [row for row, times in self._rows.values() for _ in range(times)]
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, self._schema, strict=True)]
-        return pa.table(arrays, schema=self._schema)
+        return pa.table(arrays, schema=self._schema).cast(self._shown)
 
 
 def _frozen(value: Any) -> Any:

@@ -28,6 +28,7 @@ from penstock.plan.nodes import Query as Plan
 from penstock.query import QueryOptions
 from penstock.relations import RelationStore
 from penstock.results import Result
+from penstock.scalar.zones import checked as checked_zone
 from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
 from penstock.values import to_arrow
@@ -139,10 +140,16 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
     known = {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
-    options = _options(tree, {**known, "time": _time_option})
-    if "time" in options and all(f.type != TIMESTAMP for f in schema):
-        hint = "declare the column TIMESTAMP"
-        raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
+    options = _options(tree, {**known, "time": _time_option, "zone": _zone_option})
+    for option in ("time", "zone"):
+        if option in options and all(f.type != TIMESTAMP for f in schema):
+            hint = "declare the column TIMESTAMP"
+            raise BindError(f"stream `{name}` has no TIMESTAMP, so `{option}` means nothing", hint=hint)
+    form = replace(options.get("time", TimeForm("")), zone=options.get("zone", db.zone))
+    if "zone" in options and form.counts:
+        raise BindError(
+            f"`time` is '{form.text}' since 1970 in all zones, so `zone` means nothing", hint="leave `zone` out"
+        )
     if priority is not None and options.get("overflow"):
         raise BindError(
             f"stream `{name}` has priorities, so its oldest rows cannot be dropped",
@@ -151,7 +158,7 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     db.add_stream(
         StreamDef(
             name, schema, position, clock, column, slack, priority, options.get("retain", 0), options.get("buffer"),
-            options.get("overflow", False), options.get("time"), text=format_statement(tree),
+            options.get("overflow", False), None if form == TimeForm("") else form, text=format_statement(tree),
         )
     )  # fmt: skip
     return Result("done", f"stream {name} created")
@@ -387,6 +394,12 @@ def _time_option(name: str, node: exp.Expr) -> TimeForm:
     return TimeForm.parse(node.name)
 
 
+def _zone_option(name: str, node: exp.Expr) -> str:
+    if not (isinstance(node, exp.Literal) and node.is_string):
+        raise BindError(f"`{name}` is {node.sql()}", hint="write for example zone = 'Europe/Vienna'")
+    return checked_zone(node.name, BindError)
+
+
 def _boolean_option(name: str, node: exp.Expr) -> bool:
     if not isinstance(node, exp.Boolean):
         raise BindError(f"`{name}` is true or false")
@@ -403,7 +416,7 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
         same_family = bound.type.is_numeric and wanted.is_numeric
         if not (is_text or same_family or common_type(bound.type, wanted) == wanted):
             raise BindError(f"{what} is {wanted}, this is {bound.type}").at(position_of(node), None)
-        bound = Cast(bound, wanted)
+        bound = functions.in_zone(Cast(bound, wanted), db.zone, [bound])
     value = scalar.fold(bound)
     if value is None:
         raise BindError(f"`{format_statement(node)}` is not a constant {wanted}").at(position_of(node), None)
@@ -483,7 +496,7 @@ def _update(db: Database, tree: exp.Expr) -> Result:
                 position_of(node), None
             )
         wanted = definition.schema[place].type
-        assign[place] = _assigned(binder.bind(node.expression), wanted, column, node.expression)
+        assign[place] = _assigned(binder.bind(node.expression), wanted, column, node.expression, db.zone)
     where = _where(binder, tree)
     context = _user_functions(db)
     at = _at(db, tree.args.get("at"))
@@ -494,11 +507,11 @@ def _update(db: Database, tree: exp.Expr) -> Result:
     return Result("done", f"{counted(changed // 2, 'row')} of {definition.name} updated")
 
 
-def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr) -> Expr:
+def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr, zone: str) -> Expr:
     try:
         if not (value.type.is_numeric and wanted.is_numeric) and functions.coerce(value, wanted) is None:
             raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=f"write CAST(… AS {wanted})")
-        return functions.cast(value, wanted)
+        return functions.in_zone(functions.cast(value, wanted), zone, [value])
     except PenstockError as error:
         raise error.at(position_of(node), None) from None
 

@@ -209,6 +209,8 @@ TIME: tuple[Function, ...] = (
           "what clocks of the zone show at t, shown as if it were UTC", _by_clocks),
     entry("to_utc_timestamp(t TIMESTAMP, zone STRING) -> TIMESTAMP",
           "when clocks of the zone show what t is in UTC", _by_clocks),
+    entry("current_timezone() -> STRING", "the time zone in which the query is bound",
+          typed("current_timezone", (), STRING)),
     entry("to_ticks(t TIMESTAMP|INTERVAL) -> BIGINT", "microseconds, since 1970-01-01 for a TIMESTAMP",
           _to_ticks),
     entry("from_ticks(n BIGINT) -> TIMESTAMP", "the moment n microseconds after 1970-01-01", _from_ticks),

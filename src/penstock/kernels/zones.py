@@ -7,6 +7,7 @@ the tests look whether that is so. Tables of the ``_KEPT`` zones that were used 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from penstock.kernels.selection import Bools, Data
 from penstock.scalar.calendar import DAY, SECOND, days_of
-from penstock.scalar.zones import UTC, local, offset_at, zone_info
+from penstock.scalar.zones import UTC, instant, local, offset_at, zone_info
 
 _KEPT = 64
 _FIRST, _END = (days_of(year, 1, 1) * DAY for year in (1800, 2100))
@@ -91,13 +92,24 @@ def zone_table(name: str) -> ZoneTable:
 
 
 def shown_in(column: pa.Array | pa.ChunkedArray, zone: str) -> Any:
-    """What clocks of a zone show at the instants of a column, as TIMESTAMPs; for people, not for computing."""
+    """What clocks of a zone show at the instants of a column, as TIMESTAMPs."""
+    return _moved(column, zone, zone_table(zone).local, local)
+
+
+def instants_in(column: pa.Array | pa.ChunkedArray, zone: str) -> Any:
+    """The instants at which clocks of a zone show what a column has, as TIMESTAMPs."""
+    return _moved(column, zone, zone_table(zone).instant, instant)
+
+
+def _moved(
+    column: pa.Array | pa.ChunkedArray, zone: str, by: Callable[[Data], tuple[Data, Bools]], one: Callable[..., int]
+) -> Any:
     if zone == UTC or not len(column):
         return column
     ticks = column.cast(pa.timestamp("us")).cast(pa.int64())
     ticks = ticks.combine_chunks() if isinstance(ticks, pa.ChunkedArray) else ticks
     mask = np.asarray(ticks.is_null())
     given = ticks.fill_null(0).to_numpy(zero_copy_only=False)
-    found, far = zone_table(zone).local(given)
-    found[far] = [max(-(2**63), min(local(int(t), zone), 2**63 - 1)) for t in given[far]]
+    found, far = by(given)
+    found[far] = [max(-(2**63), min(one(int(t), zone), 2**63 - 1)) for t in given[far]]
     return pa.array(found, mask=mask).cast(pa.timestamp("us"))

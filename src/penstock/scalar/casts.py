@@ -42,7 +42,7 @@ _BLANKS = " \t\n\r\f\v"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE)
 _DATE = r"(?P<year>[+-]?[0-9]{4,6})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
-_TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(:(?P<second>[0-9]{2})([.,](?P<fraction>[0-9]{1,9}))?)?"
+_TIME = r"(?P<hour>[0-9]{2})(:(?P<minute>[0-9]{2})(:(?P<second>[0-9]{2})([.,](?P<fraction>[0-9]+))?)?)?"
 _ZONE = r" ?(?P<zone>[a-z][a-z0-9_+/:-]*|[+-][0-9:]{1,8})"
 _DATE_TEXT = re.compile(_DATE)
 _TIMESTAMP_TEXT = re.compile(rf"{_DATE}([T ]{_TIME}({_ZONE})?)?", re.IGNORECASE)
@@ -236,7 +236,7 @@ def parse_timestamp(text: str, zone: str = UTC) -> int:
     ticks = _days(found) * DAY
     if found["hour"] is None:
         return instant(ticks, zone)
-    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"] or 0)
+    hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
         raise RowError(f"there is no time of day {hour:02d}:{minute:02d}:{second:02d}")
     ticks += hour * HOUR + minute * MINUTE + second * SECOND

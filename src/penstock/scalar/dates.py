@@ -223,7 +223,7 @@ def to_utc_timestamp(shown: int, zone: str) -> int:
 
 ZONED: dict[str, int] = {
     "extract": 2, "date_trunc": 2, "date_diff": 3, "add_months": 2, "make_timestamp": 6, "to_timestamp": 2,
-    "to_date": 2, "strftime": 2,
+    "to_date": 2, "strftime": 2, "current_timezone": 0,
 }  # fmt: skip
 """Functions that depend on a time zone, and how many arguments come before it."""
 
@@ -239,6 +239,7 @@ DATES: dict[str, Callable[..., object]] = {
     "to_timestamp": parse_with,
     "to_date": parse_date_with,
     "strftime": strftime,
+    "current_timezone": lambda zone=UTC_ZONE: zone,
     "from_utc_timestamp": from_utc_timestamp,
     "to_utc_timestamp": to_utc_timestamp,
 }
