@@ -524,7 +524,9 @@ class Database:
     def _explained(self, plan: Plan, format: str, query: Query | None = None) -> str:
         match format.lower():
             case "text":
-                return Explanation("\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query)))))
+                zone = "" if self.zone == UTC else "zone: functions name theirs; TIMESTAMP '…' in a plan is in UTC"
+                parts = (explain_text(plan), zone, self._host.explain(plan, query))
+                return Explanation("\n".join(filter(None, parts)))
             case "json":
                 return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
             case "mermaid":

@@ -86,7 +86,8 @@ def load_relation(db: Database, name: str, path: Path) -> int:
 
     They go in as one batch, because the changes of one ``ts`` are one instant.
     """
-    batches = list(read_batches(path, db.catalog.relations[name].schema, extra=CHANGE_COLUMNS, time=TimeForm("", db.zone)))
+    schema, time = db.catalog.relations[name].schema, TimeForm("", db.zone)
+    batches = list(read_batches(path, schema, extra=CHANGE_COLUMNS, time=time))
     if not batches:
         return 0
     rows = pa.concat_tables(batches)

@@ -33,9 +33,9 @@ def cast(expr: Expr, dtype: DataType, *, safe: bool = False) -> Expr:
 
 
 def convert(expr: Expr, dtype: DataType) -> Expr:
-    """The expression in a type it is known to widen to; constants are converted at once, as far as no time zone matters.
+    """The expression in a type it is known to widen to; constants are converted at once.
 
-    The others are converted by ``in_zone``.
+    Those for which a time zone matters are converted by ``in_zone``.
     """
     if expr.type == dtype:
         return expr

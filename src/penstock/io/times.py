@@ -36,8 +36,8 @@ _HOW = "it is seconds, milliseconds, microseconds or nanoseconds (since 1970), o
 
 @dataclass(frozen=True)
 class TimeForm:
-    """How a stream's times are written: in a unit that is counted from 1970, by a pattern of strptime, or, with an empty
-    ``text``, in ISO 8601. ``zone``: of texts that name none."""
+    """How a stream's times are written: in a unit that is counted from 1970, by a pattern of strptime, or in ISO 8601
+    if ``text`` is empty. ``zone``: of texts that name none."""
 
     text: str
     zone: str = UTC_ZONE

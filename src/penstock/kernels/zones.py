@@ -28,7 +28,7 @@ _LEAST = -(2**63) + 2 * DAY
 
 
 class ZoneTable:
-    """The offsets of a zone. ``_starts``: since when each is valid; ``_shown``: what clocks show from which on it is."""
+    """The offsets of a zone. ``_starts``: since when each is valid; ``_shown``: from which time of its clocks on."""
 
     def __init__(self, name: str) -> None:
         zone = zone_info(name)
@@ -56,7 +56,7 @@ class ZoneTable:
         return ticks + offsets, far
 
     def instant(self, shown: Data, near: Data | None = None) -> tuple[Data, Bools]:
-        """The instants at which clocks show something, and where they are not known; ``near`` as in ``scalar.zones``."""
+        """The instants at which clocks show something, and where that is not known; ``near`` as in ``scalar.zones``."""
         offsets, far = self._at(self._shown, shown)
         if near is None:
             return shown - offsets, far

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType
 
 from penstock.catalog import FunctionDef, RelationDef, StreamDef
 from penstock.database import Database, answer_schema
@@ -24,9 +25,11 @@ from penstock.hosts.spark.narrow import narrowed, used
 from penstock.hosts.spark.pushdown import pushed
 from penstock.hosts.spark.scatter import PACKETS, Scatter
 from penstock.hosts.spark.schemas import Columns, columns_of, spark_arrow, spark_schema, timestamp_column
+from penstock.hosts.spark.session import session_zone
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.relations import RelationStore
+from penstock.scalar.zones import UTC
 from penstock.statements import plan_of_text
 
 
@@ -72,7 +75,10 @@ def compiled(
     if unknown:
         raise InputError(f"there is no stream `{unknown[0]}`", hint=f"there is {', '.join(map(repr, streams))}")
     everything = {name: _source(name, found, name in streams, settings) for name, found in given.items()}
-    plans = _bound(texts, everything, given, settings)
+    faces = {found.timestamps for found in given.values()} - {"none"}
+    # What a clock shows has no zone; beside instants it is what clocks of the session show, as Spark has it.
+    zone = UTC if faces == {"clock"} else session_zone(spark)
+    plans = _bound(texts, everything, given, settings, zone)
     read = [used(plan) for plan in plans.values()]
     unread = [name for name in frames if not any(name in one for one in read)]
     if unread:
@@ -85,9 +91,12 @@ def compiled(
     shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
     if shards < 1:
         raise InputError(f"shards is {shards}", hint="at least one is needed")
-    chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
+    chosen: list[DataFrame] = []
     for i, (name, source) in enumerate(needed.items()):
-        if name in streaming and settings.files:
+        frame = frames[name].select(*(_column(given[name].spark[f.name]) for f in source.schema))
+        clocks = [f.name for f in frame.schema.fields if zone != UTC and isinstance(f.dataType, TimestampNTZType)]
+        chosen.append(frame.withColumns({column: _column(column).cast("timestamp") for column in clocks}))
+        if name in streaming and settings.files and not clocks:
             found = by_path(spark, frames[name], [given[name].spark[f.name] for f in source.schema])
             if found is not None:
                 chosen[i], needed[name] = found[0], replace(source, files=found[1])
@@ -104,7 +113,6 @@ def compiled(
         if condition is not None:
             chosen[i] = chosen[i].where(condition)
             wanted[name] = str(condition).removeprefix("Column<'").removesuffix("'>")
-    faces = {found.timestamps for found in given.values()} - {"none"}
     schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
     return Compiled(job, tuple(chosen), schemas, wanted)
 
@@ -188,9 +196,9 @@ def _narrowed(source: Source, kept: tuple[int, ...]) -> Source:
 
 
 def _bound(
-    texts: Mapping[str, str], sources: Mapping[str, Source], given: Mapping[str, Columns], settings: Settings
+    texts: Mapping[str, str], sources: Mapping[str, Source], given: Mapping[str, Columns], settings: Settings, zone: str
 ) -> dict[str, Query]:
-    with Database("reference") as db:
+    with Database("reference", zone=zone) as db:
         for source in sources.values():
             position = db.catalog.next_position
             if source.timestamp is None:

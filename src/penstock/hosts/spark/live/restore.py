@@ -23,6 +23,7 @@ from penstock.plan.nodes import Schema
 from penstock.plan.serial import from_json
 from penstock.query import Query, QueryOptions
 from penstock.reference import Change
+from penstock.scalar.zones import UTC
 from penstock.statements import declare
 
 if TYPE_CHECKING:
@@ -36,8 +37,12 @@ def restore(host: SparkHost, db: Database) -> None:
     for record in model.functions.values():
         function: FunctionDef = pickle.loads(unpacked_bytes(record["code"]))
         db.catalog.add_function(function)
+    zone = db.zone
     for record in model.declared.values():
+        # As it was bound then, whatever the zone is now.
+        db.catalog.zone = record.get("zone", UTC)
         declare(db, record["text"], record["position"])
+    db.catalog.zone = zone
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
     numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
