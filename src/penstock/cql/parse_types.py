@@ -44,7 +44,8 @@ class TypeParser(BaseParser):
             raise self._fail(f"expected a type, found {self._found()}", hint=f"the types are {TYPE_NAMES}")
         token = self._prev
         dtype = exp.DataType(this=exp.DType[token.token_type.name])
-        if token.token_type is TokenType.TIMESTAMP and not self._word("WITH", "TIME", "ZONE"):
+        if token.token_type is TokenType.TIMESTAMP:
+            self._word("WITH", "TIME", "ZONE")
             if self._word("WITHOUT", "TIME", "ZONE"):
                 raise self._fail("every TIMESTAMP is an instant", token, hint="write TIMESTAMP")
         if token.token_type in (TokenType.DECIMAL, TokenType.TEXT) and self._match(TokenType.L_PAREN):

@@ -33,6 +33,7 @@ from penstock.scalar.zones import UTC
 from penstock.types import DataType, Kind, from_arrow
 
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(\D.*)?")
+_HOUR_ALONE = re.compile(r"^(.{10}[T ]\d\d)(?![\d:])", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _CLOCK = re.compile(r"([+-])?(?:(\d+) (?:days? )?)?(\d+):([0-5]?\d)(?::([0-5]?\d)(?:\.(\d{1,6}))?)?")
@@ -170,7 +171,7 @@ def _timestamp(text: str, zone: str) -> int:
     if not _TIMESTAMP.fullmatch(text) or text.startswith("0000"):
         raise ValueError
     try:
-        return parse_timestamp(text, zone)
+        return parse_timestamp(_HOUR_ALONE.sub(r"\1:00", text), zone)
     except RowError:
         raise ValueError from None
 
