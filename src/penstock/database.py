@@ -387,7 +387,9 @@ class Database:
             source = self._input(name)
             rows = source.take_late()
             self._host.late_taken(source)
-            return rows if self.zone == UTC else rows.cast(with_zone(rows.schema, self.zone))
+            # Written as texts, they must say their zone where the stream would read them in another one.
+            plain = self.zone == source.definition.zone == UTC
+            return rows if plain else rows.cast(with_zone(rows.schema, self.zone))
 
     def late_count(self, name: str) -> int:
         """How many rows came too late for a stream so far."""

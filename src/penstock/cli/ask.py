@@ -17,7 +17,7 @@ import typer
 from penstock.cli.answers import Answers, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
 from penstock.cli.run import FormatOption, LateOption, LateRows, QuietOption, play_all, summarize
-from penstock.cli.script import EngineOption, MasterOption, open_database
+from penstock.cli.script import EngineOption, MasterOption, ZoneOption, open_database
 from penstock.declare import STAMPED, Declaration, declaration
 from penstock.errors import PenstockError
 from penstock.io.writers import OutputFormat
@@ -67,6 +67,7 @@ def query(
     master: MasterOption = None,
     format: FormatOption = None,
     late: LateOption = None,
+    zone: ZoneOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Answer one query over data files. Their columns are found out from the first rows.
@@ -83,7 +84,7 @@ def query(
         for remark in found.warnings + (() if quiet else found.remarks):
             print(f"penstock: {inputs[name]}: {remark}{_advice(name, remark)}", file=sys.stderr)
     chosen: OutputFormat | None = None if format is None else format.value
-    with open_database(engine, master, None) as db, ExitStack() as stack:
+    with open_database(engine, master, None, zone) as db, ExitStack() as stack:
         for found in declared.values():
             db.execute(found.statement)
         try:

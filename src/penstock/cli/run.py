@@ -21,6 +21,7 @@ from penstock.cli.script import (
     DatabaseOption,
     EngineOption,
     MasterOption,
+    ZoneOption,
     open_database,
     resume_script,
     run_script,
@@ -63,6 +64,7 @@ def run(
     database: DatabaseOption = None,
     format: FormatOption = None,
     late: LateOption = None,
+    zone: ZoneOption = None,
     keep_open: Annotated[
         bool,
         typer.Option("--keep-open", help="Streams stay open at the end of their files: more rows will come."),
@@ -79,7 +81,7 @@ def run(
     if database is not None and output is None:
         raise Failure("with --database the answers go to files: give --output a folder")
     try:
-        with open_database(engine, master, database) as db, ExitStack() as stack:
+        with open_database(engine, master, database, zone) as db, ExitStack() as stack:
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.zones import shown_in
-from penstock.scalar.zones import UTC, offset_text, zone_name
+from penstock.scalar.zones import offset_text, zone_name
 from penstock.types import Kind, from_arrow
 
 
@@ -63,13 +63,8 @@ def _kind(column: pa.ChunkedArray) -> Kind:
 
 
 def _timestamps(column: pa.ChunkedArray, separator: str) -> list[str | None]:
-    if column.type.tz is not None and zone_name(column.type.tz) != UTC:
-        shown = shown_in(column, zone_name(column.type.tz))
-        found = _timestamps(shown, separator)
-        if separator == " ":
-            return found
-        offsets = (shown.cast(pa.int64()).to_numpy(False) - column.cast(pa.int64()).to_numpy()).tolist()
-        return [t if t is None else t + offset_text(int(o)) for t, o in zip(found, offsets, strict=True)]
+    if column.type.tz is not None:
+        return _in_zone(column, zone_name(column.type.tz), separator)
     column = column.cast(pa.timestamp("us"))
     texts = pc.replace_substring_regex(column.cast(pa.string()), r"\.0+$", "")
     found = pc.replace_substring(texts, " ", separator).to_pylist()
@@ -81,6 +76,16 @@ def _timestamps(column: pa.ChunkedArray, separator: str) -> list[str | None]:
                 far = str(np.datetime64(number, "us")).removesuffix(".000000")
                 found[i] = far.replace("T", separator)
     return found
+
+
+def _in_zone(column: pa.ChunkedArray, zone: str, separator: str) -> list[str | None]:
+    instants = column.cast(pa.timestamp("us"))
+    shown = shown_in(instants, zone)
+    texts = _timestamps(shown, separator)
+    if separator == " ":
+        return texts
+    pairs = zip(texts, shown.cast(pa.int64()).to_pylist(), instants.cast(pa.int64()).to_pylist(), strict=True)
+    return [None if text is None else text + offset_text(at - ticks) for text, at, ticks in pairs]
 
 
 def _interval(ticks: int) -> str:

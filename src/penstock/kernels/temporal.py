@@ -95,6 +95,8 @@ def _zoned(build: Callable[[Call], Kernel | None]) -> Callable[[Call], Kernel | 
         zone, inner = call.args[-1], build(replace(call, args=call.args[:-1]))
         if inner is None or not isinstance(zone, Literal) or not isinstance(zone.value, str):
             return None
+        if _unit(call) == "epoch":
+            return lambda unit, a, _: inner(unit, a)
         table, gives_instants = zone_table(zone.value), call.type.kind is Kind.TIMESTAMP
         as_time_passes = call.function == "date_diff" and _FIXED.get(_unit(call) or "", DAY) < DAY
 

@@ -67,7 +67,7 @@ def checked(text: object, error: type[PenstockError]) -> str:
     try:
         return zone_name(text)
     except RowError:
-        known = {name.lower(): name for name in available_timezones()}
+        known = {name.lower(): name for name in available_timezones() if not name.startswith(_NO_PLACES)}
         # The name of a city is enough to know what is meant.
         places = {name.rpartition("/")[2]: key for key, name in known.items()}
         key = text.strip().lower().replace(" ", "_")
@@ -127,7 +127,9 @@ def instant(shown: int, zone: str, near: int | None = None) -> int:
 
 
 def offset_text(offset: int) -> str:
-    """``+02:00``."""
+    """``+02:00``; UTC is ``Z``."""
+    if not offset:
+        return "Z"
     size = abs(offset)
     text = f"{'-' if offset < 0 else '+'}{size // HOUR:02d}:{size // MINUTE % 60:02d}"
     return text + (f":{size // SECOND % 60:02d}" if size % MINUTE else "")
