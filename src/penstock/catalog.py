@@ -19,6 +19,7 @@ from penstock.amounts import Bound
 from penstock.errors import CatalogError, suggest
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema, StreamScan
+from penstock.scalar.zones import UTC
 from penstock.types import DataType
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class StreamDef:
     reads: frozenset[str] = frozenset()
     text: str = ""
     unread: Unread | None = None
+
+    @property
+    def zone(self) -> str:
+        """The time zone of times in what comes in that name none."""
+        return UTC if self.time is None else self.time.zone
 
     @property
     def derived(self) -> bool:
@@ -127,8 +133,9 @@ Functions = Mapping[str, tuple[Callable[..., object], Sequence[str], str]]
 
 @dataclass
 class Catalog:
-    """All definitions of one database."""
+    """All definitions of one database. ``zone``: by whose clocks what is bound from now on is meant."""
 
+    zone: str = UTC
     _streams: dict[str, StreamDef] = field(default_factory=dict)
     _relations: dict[str, RelationDef] = field(default_factory=dict)
     _views: dict[str, ViewDef] = field(default_factory=dict)

@@ -44,6 +44,7 @@ from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
 from penstock.instants import Instants
+from penstock.io.times import TimeForm
 from penstock.names import unique_names
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
@@ -55,8 +56,10 @@ from penstock.plan.serial import from_json
 from penstock.query import Before, Due, Query, QueryOptions, Start, check_start, retain_example
 from penstock.reference import CHANGES, Change
 from penstock.relations import At, RelationStore, When
+from penstock.scalar.zones import UTC
+from penstock.scalar.zones import checked as checked_zone
 from penstock.types import DataType
-from penstock.values import to_instant
+from penstock.values import to_instant, with_zone
 
 if TYPE_CHECKING:
     from penstock.results import Result
@@ -84,10 +87,11 @@ class Database:
         clock: Callable[[], int] = _wall_clock,
         options: SparkOptions | None = None,
         local: LocalOptions | None = None,
+        zone: str | None = None,
     ) -> None:
         self.engine = engine = engine or default_engine()
         check_engine(engine)
-        self.catalog = Catalog()
+        self.catalog = Catalog(UTC if zone is None else checked_zone(zone, InputError))
         self.clock = clock
         self._lock = threading.RLock()
         self._inputs: dict[str, StreamInput] = {}
@@ -105,7 +109,14 @@ class Database:
         self._host = host(
             engine, self, None if path is None else Path(path), options or SparkOptions(), local or LocalOptions()
         )
+        if zone is None:
+            self.catalog.zone = self._host.zone()
         self._host.open()
+
+    @property
+    def zone(self) -> str:
+        """The time zone by whose clocks queries are meant that are registered, and in which answers are shown."""
+        return self.catalog.zone
 
     # -- statements and queries ---------------------------------------------------------------------
 
@@ -302,12 +313,14 @@ class Database:
             target = self._relations.get(name) or self._input(name)
         if isinstance(target, StreamInput) and at is not None:
             raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
+        time_form = None if self.zone == UTC else TimeForm("", self.zone)
+        said = None if at is None else At(to_instant(at, self.zone), isinstance(at, str | date))
         # Without the lock: rows may be made while they are read, by code that takes its time or wants the lock too.
-        read, said = target.read(rows), None if at is None else At(to_instant(at), isinstance(at, str | date))
+        read = target.read(rows, time_form) if isinstance(target, RelationStore) else target.read(rows)
         with self._guarded, self._lock:
             self._check_open()
             if isinstance(target, RelationStore):
-                self.change_relation(name, lambda store, when: store.load(read, when), said)
+                self.change_relation(name, lambda store, when: store.load(read, when, time_form), said)
                 return
             source = self._input(name)
             while not self._host.admits(source, read.table, alone=self._calling > 0):
@@ -325,7 +338,9 @@ class Database:
 
     def heartbeat(self, name: str, at: object) -> None:
         """Progress without data: no more rows before ``at`` will come (ticks, datetime, or ISO text)."""
-        instant = to_instant(at)
+        with self._lock:
+            zone = self._input(name).definition.zone
+        instant = to_instant(at, zone)
         with self._guarded, self._lock:
             self._check_open()
             source = self._input(name)
@@ -436,7 +451,9 @@ class Database:
             source = self._input(name)
             rows = source.take_late()
             self._host.late_taken(source)
-            return rows
+            # Written as texts, they must say their zone where the stream would read them in another one.
+            plain = self.zone == source.definition.zone == UTC
+            return rows if plain else rows.cast(with_zone(rows.schema, self.zone))
 
     def late_count(self, name: str) -> int:
         """How many rows came too late for a stream so far."""
@@ -582,7 +599,9 @@ class Database:
     def _explained(self, plan: Plan, format: str, query: Query | None = None) -> str:
         match format.lower():
             case "text":
-                return Explanation("\n".join(filter(None, (explain_text(plan), self._host.explain(plan, query)))))
+                zone = "" if self.zone == UTC else "zone: functions name theirs; TIMESTAMP '…' in a plan is in UTC"
+                parts = (explain_text(plan), zone, self._host.explain(plan, query))
+                return Explanation("\n".join(filter(None, parts)))
             case "json":
                 return json.dumps(explain_json(plan), indent=2, ensure_ascii=False)
             case "mermaid":
@@ -776,6 +795,7 @@ def connect(
     when_full: str = "block",
     spill: str | Path | None = None,
     clock: Callable[[], int] = _wall_clock,
+    zone: str | None = None,
 ) -> Database:
     """A database. With a directory it is kept there, and goes on from there when it is opened again.
 
@@ -786,8 +806,10 @@ def connect(
     power failure; ``spark``: more settings for Spark. Of ``local`` alone: ``memory``: how much of what waits in buffers
     may be in memory, and ``disk``: how much of it on disk (None: no limit); ``when_full``: ``block`` or ``raise``;
     ``spill``: where the files for that are made. ``clock`` gives the time in microseconds, for streams stamped on
-    arrival.
+    arrival. ``zone``: the time zone of functions such as ``hour``, of times in CQL that name no other, and in which
+    answers are shown, such as ``Europe/Vienna``; by default that of the directory, or of the running Spark session, or
+    UTC.
     """
     options = SparkOptions(master, shards, trigger, batch_rows, sync, spark or {})
     local = LocalOptions(memory, disk, when_full, spill)
-    return Database(engine, path=path, clock=clock, options=options, local=local)
+    return Database(engine, path=path, clock=clock, options=options, local=local, zone=zone)

@@ -35,6 +35,7 @@ from penstock.kernels.priority import priorities_of
 from penstock.names import Names
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Schema
+from penstock.scalar.zones import UTC as UTC_ZONE
 from penstock.types import STRING, TIMESTAMP, DataType, Kind
 
 Instant = int | float
@@ -311,7 +312,9 @@ def _from_rows(
         for column, value in zip(extras, more, strict=True):
             column.append(value)
     arrays = [
-        _as_written(v, time, f.name, where) if time and f.type == TIMESTAMP else _column(v, f.type, f.name, where)
+        _as_written(v, time, f.name, where)
+        if time is not None and not time.is_iso and f.type == TIMESTAMP
+        else _column(v, f.type, f.name, where, time)
         for v, f in zip(columns, schema, strict=True)
     ]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
@@ -333,9 +336,12 @@ _FAULTS = (Exception,)
 """What converting a value may raise: it may be an object of the user's, which does anything."""
 
 
-def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Array:
+def _column(
+    values: list[Any], dtype: DataType, name: str, where: str, time: TimeForm | None = None
+) -> pa.Array:
     if dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL) and any(isinstance(v, str) for v in values):
-        values = [_from_text(v, dtype, name, where, i) if isinstance(v, str) else v for i, v in enumerate(values)]
+        zone = UTC_ZONE if time is None else time.zone
+        values = [_from_text(v, dtype, name, where, i, zone) if isinstance(v, str) else v for i, v in enumerate(values)]
     if dtype.kind is Kind.TIMESTAMP and any(isinstance(v, datetime) for v in values):
         values = [_in_utc(v, dtype, name, where, i) if isinstance(v, datetime) else v for i, v in enumerate(values)]
     # Arrow would cut off the fraction of a float or Decimal without a word.
@@ -389,8 +395,8 @@ def _an(dtype: DataType) -> str:
     return f"{'an' if str(dtype)[0] in 'AEIO' else 'a'} {dtype}"
 
 
-def _from_text(text: str, dtype: DataType, name: str, where: str, row: int) -> object:
-    value = scalar.fold(Cast(Literal(text, STRING), dtype))
+def _from_text(text: str, dtype: DataType, name: str, where: str, row: int, zone: str) -> object:
+    value = scalar.fold(Cast(Literal(text, STRING), dtype, zone=zone))
     if value is None or value.value is None:
         raise _wrong(where, row, name, text, dtype)
     return value.value
@@ -415,10 +421,11 @@ def _from_table(
             raise InputError(f"{where}: column `{f.name}` is missing", hint=suggest(f.name, table.column_names))
         column = table.column(have[place])
         check_texts(column, f.name, where)
-        if time is not None and f.type == TIMESTAMP and not pa.types.is_temporal(column.type):
+        written = time is not None and not time.is_iso and f.type == TIMESTAMP
+        if time is not None and written and not pa.types.is_temporal(column.type):
             arrays.append(pa.chunked_array([_as_written(column.combine_chunks(), time, f.name, where)]))
         else:
-            arrays.append(_cast(column, f.type, f.name, where))
+            arrays.append(_cast(column, f.type, f.name, where, time))
     result = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
     for place, name in enumerate(optional, len(schema)):
         if place in have:
@@ -435,14 +442,16 @@ _TEMPORAL: Mapping[Kind, Callable[[pa.DataType], bool]] = {
 """What Arrow has for our kinds of time."""
 
 
-def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa.ChunkedArray:
+def _cast(
+    column: pa.ChunkedArray, dtype: DataType, name: str, where: str, time: TimeForm | None
+) -> pa.ChunkedArray:
     have, wanted = column.type, dtype.arrow
     if have == wanted:
         return column
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), wanted)])
     if pa.types.is_dictionary(have):
-        return _cast(column.cast(have.value_type), dtype, name, where)
+        return _cast(column.cast(have.value_type), dtype, name, where, time)
     text = pa.types.is_string(have) or pa.types.is_large_string(have) or pa.types.is_string_view(have)
     number = pa.types.is_integer(have) or pa.types.is_floating(have) or pa.types.is_decimal(have)
     fits = (
@@ -456,7 +465,7 @@ def _cast(column: pa.ChunkedArray, dtype: DataType, name: str, where: str) -> pa
     if not fits:
         raise InputError(f"{where}: column `{name}` is {have}, declared as {dtype}")
     if text and dtype.kind is not Kind.STRING:
-        return pa.chunked_array([_column(column.to_pylist(), dtype, name, where)])
+        return pa.chunked_array([_column(column.to_pylist(), dtype, name, where, time)])
     try:
         if pa.types.is_timestamp(have) and have.unit == "ns" and wanted == pa.timestamp("us"):
             # Time has microseconds; what is finer is cut off, as in rows of Python values.
@@ -591,7 +600,8 @@ class StreamInput:
                 if f.type.kind in (Kind.STRING, Kind.ARRAY):
                     check_texts(column, f.name, self.where)
         else:
-            if not begun and stream.timestamp_by is not None and stream.time is None and stream.clock == "timestamp":
+            plain = stream.time is None or stream.time.is_iso
+            if not begun and stream.timestamp_by is not None and plain and stream.clock == "timestamp":
                 # Of the first row only: what counts from a beginning of its own comes through every range later.
                 _check_begin(rows, stream.timestamp_by, stream.schema, self.where)
             table = _typed(rows, stream.schema, self.where, time=stream.time, unknown=stream.unknown or "refuse")

@@ -23,8 +23,10 @@ from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Clock, RelationScan, StreamScan, walk
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.order import is_ranking
+from penstock.scalar.zones import UTC
 from penstock.shown import as_text
 from penstock.standing import Standing
+from penstock.values import with_zone
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -99,7 +101,8 @@ class Query:
     ) -> None:
         self.name = name
         self.plan = plan
-        self.schema = pa.schema(list(schema)[: len(schema) - plan.hidden])
+        shown = pa.schema(list(schema)[: len(schema) - plan.hidden])
+        self.schema = shown if database.zone == UTC else with_zone(shown, database.zone)
         self.reads = reads
         self.options = options
         self.text = text
@@ -280,8 +283,9 @@ class Query:
             return table
 
     def _shown(self, table: pa.Table) -> pa.Table:
-        """Answers without hidden columns."""
-        return table.select(self.schema.names) if self.plan.hidden else table
+        """Answers as their reader gets them: without hidden columns, and in the zone of the database."""
+        table = table.select(self.schema.names) if self.plan.hidden else table
+        return table if table.schema.equals(self.schema) else table.cast(self.schema)
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of answers as they come; ends with the query. Waits while other threads push."""
@@ -295,7 +299,7 @@ class Query:
                         raise self.error
                     return
                 answers = self._waiting[0]
-                batch = self._shown(self._runner.table([answers]))
+                batch = self._table([answers])
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             yield batch
@@ -306,7 +310,7 @@ class Query:
             # Under the lock, so that nothing newer can come first.
             while self._waiting:
                 answers = self._waiting[0]
-                callback(self._shown(self._runner.table([answers])))
+                callback(self._table([answers]))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             self._subscribers.append(callback)
@@ -334,7 +338,7 @@ class Query:
             while count < rows and len(last) < len(self._waiting):
                 last.append(self._waiting[-len(last) - 1])
                 count += len(last[-1])
-            table = self._shown(self._runner.table(last[::-1]))
+            table = self._table(last[::-1])
         return table.slice(max(0, table.num_rows - rows))
 
     def _wait_for_more(self, seconds: float) -> bool:
@@ -401,9 +405,12 @@ class Query:
             self._wait(answers)
             self._changed.notify_all()
             return []
-        table = self._shown(self._runner.table([answers]))
+        table = self._table([answers])
         calls: list[Due] = [partial(callback, table) for callback in self._subscribers]
         return [*calls, partial(self._runner.delivered, [answers])]
+
+    def _table(self, answers: Sequence[Answers]) -> pa.Table:
+        return self._shown(self._runner.table(answers))
 
     def _failure(self, error: Exception) -> PenstockError:
         if isinstance(error, PenstockError):

@@ -17,6 +17,7 @@ from penstock import scalar
 from penstock.catalog import RelationDef
 from penstock.errors import InputError
 from penstock.ingest import Instant, as_table
+from penstock.io.times import TimeForm
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Field
 from penstock.reference import Change
@@ -79,20 +80,23 @@ class RelationStore:
         """The same content, on its own."""
         return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))
 
-    def read(self, rows: object) -> pa.Table:
-        """Rows as a user gives them, in the declared types, perhaps with columns ``ts`` and ``op``."""
-        columns = {f.name.lower() for f in self.definition.schema}
-        return as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns])
+    def read(self, rows: object, time: TimeForm | None = None) -> pa.Table:
+        """Rows as a user gives them, in the declared types, perhaps with columns ``ts`` and ``op``.
 
-    def load(self, rows: object, when: When) -> list[Change]:
+        ``time``: how times are written in them.
+        """
+        columns = {f.name.lower() for f in self.definition.schema}
+        return as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns], time)
+
+    def load(self, rows: object, when: When, time: TimeForm | None = None) -> list[Change]:
         """Rows as a user gives them, or as they have been read, as changes in order."""
         columns = {f.name.lower() for f in self.definition.schema}
-        table = self.read(rows)
+        table = self.read(rows, time)
         values = to_rows(table, self.definition.schema)
         instants: list[int | None] = [when.at] * len(values)
         times = self.times
         if "ts" in table.column_names and "ts" not in columns:
-            instants = _instants(table.column("ts"), self.where)
+            instants = _instants(table.column("ts"), self.where, time)
             when, times = replace(when, given=True), not pa.types.is_integer(table.column("ts").type)
         signs = [1] * len(values)
         if "op" in table.column_names and "op" not in columns:
@@ -225,7 +229,7 @@ class RelationStore:
         raise InputError(f"{here}: there is no such row to take out: {row!r}")
 
 
-def _instants(column: pa.ChunkedArray, where: str) -> list[int | None]:
+def _instants(column: pa.ChunkedArray, where: str, time: TimeForm | None) -> list[int | None]:
     wanted = BIGINT if pa.types.is_integer(column.type) else TIMESTAMP
-    table = as_table(pa.table({"ts": column}), (Field("ts", wanted),), where)
+    table = as_table(pa.table({"ts": column}), (Field("ts", wanted),), where, time=time)
     return to_python(table.column("ts"), wanted)  # type: ignore[return-value]

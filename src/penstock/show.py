@@ -15,7 +15,6 @@ from penstock.ingest import Instant
 from penstock.io.text import plain
 from penstock.plan.nodes import Clock, Schema
 from penstock.results import Result
-from penstock.types import TIMESTAMP
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -31,7 +30,7 @@ def show(db: Database, tree: exp.Expr) -> Result:
                     "columns": _shown(s.schema),
                     "timestamp by": s.timestamp_by or ("" if s.derived else "arrival"),
                     "kind": "derived" if s.derived else "declared",
-                    "progress": "" if s.derived else _progress(db.progress(s.name), s.clock),
+                    "progress": "" if s.derived else _progress(db.progress(s.name), s.clock, db.zone),
                     "late": "" if s.derived else str(db.late_count(s.name)),
                     "apart": "" if s.derived else str(db.apart_count(s.name)),
                 }
@@ -78,7 +77,7 @@ _SHOWN = 2**59
 """Ticks around 1970 that are shown as dates: some 18,000 years."""
 
 
-def _progress(instant: Instant, clock: Clock) -> str:
+def _progress(instant: Instant, clock: Clock, zone: str) -> str:
     """Up to where a stream is complete, for people."""
     if math.isinf(instant):
         return "closed" if instant > 0 else ""
@@ -86,7 +85,7 @@ def _progress(instant: Instant, clock: Clock) -> str:
         return str(instant)
     if not -_SHOWN < instant < _SHOWN:
         return f"{instant} microseconds since 1970"
-    return str(plain(pa.chunked_array([pa.array([int(instant)]).cast(TIMESTAMP.arrow)]), separator=" ")[0])
+    return str(plain(pa.chunked_array([pa.array([int(instant)], pa.timestamp("us", zone))]), separator=" ")[0])
 
 
 def _shown(schema: Schema) -> str:

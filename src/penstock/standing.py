@@ -14,7 +14,7 @@ from penstock.operators.topn import place_of
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.order import order_of, stands
 from penstock.scalar import Context, hashable
-from penstock.values import to_arrow, to_rows
+from penstock.values import to_arrow, to_rows, with_zone
 
 
 class Standing:
@@ -60,4 +60,4 @@ class Standing:
         if (place := self._place) is not None:
             rows.sort(key=lambda row: (place(row), order_keys(row)))
         columns = [to_arrow([row[i] for row in rows], field.type) for i, field in enumerate(self._plan.shown)]
-        return pa.table(columns, schema=self._schema)
+        return pa.table(columns, schema=with_zone(self._schema, None)).cast(self._schema)

@@ -34,6 +34,7 @@ from penstock.plan.nodes import Query as Plan
 from penstock.query import QueryOptions, Start, check_start, retain_example
 from penstock.relations import At, RelationStore
 from penstock.results import Result, query_started
+from penstock.scalar.zones import checked as checked_zone
 from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
 from penstock.values import to_arrow, to_instant
@@ -166,11 +167,17 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
     known: dict[str, Parser] = {"retain": partial(_retain_option, clock), "buffer": _amount_option}
-    known |= {"overflow": _overflow_option, "time": _time_option}
+    known |= {"overflow": _overflow_option, "time": _time_option, "zone": _zone_option}
     options = _options(tree, {**known, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)})
-    if "time" in options and all(f.type != TIMESTAMP for f in schema):
-        hint = "declare the column TIMESTAMP"
-        raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
+    for option in ("time", "zone"):
+        if option in options and all(f.type != TIMESTAMP for f in schema):
+            hint = "declare the column TIMESTAMP"
+            raise BindError(f"stream `{name}` has no TIMESTAMP, so `{option}` means nothing", hint=hint)
+    form = replace(options.get("time", TimeForm("")), zone=options.get("zone", db.zone))
+    if "zone" in options and form.counts:
+        raise BindError(
+            f"`time` is '{form.text}' since 1970 in all zones, so `zone` means nothing", hint="leave `zone` out"
+        )
     if priority is not None and options.get("overflow"):
         raise BindError(
             f"stream `{name}` has priorities, so its oldest rows cannot be dropped",
@@ -179,7 +186,7 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     db.add_stream(
         StreamDef(
             name, schema, position, clock, column, slack, priority, options.get("retain", 0), options.get("buffer"),
-            options.get("overflow", False), options.get("time"), options.get("on_error", "refuse"),
+            options.get("overflow", False), None if form == TimeForm("") else form, options.get("on_error", "refuse"),
             options.get("unknown"), text=format_statement(tree),
         )
     )  # fmt: skip
@@ -441,6 +448,12 @@ def _one_of(texts: Any) -> Parser:
     return parse
 
 
+def _zone_option(name: str, node: exp.Expr) -> str:
+    if not (isinstance(node, exp.Literal) and node.is_string):
+        raise BindError(f"`{name}` is {node.sql()}", hint="write for example zone = 'Europe/Vienna'")
+    return checked_zone(node.name, BindError)
+
+
 def _boolean_option(name: str, node: exp.Expr) -> bool:
     if not isinstance(node, exp.Boolean):
         raise BindError(f"`{name}` is true or false")
@@ -457,7 +470,7 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
         same_family = bound.type.is_numeric and wanted.is_numeric
         if not (is_text or same_family or common_type(bound.type, wanted) == wanted):
             raise BindError(f"{what} is {wanted}, this is {bound.type}").at(position_of(node), None)
-        given, bound = scalar.fold(bound), Cast(bound, wanted)
+        given, bound = scalar.fold(bound), functions.in_zone(Cast(bound, wanted), db.zone, [bound])
         number = given.value if given is not None else None
         if wanted.is_integer and isinstance(number, float | Decimal) and not is_whole(number):
             text = format_statement(node)
@@ -536,7 +549,7 @@ def _update(db: Database, tree: exp.Expr) -> Result:
         column = node.this.this if isinstance(node.this, exp.Column) else node.this
         place = _place(column, definition.schema, f"relation `{definition.name}`")
         field = definition.schema[place]
-        assign[place] = _assigned(binder.bind(node.expression), field.type, field.name, node.expression)
+        assign[place] = _assigned(binder.bind(node.expression), field.type, field.name, node.expression, db.zone)
     where = _where(binder, tree)
     context = _user_functions(db)
     at = _at(db, tree.args.get("at"))
@@ -547,14 +560,14 @@ def _update(db: Database, tree: exp.Expr) -> Result:
     return Result("done", f"{counted(changed // 2, 'row')} of {definition.name} updated")
 
 
-def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr) -> Expr:
+def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr, zone: str) -> Expr:
     try:
         if not (value.type.is_numeric and wanted.is_numeric) and functions.coerce(value, wanted) is None:
             hint = functions.how_to_convert(value.type, wanted)
             raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=hint)
         if wanted.is_integer and not value.type.is_integer and value.type.is_numeric:
             value = Call("integer", (value,), value.type)
-        return functions.cast(value, wanted)
+        return functions.in_zone(functions.cast(value, wanted), zone, [value])
     except PenstockError as error:
         raise error.at(position_of(node), None) from None
 

@@ -62,8 +62,22 @@ def to_rows(table: pa.Table, schema: Schema) -> list[tuple[object, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def to_instant(value: object) -> int:
-    """The ticks of an instant as a user gives it: ticks, a datetime (without a zone it is UTC), a date, or ISO text."""
+def with_zone(schema: pa.Schema, zone: str | None) -> pa.Schema:
+    """The schema with its TIMESTAMPs to be shown in a zone; values are the same instants. None: without a zone."""
+    return pa.schema([f.with_type(_with_zone(f.type, zone)) for f in schema])
+
+
+def _with_zone(dtype: pa.DataType, zone: str | None) -> pa.DataType:
+    if pa.types.is_timestamp(dtype):
+        return pa.timestamp("us", zone)
+    return pa.list_(_with_zone(dtype.value_type, zone)) if pa.types.is_list(dtype) else dtype
+
+
+def to_instant(value: object, zone: str = "UTC") -> int:
+    """The ticks of an instant as a user gives it: ticks, a datetime (without a zone it is UTC), a date, or ISO text.
+
+    ``zone``: of texts that name none.
+    """
     if isinstance(value, bool):
         raise InputError(f"{said(value)} is not an instant", hint="give ticks, a datetime, or ISO text")
     if isinstance(value, int | np.integer):
@@ -71,10 +85,14 @@ def to_instant(value: object) -> int:
             raise InputError(f"the instant {value} is out of range")
         return int(value)
     if isinstance(value, str):
+        from penstock.scalar.casts import parse_timestamp
+        from penstock.scalar.context import RowError
+
         try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            raise InputError(f"{said(value)} is not an instant", hint="write it as 2024-05-01T10:00:00") from None
+            return parse_timestamp(value, zone)
+        except RowError as error:
+            problem = str(error) if "time zone" in str(error) else f"{said(value)} is not an instant"
+            raise InputError(problem, hint="write it as 2024-05-01T10:00:00") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
     if isinstance(value, datetime):

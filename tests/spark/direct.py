@@ -26,6 +26,7 @@ class Direct:
 
     def __init__(self, options: SparkOptions) -> None:
         self.cores = 2
+        self.zone = "UTC"
         self._random = random.Random(self.seed)
         self._memories: list[slot.Memory] = [slot.Memory() for _ in range(self.processes)]
 

@@ -31,7 +31,7 @@ from penstock.cli.run import (
     raise_stopped,
     summarize,
 )
-from penstock.cli.script import EngineOption, MasterOption, open_database
+from penstock.cli.script import EngineOption, MasterOption, ZoneOption, open_database
 from penstock.declare import STAMPED, Declaration, declaration
 from penstock.errors import InputError, PenstockError
 from penstock.io.files import Source
@@ -98,6 +98,7 @@ def query(
     type: TypeOption = None,
     follow: FollowOption = False,
     input_format: InputFormatOption = None,
+    zone: ZoneOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Answer one query over data files. Their columns are found out from the first rows.
@@ -119,7 +120,7 @@ def query(
             for name, found in declared.items():
                 for remark in found.warnings + (() if quiet else found.remarks):
                     print(f"penstock: {_shown(named[name])}: {remark}{_advice(name, remark)}", file=sys.stderr)
-            db = stack.enter_context(open_database(engine, master, None))
+            db = stack.enter_context(open_database(engine, master, None, zone))
             for found in declared.values():
                 db.execute(found.statement)
             try:

@@ -23,6 +23,7 @@ from penstock.cli.script import (
     DatabaseOption,
     EngineOption,
     MasterOption,
+    ZoneOption,
     open_database,
     resume_script,
     run_script,
@@ -72,6 +73,7 @@ def run(
     format: FormatOption = None,
     late: LateOption = None,
     apart: ApartOption = None,
+    zone: ZoneOption = None,
     keep_open: Annotated[
         bool,
         typer.Option("--keep-open", help="Streams stay open at the end of their files: more rows will come."),
@@ -94,8 +96,10 @@ def run(
     done, arrivals = Done(), Arrivals()
     try:
         with (
-            stoppable(arrivals, follow=follow), open_database(engine, master, database) as db, ExitStack() as stack
-        ):  # fmt: skip
+            stoppable(arrivals, follow=follow),
+            open_database(engine, master, database, zone) as db,
+            ExitStack() as stack,
+        ):
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)

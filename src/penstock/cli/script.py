@@ -41,13 +41,21 @@ DatabaseOption = Annotated[
 ]
 
 
-def open_database(engine: Engine | None, master: str | None, path: Path | None) -> Database:
+ZoneOption = Annotated[
+    str | None,
+    typer.Option(metavar="ZONE", help="The time zone of functions, texts and what is shown, such as Europe/Vienna."),
+]
+
+
+def open_database(
+    engine: Engine | None, master: str | None, path: Path | None, zone: str | None = None
+) -> Database:
     """The database of a command; says on a terminal what takes time."""
     announce(sys.stderr)
     chosen = default_engine() if engine is None else engine.value
     if chosen == "spark" and sys.stderr.isatty():
         print("penstock: starting Spark, some seconds; --engine local starts at once", file=sys.stderr, flush=True)
-    return penstock.connect(path, engine=chosen, master=master)
+    return penstock.connect(path, engine=chosen, master=master, zone=zone)
 
 
 def read_script(file: Path) -> str:

@@ -15,7 +15,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 import penstock
 from penstock.cli.failures import Failure, failure, report
-from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, open_database
+from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
 from penstock.cql.keywords import KEYWORDS
 from penstock.errors import PenstockError
@@ -28,12 +28,13 @@ def sql(
     engine: EngineOption = None,
     master: MasterOption = None,
     database: DatabaseOption = None,
+    zone: ZoneOption = None,
 ) -> None:
     r"""Type statements and watch the answers; \? inside for help.
 
     Without a terminal, statements are read from stdin and the first error ends the run.
     """
-    with open_database(engine, master, database) as db:
+    with open_database(engine, master, database, zone) as db:
         shell = Shell(db, sys.stdout)
         if sys.stdin.isatty():
             _converse(db, shell)

@@ -193,7 +193,7 @@ class SelectBinder:
     def _using(self, names: list[str], place: int, kind: str, tree: exp.Expr) -> Expr:
         try:
             pairs = self.scope.using(names, place, kind)
-            condition = conjunction([functions.resolve("=", list(pair)) for pair in pairs])
+            condition = conjunction([functions.resolve("=", list(pair), self.catalog.zone) for pair in pairs])
         except PenstockError as error:
             raise error.at(position_of(tree), None) from None
         assert condition is not None
@@ -418,7 +418,7 @@ def _over_groups(keys: list[Expr], binder: ExpressionBinder) -> Callable[[Expr],
     return rewrite
 
 
-def unify(left: Node, right: Node, operation: str) -> tuple[Node, Node]:
+def unify(left: Node, right: Node, operation: str, zone: str) -> tuple[Node, Node]:
     """Both sides of a set operation with the same types, cast where they differ."""
     types: list[DataType] = []
     for i, (a, b) in enumerate(zip(left.schema, right.schema, strict=True)):
@@ -426,16 +426,16 @@ def unify(left: Node, right: Node, operation: str) -> tuple[Node, Node]:
         if common is None:
             raise BindError(f"column {i + 1} of {operation} is {a.type} on one side and {b.type} on the other")
         types.append(common)
-    return _cast_all(left, types), _cast_all(right, types)
+    return _cast_all(left, types, zone), _cast_all(right, types, zone)
 
 
-def _cast_all(node: Node, types: list[DataType]) -> Node:
+def _cast_all(node: Node, types: list[DataType], zone: str) -> Node:
     if [f.type for f in node.schema] == types:
         return node
     exprs: list[Expr] = []
     for i, (field, wanted) in enumerate(zip(node.schema, types, strict=True)):
         column = Column(i, field.type, field.name)
-        exprs.append(column if field.type == wanted else Cast(column, wanted))
+        exprs.append(column if field.type == wanted else functions.in_zone(Cast(column, wanted), zone))
     return Project(node, tuple(exprs), tuple(f.name for f in node.schema))
 
 

@@ -42,6 +42,8 @@ _TYPES = {
     "BYTES": TokenType.BINARY,
     "DATE": TokenType.DATE,
     "TIMESTAMP": TokenType.TIMESTAMP,
+    "TIMESTAMPTZ": TokenType.TIMESTAMP,
+    "TIMESTAMP_LTZ": TokenType.TIMESTAMP,
 }
 
 

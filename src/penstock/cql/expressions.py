@@ -141,7 +141,7 @@ class ExpressionBinder:
         return bound
 
     def _call(self, name: str, *args: Expr) -> Expr:
-        return functions.resolve(name, list(args))
+        return functions.resolve(name, list(args), self.catalog.zone)
 
     def _bind(self, node: exp.Expr) -> Expr:
         if (operator := _BINARY.get(type(node))) is not None:
@@ -196,6 +196,8 @@ class ExpressionBinder:
                 return self._case(node)
             case exp.Cast():
                 return self._cast(node)
+            case exp.AtTimeZone():
+                return self._at_time_zone(node)
             case exp.Bracket():
                 return self._call("element_at", self.bind(node.this), self.bind(node.expressions[0]))
             case exp.Trim():
@@ -285,18 +287,25 @@ class ExpressionBinder:
             results.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
         results.append(self.bind(default) if default is not None else Literal(None, NULL))
-        return functions.case(list(zip(conditions, results[:-1], strict=True)), results[-1])
+        bound = functions.case(list(zip(conditions, results[:-1], strict=True)), results[-1])
+        return functions.in_zone(bound, self.catalog.zone, [*conditions, *results])
 
     def _cast(self, node: exp.Cast) -> Expr:
         target = bind_type(node.to)
         arg = self.bind(node.this)
         bound = functions.cast(arg, target, safe=isinstance(node, exp.TryCast))
+        bound = functions.in_zone(bound, self.catalog.zone, [arg])
         if isinstance(arg, Literal) and isinstance(bound, Cast) and not bound.safe:
             folded = fold(bound)
             if folded is None:
                 raise BindError(f"{arg.value!r} is not a {target}")
             return folded
         return bound
+
+    def _at_time_zone(self, node: exp.AtTimeZone) -> Expr:
+        """The instant at which clocks here show what those of the zone show at the one that is given."""
+        shown = self._call("from_utc_timestamp", self.bind(node.this), self.bind(node.args["zone"]))
+        return self._call("to_utc_timestamp", shown, Literal(self.catalog.zone, STRING))
 
     def _function(
         self, node: exp.Expr, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None
@@ -310,7 +319,7 @@ class ExpressionBinder:
         named = name == "extract" or (name in ("date_diff", "datediff", "timestampdiff") and len(args) == 3)
         if named and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
             bound = [Literal(args[0].name.lower(), STRING), *(self.bind(a) for a in args[1:])]
-            return functions.resolve(name, bound)
+            return self._call(name, *bound)
         try:
             bound = [self.bind(a) for a in args]
         except UnknownName as error:
@@ -322,7 +331,7 @@ class ExpressionBinder:
             raise
         if (user := self.catalog.functions.get(name)) is not None:
             return self._user_call(name, bound, user.args, user.returns)
-        return functions.resolve(name, bound)
+        return self._call(name, *bound)
 
     def _no_function(self, name: str, args: list[exp.Expr] | None) -> BindError:
         hint: str | None = "SHOW FUNCTIONS lists all"
@@ -342,7 +351,7 @@ class ExpressionBinder:
         for i, (arg, target) in enumerate(zip(args, wanted, strict=True)):
             if arg.type != target and common_type(arg.type, target) != target:
                 raise BindError(f"argument {i + 1} of `{name}` is {arg.type}, it takes {target}", hint="CAST it")
-            cast.append(functions.convert(arg, target))
+            cast.append(functions.in_zone(functions.convert(arg, target), self.catalog.zone, [arg]))
         return UserCall(name, tuple(cast), returns)
 
     def _aggregate(self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None) -> Expr:
@@ -362,7 +371,7 @@ class ExpressionBinder:
                 raise BindError("a sub-query inside an aggregate", hint="compute it in a FROM sub-query")
             if any(isinstance(e, Column) and OUTER <= e.index < AGGREGATE for e in walk(part)):
                 raise BindError("an aggregate over a column of the enclosing query")
-        call = functions.resolve_aggregate(name, bound, distinct, condition)
+        call = functions.resolve_aggregate(name, bound, distinct, condition, self.catalog.zone)
         if call not in self.aggregates:
             self.aggregates.append(call)
         return Column(AGGREGATE + self.aggregates.index(call), call.type, name)

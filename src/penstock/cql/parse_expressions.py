@@ -89,8 +89,15 @@ class ExpressionParser(TypeParser):
             this = self.expression(exp.DPipe(this=this, expression=self._parse_term(), safe=True))
         return this
 
-    def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
+    def _parse_unary(self) -> exp.Expr | None:
+        this = super()._parse_unary()
+        while this is not None and self._word("AT", "TIME", "ZONE"):
+            zone = self._required(super()._parse_unary(), "the name of a time zone")
+            this = self.expression(exp.AtTimeZone(this=this, zone=zone))
         return this
+
+    def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
+        return this  # _parse_unary has done it, for the operands on both sides
 
     def _parse_equality(self, parse_is: bool = True) -> exp.Expr | None:
         """IS binds less than the comparisons, which bind less than BETWEEN, IN and LIKE, as in PostgreSQL."""

@@ -44,6 +44,10 @@ class TypeParser(BaseParser):
             raise self._fail(f"expected a type, found {self._found()}", hint=f"the types are {TYPE_NAMES}")
         token = self._prev
         dtype = exp.DataType(this=exp.DType[token.token_type.name])
+        if token.token_type is TokenType.TIMESTAMP:
+            self._word("WITH", "TIME", "ZONE")
+            if self._word("WITHOUT", "TIME", "ZONE"):
+                raise self._fail("every TIMESTAMP is an instant", token, hint="write TIMESTAMP")
         if token.token_type in (TokenType.DECIMAL, TokenType.TEXT) and self._match(TokenType.L_PAREN):
             numbers = self._parse_csv(self._parse_type_number)
             self._match_r_paren()
@@ -60,12 +64,19 @@ class TypeParser(BaseParser):
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
         token = self._curr
-        if token.token_type in TYPES - {TokenType.INTERVAL} and self._next.token_type is TokenType.STRING:
+        if token.token_type in TYPES - {TokenType.INTERVAL} and (
+            self._next.token_type is TokenType.STRING
+            or (token.token_type is TokenType.TIMESTAMP and self._zone_ahead())
+        ):
             to = self._parse_types()
-            cast = exp.Cast(this=self._parse_primary(), to=to)
+            cast = exp.Cast(this=self._required(self._parse_primary(), "a text"), to=to)
             # sqlglot would cast the string first in `TIMESTAMP '…'::STRING`.
             return self._parse_column_ops(self.expression(cast, token))
         return super()._parse_type(parse_interval, fallback_to_identifier)
+
+    def _zone_ahead(self) -> bool:
+        words = [token.text.upper() for token in self._tokens[self._index + 1 : self._index + 3]]
+        return words in (["WITH", "TIME"], ["WITHOUT", "TIME"])
 
     def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
         """``INTERVAL '10' MINUTE``, ``INTERVAL 10 MINUTES`` or ``INTERVAL '10 minutes'``.

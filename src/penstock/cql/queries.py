@@ -241,7 +241,7 @@ class QueryBinder:
             ).at(position_of(tree.expression), None)
         if tree.args.get("by_name"):
             raise BindError("BY NAME is not part of CQL")
-        left, right = unify(left, right, tree.key.upper())
+        left, right = unify(left, right, tree.key.upper(), self.catalog.zone)
         node: Node = SetOp(_SET_KINDS[type(tree)], not tree.args.get("distinct"), left, right)  # type: ignore[arg-type]
         node = self._select(parent).prioritised(node, tree)
         return self._select(parent).ordered(node, tree)

@@ -170,7 +170,7 @@ class _Binder:
             return int(value.value)  # type: ignore[call-overload, no-any-return]
         instant = value
         if value.type.kind in (Kind.STRING, Kind.DATE):
-            instant = fold(Cast(value, TIMESTAMP)) or value
+            instant = fold(Cast(value, TIMESTAMP, zone=self.constants.catalog.zone)) or value
         if instant.type.kind is not Kind.TIMESTAMP or instant.value is None:
             raise BindError(
                 f"{clause} needs a TIMESTAMP, because {self.where} has a TIMESTAMP clock",

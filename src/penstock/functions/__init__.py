@@ -10,6 +10,7 @@ from penstock.functions.coerce import case, cast, coerce, convert, how_to_conver
 from penstock.functions.foreign import instead, is_foreign
 from penstock.functions.scalar import ELSEWHERE, SCALARS, is_scalar, names, resolve
 from penstock.functions.signature import Function
+from penstock.functions.zones import in_zone
 
 __all__ = [
     "AGGREGATES",
@@ -21,6 +22,7 @@ __all__ = [
     "coerce",
     "convert",
     "how_to_convert",
+    "in_zone",
     "instead",
     "is_aggregate",
     "is_foreign",

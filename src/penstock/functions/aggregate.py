@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert
 from penstock.functions.signature import Function, argument, check_arity, wrong_type
+from penstock.functions.zones import in_zone
 from penstock.plan.expr import Call, Expr, Literal
 from penstock.plan.nodes import AggregateCall
+from penstock.scalar.zones import UTC
 from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, Kind, array, decimal
 
 _Resolve = Callable[[str, Sequence[Expr], bool], AggregateCall]
@@ -154,13 +157,14 @@ def is_aggregate(name: str) -> bool:
 
 
 def resolve_aggregate(
-    name: str, args: Sequence[Expr], distinct: bool = False, where: Expr | None = None
+    name: str, args: Sequence[Expr], distinct: bool = False, where: Expr | None = None, zone: str = UTC
 ) -> AggregateCall:
-    """The typed call of an aggregate; ``where`` is its FILTER. ``count(*)`` has no arguments."""
+    """The typed call of an aggregate, by clocks of the zone; ``where`` is its FILTER. ``count(*)`` has no arguments."""
     found = _RESOLVERS.get(name)
     if found is None:
         raise BindError(f"no aggregate `{name}`")
     call = found(name, args, distinct)
+    call = replace(call, args=tuple(in_zone(arg, zone, args) for arg in call.args))
     if where is None:
         return call
     condition = coerce(where, BOOLEAN)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from penstock.errors import BindError
 from penstock.plan.expr import Case, Cast, Expr, Literal
-from penstock.scalar.casts import CASTS, can_cast, cast_value
+from penstock.scalar.casts import CASTS, can_cast, cast_value, is_zoned
 from penstock.scalar.context import RowError
 from penstock.types import BOOLEAN, NULL, DataType, Kind, common_type
 
@@ -56,12 +56,16 @@ def cast(expr: Expr, dtype: DataType, *, safe: bool = False) -> Expr:
 
 
 def convert(expr: Expr, dtype: DataType) -> Expr:
-    """The expression in a type it is known to widen to; constants are converted at once."""
+    """The expression in a type it is known to widen to; constants are converted at once.
+
+    Those for which a time zone matters are converted by ``in_zone``.
+    """
     if expr.type == dtype:
         return expr
     if isinstance(expr, Literal):
         try:
-            return Literal(cast_value(expr.value, expr.type, dtype), dtype)
+            value = cast_value(expr.value, expr.type, dtype)
+            return Cast(expr, dtype) if is_zoned(expr.type, dtype) else Literal(value, dtype)
         except RowError as e:
             if is_text(expr):
                 raise BindError(str(e)) from None

@@ -11,7 +11,9 @@ from penstock.functions.operators import OPERATORS
 from penstock.functions.signature import Function, Resolver
 from penstock.functions.temporal import TIME
 from penstock.functions.text import ARRAYS, TEXT
+from penstock.functions.zones import in_zone
 from penstock.plan.expr import Expr
+from penstock.scalar.zones import UTC
 
 _GROUPS = {"numbers": NUMBERS, "choice": CHOICE, "text": TEXT, "time": TIME, "arrays": ARRAYS}
 
@@ -40,9 +42,9 @@ def names() -> list[str]:
     return sorted(n for f in SCALARS.values() for n in (f.name, *f.aliases))
 
 
-def resolve(name: str, args: Sequence[Expr]) -> Expr:
-    """The typed call of a function or operator; ``name`` in lower case."""
+def resolve(name: str, args: Sequence[Expr], zone: str = UTC) -> Expr:
+    """The typed call of a function or operator, by clocks of the zone; ``name`` in lower case."""
     found = _RESOLVERS.get(name)
     if found is None:
         raise BindError(f"no function `{name}`")
-    return found(name, args)
+    return in_zone(found(name, args), zone, args)

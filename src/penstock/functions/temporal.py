@@ -23,6 +23,7 @@ from penstock.scalar.calendar import SECOND
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import INTERVAL_PARTS, PARTS, TRUNC_NAMES, TRUNC_UNITS, UNITS, strftime
 from penstock.scalar.patterns import PatternError, pattern_of
+from penstock.scalar.zones import UTC, checked
 from penstock.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, Kind, decimal
 
 
@@ -169,6 +170,16 @@ def _strftime(name: str, args: Sequence[Expr]) -> Expr:
     return Call("strftime", (ticks, pattern), STRING)
 
 
+def _by_clocks(name: str, args: Sequence[Expr]) -> Expr:
+    check_arity(name, len(args), 2, 2)
+    ticks, zone = argument(name, args, 0, TIMESTAMP), argument(name, args, 1, STRING)
+    if isinstance(zone, Literal) and isinstance(zone.value, str):
+        zone = Literal(checked(zone.value, BindError), STRING)
+        if zone.value == UTC:
+            return ticks
+    return Call(name, (ticks, zone), TIMESTAMP)
+
+
 def _to_ticks(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 1, 1)
     arg = args[0] if args[0].type.kind is Kind.INTERVAL else argument(name, args, 0, TIMESTAMP)
@@ -270,6 +281,12 @@ TIME: tuple[Function, ...] = (
     entry("unix_millis(t TIMESTAMP) -> BIGINT", "whole milliseconds since 1970-01-01",
           _units_since("millisecond", SECOND // 1000)),
     entry("unix_micros(t TIMESTAMP) -> BIGINT", "microseconds since 1970-01-01", _units_since("microsecond", 1)),
+    entry("from_utc_timestamp(t TIMESTAMP, zone STRING) -> TIMESTAMP",
+          "what clocks of the zone show at t, shown as if it were UTC", _by_clocks),
+    entry("to_utc_timestamp(t TIMESTAMP, zone STRING) -> TIMESTAMP",
+          "when clocks of the zone show what t is in UTC", _by_clocks),
+    entry("current_timezone() -> STRING", "the time zone in which the query is bound",
+          typed("current_timezone", (), STRING)),
     entry("to_ticks(t TIMESTAMP|INTERVAL) -> BIGINT", "microseconds, since 1970-01-01 for a TIMESTAMP",
           _to_ticks),
     entry("from_ticks(n BIGINT) -> TIMESTAMP", "the moment n microseconds after 1970-01-01", _from_ticks),

@@ -89,6 +89,9 @@ class Host(Protocol):
     may_refuse: bool
     """Whether rows and changes can be refused by the host; who gave them must then be able to take them back."""
 
+    def zone(self) -> str:
+        """The time zone of a database that is told none."""
+
     def open(self) -> None:
         """Take up what is stored; called once, when the database is ready for it."""
 

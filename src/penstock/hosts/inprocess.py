@@ -11,6 +11,7 @@ from penstock.hosts import QuerySettings, Runner
 from penstock.ingest import Batch, StreamInput
 from penstock.plan.nodes import Query as Plan
 from penstock.reference import Change
+from penstock.scalar.zones import UTC
 
 if TYPE_CHECKING:
     from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
@@ -27,6 +28,9 @@ class InProcess:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._closed = False
+
+    def zone(self) -> str:
+        return UTC
 
     def open(self) -> None:
         pass

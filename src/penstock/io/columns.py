@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -35,18 +36,25 @@ class Target:
 
     def takes(self, held: pa.DataType, dtype: DataType) -> bool:
         """Whether a column of an Arrow type can be read as this type at all."""
-        if self.time is not None and (found := from_arrow(held)) is not None and found.is_numeric:
+        if self._written is not None and (found := from_arrow(held)) is not None and found.is_numeric:
             return True
         return convertible(held, dtype)
 
     def is_text_of(self, text: str) -> bool:
         """Whether a text is surely a value of the column."""
-        return self.time is None and is_value(text, self.types[-1]) and not (self.not_null and text == "")
+        return self._written is None and is_value(text, self.types[-1]) and not (self.not_null and text == "")
 
-    def convert(self, column: pa.Array, by: Callable[[pa.Array, DataType], pa.Array]) -> pa.Array:
+    @property
+    def _written(self) -> TimeForm | None:
+        """How times are written that are not in ISO 8601."""
+        return None if self.time is None or self.time.is_iso else self.time
+
+    def convert(self, column: pa.Array, by: Callable[..., pa.Array]) -> pa.Array:
         """The column as this target's type, settling which type that is."""
-        if self.time is not None:
+        if self._written is not None:
             by = self._as_written
+        elif self.time is not None:
+            by = partial(by, zone=self.time.zone)
         *others, last = self.types
         for dtype in others:
             try:
@@ -59,7 +67,7 @@ class Target:
             converted = by(column, last)
             self.types = (last,)
         if not self.begun and converted.null_count < len(converted):
-            if self.time is None and self.types[0].kind is Kind.TIMESTAMP:
+            if self._written is None and self.types[0].kind is Kind.TIMESTAMP:
                 _check_first(column, converted.is_valid().index(True).as_py())
             self.begun = True
         if self.not_null and converted.null_count:
@@ -95,7 +103,8 @@ def targets_for(
     for f in extra:
         if f.name.lower() in declared:
             continue
-        known = extras.setdefault(f.name, Target(f.name, (), optional=True, not_null=f.name in not_null))
+        iso = time if time is not None and time.is_iso else None
+        known = extras.setdefault(f.name, Target(f.name, (), optional=True, not_null=f.name in not_null, time=iso))
         known.types = (*known.types, f.type)
     return targets + list(extras.values())
 

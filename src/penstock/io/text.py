@@ -1,6 +1,7 @@
 """Columns as text, the way the readers take it back.
 
-TIMESTAMP in ISO 8601 (it is UTC, no zone is written), the fraction only where there is one; INTERVAL
+TIMESTAMP in ISO 8601, the fraction only where there is one; without a zone it is UTC, a column with a zone has the
+offset behind its times, but not for people; INTERVAL
 ``[-]hh:mm:ss[.ffffff]``; DOUBLE as short as it can be without changing; BINARY as ``0x`` and hexadecimal.
 In JSON numbers are numbers, DECIMAL with all its digits; NaN and the infinities, which JSON has no number
 for, are strings.
@@ -17,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels.zones import shown_in
+from penstock.scalar.zones import offset_text, zone_name
 from penstock.types import Kind, from_arrow
 
 
@@ -60,9 +63,11 @@ def _kind(column: pa.ChunkedArray) -> Kind:
 
 
 def _timestamps(column: pa.ChunkedArray, separator: str) -> list[str | None]:
+    if column.type.tz is not None:
+        return _in_zone(column, zone_name(column.type.tz), separator)
     column = column.cast(pa.timestamp("us"))
     texts = pc.replace_substring_regex(column.cast(pa.string()), r"\.0+$", "")
-    found: list[str | None] = pc.replace_substring(texts, " ", separator).to_pylist()
+    found = pc.replace_substring(texts, " ", separator).to_pylist()
     if pc.any(pc.starts_with(texts, "<")).as_py():
         # Arrow has no text for years far away, numpy does.
         numbers = column.cast(pa.int64()).to_pylist()
@@ -71,6 +76,16 @@ def _timestamps(column: pa.ChunkedArray, separator: str) -> list[str | None]:
                 far = str(np.datetime64(number, "us")).removesuffix(".000000")
                 found[i] = far.replace("T", separator)
     return found
+
+
+def _in_zone(column: pa.ChunkedArray, zone: str, separator: str) -> list[str | None]:
+    instants = column.cast(pa.timestamp("us"))
+    shown = shown_in(instants, zone)
+    texts = _timestamps(shown, separator)
+    if separator == " ":
+        return texts
+    pairs = zip(texts, shown.cast(pa.int64()).to_pylist(), instants.cast(pa.int64()).to_pylist(), strict=True)
+    return [None if text is None else text + offset_text(at - ticks) for text, at, ticks in pairs]
 
 
 def _interval(ticks: int) -> str:

@@ -1,7 +1,8 @@
-"""Times that are not written as ISO 8601: numbers that count from 1970, or texts of another form.
+"""How times are written in what comes in: as numbers that count from 1970, or as texts of some form, in some zone.
 
-``WITH (time = 'milliseconds')`` and ``WITH (time = '%d.%m.%Y %H:%M')`` of a stream. Only what comes in is meant: values
-that are times already stay what they are, and numbers in CQL and in heartbeats are microseconds as ever.
+``WITH (time = 'milliseconds')``, ``WITH (time = '%d.%m.%Y %H:%M', zone = 'Europe/Vienna')`` of a stream. Only what
+comes in is meant: values that are times already stay what they are, and numbers in CQL and in heartbeats are
+microseconds as ever.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import pyarrow.compute as pc
 
 from penstock.errors import BindError
 from penstock.io.values import BadValue, convert_arrow, epoch_unit
+from penstock.scalar.zones import UTC as UTC_ZONE
+from penstock.scalar.zones import instant
 from penstock.types import TIMESTAMP
 
 _PER_SECOND = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
@@ -33,9 +36,21 @@ _HOW = "it is seconds, milliseconds, microseconds or nanoseconds (since 1970), o
 
 @dataclass(frozen=True)
 class TimeForm:
-    """How a stream's times are written: a ``unit`` that is counted from 1970, or else a ``pattern`` of strptime."""
+    """How a stream's times are written: in a unit that is counted from 1970, by a pattern of strptime, or in ISO 8601
+    if ``text`` is empty. ``zone``: of texts that name none."""
 
     text: str
+    zone: str = UTC_ZONE
+
+    @property
+    def is_iso(self) -> bool:
+        """Written as usual, only perhaps in another zone."""
+        return not self.text
+
+    @property
+    def counts(self) -> bool:
+        """Written as numbers, which have no zone."""
+        return self.text in _PER_SECOND
 
     @classmethod
     def parse(cls, text: str) -> TimeForm:
@@ -130,11 +145,17 @@ class TimeForm:
         if self.text not in _PER_SECOND:
             # 20240531 is as good as '20240531'.
             text = str(value) if isinstance(value, int) else value.strip() if isinstance(value, str) else value
-            return self._ticks(datetime.strptime(text, self.text))
+            return self._local(datetime.strptime(text, self.text))
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str) or "_" in str(value):
             raise ValueError
         count = Decimal(repr(value) if isinstance(value, float) else value)
         return int((count * 10**6 / _PER_SECOND[self.text]).to_integral_value("ROUND_FLOOR"))
+
+    def _local(self, found: datetime) -> int:
+        """What a text says by the clocks of the zone, if it does not say by which."""
+        ticks = self._ticks(found)
+        names_one = found.tzinfo is not None or "%Z" in self.text or self.text.endswith("Z")
+        return ticks if names_one else instant(ticks, self.zone)
 
 
 def _is_null(value: Any) -> bool:

@@ -5,7 +5,7 @@ Every conversion is tried on a whole column first. Only where that fails is it d
 name the first value that is wrong.
 
 Text forms: numbers as usual, blanks around them ignored; BOOLEAN true, false, 1, 0; TIMESTAMP and DATE in
-ISO 8601, a zone brings a TIMESTAMP to UTC and digits beyond the microsecond are dropped; INTERVAL
+ISO 8601, perhaps with a zone behind it, and digits beyond the microsecond are dropped; INTERVAL
 ``1 hour 30 minutes``, ``[-][days] hh:mm:ss``, or a whole number of microseconds; BINARY the text in UTF-8,
 or hexadecimal after ``0x``; ARRAY in JSON. An empty text is NULL, except as a quoted STRING or BINARY.
 """
@@ -16,8 +16,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,15 +26,17 @@ import pyarrow.compute as pc
 
 from penstock.cql.durations import parse_duration
 from penstock.errors import BindError
+from penstock.kernels.zones import instants_in
+from penstock.scalar.casts import parse_timestamp
+from penstock.scalar.context import RowError
+from penstock.scalar.zones import UTC
 from penstock.types import DataType, Kind, from_arrow
 
-_TIMESTAMP = re.compile(
-    r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d([.,]\d+)?)?)? ?(Z|[+-]\d\d(:?\d\d)?)?)?", re.IGNORECASE
-)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(\D.*)?")
+_HOUR_ALONE = re.compile(r"^(.{10}[T ]\d\d)(?![\d:])", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _CLOCK = re.compile(r"([+-])?(?:(\d+) (?:days? )?)?(\d+):([0-5]?\d)(?::([0-5]?\d)(?:\.(\d{1,6}))?)?")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINTS = {
     Kind.BOOLEAN: "write true or false",
     Kind.DATE: "write it as 2024-05-31",
@@ -102,10 +105,15 @@ class _Unfit(ValueError):
     """The value is of the type, but the type cannot hold it."""
 
 
-def parse_text(text: str, dtype: DataType) -> Any:
-    """One value from its text, in a form that ``pa.array`` takes for the type, or ValueError."""
+def parse_text(text: str, dtype: DataType, zone: str = UTC) -> Any:
+    """One value from its text, in a form that ``pa.array`` takes for the type, or ValueError.
+
+    ``zone``: of a time that names none.
+    """
     if text == "" and dtype.kind not in (Kind.STRING, Kind.BINARY):
         return None
+    if dtype.kind is Kind.TIMESTAMP:
+        return _timestamp(text.strip(), zone)
     return _PARSERS[dtype.kind](text, dtype)
 
 
@@ -182,13 +190,13 @@ def _date(text: str, dtype: DataType) -> date:
     return date.fromisoformat(text.strip())
 
 
-def _timestamp(text: str, dtype: DataType) -> int:
-    text = text.strip()
-    if not _TIMESTAMP.fullmatch(text):
+def _timestamp(text: str, zone: str) -> int:
+    if not _TIMESTAMP.fullmatch(text) or text.startswith("0000"):
         raise ValueError
-    moment = datetime.fromisoformat(text.upper().replace(",", ".").replace(" Z", "Z"))
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    try:
+        return parse_timestamp(_HOUR_ALONE.sub(r"\1:00", text), zone)
+    except RowError:
+        raise ValueError from None
 
 
 def _interval(text: str, dtype: DataType) -> int:
@@ -222,23 +230,22 @@ _PARSERS: dict[Kind, Callable[[str, DataType], Any]] = {
     Kind.STRING: _string,
     Kind.BINARY: _binary,
     Kind.DATE: _date,
-    Kind.TIMESTAMP: _timestamp,
     Kind.INTERVAL: _interval,
     Kind.ARRAY: _array,
 }
 
 
-def parse_json(value: Any, dtype: DataType) -> Any:
+def parse_json(value: Any, dtype: DataType, zone: str = UTC) -> Any:
     """One value from what JSON says: numbers for numbers and for ticks, otherwise its text as in CSV."""
     kind = dtype.kind
     if value is None:
         return None
     if kind is Kind.ARRAY and isinstance(value, list):
         assert dtype.element is not None
-        return [parse_json(item, dtype.element) for item in value]
+        return [parse_json(item, dtype.element, zone) for item in value]
     if isinstance(value, str):
         value.encode()  # JSON can spell half a surrogate pair, Arrow cannot hold it
-        return parse_text(value, dtype)
+        return parse_text(value, dtype, zone)
     if isinstance(value, bool):
         if kind is not Kind.BOOLEAN:
             raise ValueError
@@ -267,8 +274,8 @@ def _one_by_one(
     return pa.array(parsed, dtype.arrow)
 
 
-def convert_text(column: pa.Array, dtype: DataType) -> pa.Array:
-    """A column of strings as the type; BadValue names the first that is none."""
+def convert_text(column: pa.Array, dtype: DataType, zone: str = UTC) -> pa.Array:
+    """A column of strings as the type; BadValue names the first that is none. ``zone``: of times that name none."""
     kind = dtype.kind
     if kind is Kind.STRING:
         return column
@@ -277,7 +284,8 @@ def convert_text(column: pa.Array, dtype: DataType) -> pa.Array:
         hexadecimal = dtype.is_integer and pc.any(pc.match_substring(column, "x", ignore_case=True)).as_py()
         if not hexadecimal:
             try:
-                return column.cast(dtype.arrow)
+                converted = column.cast(dtype.arrow)
+                return instants_in(converted, zone) if kind is Kind.TIMESTAMP else converted
             except pa.ArrowInvalid:
                 pass
         if kind is Kind.TIMESTAMP:
@@ -285,7 +293,7 @@ def convert_text(column: pa.Array, dtype: DataType) -> pa.Array:
                 return column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(dtype.arrow)
             except pa.ArrowInvalid:
                 pass
-    return _one_by_one(column.to_pylist(), dtype, parse_text)
+    return _one_by_one(column.to_pylist(), dtype, partial(parse_text, zone=zone))
 
 
 # Python types that pa.array takes for a kind without changing a value on the way.
@@ -301,7 +309,7 @@ _EXACT: dict[Kind, frozenset[type]] = {
 }
 
 
-def convert_json(values: list[Any], dtype: DataType) -> pa.Array:
+def convert_json(values: list[Any], dtype: DataType, zone: str = UTC) -> pa.Array:
     """What JSON holds for a column, as the type; BadValue names the first that is none."""
     present = set(map(type, values)) - {type(None)}
     if present <= _EXACT.get(dtype.kind, frozenset()):
@@ -311,10 +319,10 @@ def convert_json(values: list[Any], dtype: DataType) -> pa.Array:
             pass
     elif present == {str}:
         try:
-            return convert_text(pa.array(values, pa.string()), dtype)
+            return convert_text(pa.array(values, pa.string()), dtype, zone)
         except UnicodeEncodeError:
             pass
-    return _one_by_one(values, dtype, parse_json)
+    return _one_by_one(values, dtype, partial(parse_json, zone=zone))
 
 
 _FROM_KINDS: dict[Kind, tuple[Kind, ...]] = {
@@ -341,7 +349,7 @@ def convertible(source: pa.DataType, dtype: DataType) -> bool:
     return found.kind in (Kind.NULL, Kind.STRING) or found.kind in _FROM_KINDS[dtype.kind]
 
 
-def convert_arrow(column: pa.Array, dtype: DataType) -> pa.Array:
+def convert_arrow(column: pa.Array, dtype: DataType, zone: str = UTC) -> pa.Array:
     """A typed column as the declared type, where ``convertible``; BadValue names what does not fit."""
     target = dtype.arrow
     if pa.types.is_dictionary(column.type):
@@ -353,7 +361,7 @@ def convert_arrow(column: pa.Array, dtype: DataType) -> pa.Array:
     if found.kind is Kind.NULL:
         return pa.nulls(len(column), target)
     if found.kind is Kind.STRING:
-        return convert_text(column.cast(pa.string()), dtype)
+        return convert_text(column.cast(pa.string()), dtype, zone)
     try:
         if found.kind is Kind.TIMESTAMP:
             # Finer than a microsecond is dropped; the zone only says how to print what is UTC already.

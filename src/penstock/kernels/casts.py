@@ -11,8 +11,11 @@ import pyarrow.compute as pc
 
 from penstock.kernels import decimals
 from penstock.kernels.selection import Data
-from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, checked, from_arrow
+from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, checked, from_arrow, repaired
+from penstock.kernels.zones import zone_table
 from penstock.scalar.calendar import DAY
+from penstock.scalar.casts import is_zoned
+from penstock.scalar.zones import UTC
 from penstock.types import DataType, Kind
 
 Kernel = Callable[[Any], Any]
@@ -27,13 +30,15 @@ _PLAIN_INTEGER = r"\A-?[0-9]{1,18}\z"
 _PLAIN_FLOAT = r"\A-?[0-9]{1,100}(\.[0-9]{1,100})?([eE]-?[0-9]{1,2})?\z"
 
 
-def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
-    """The kernel of a conversion, if it has one."""
+def cast_kernel(source: DataType, target: DataType, zone: str = UTC) -> Kernel | None:
+    """The kernel of a conversion, by clocks of a zone, if it has one."""
     if source == target:
         return lambda a: a
     if source.kind is Kind.NULL:
         arrow = target.arrow
         return None if target.kind in DTYPES else lambda a: pa.nulls(len(a), arrow)
+    if zone != UTC and is_zoned(source, target):
+        return _ZONED[source.kind, target.kind](zone) if (source.kind, target.kind) in _ZONED else None
     make = CASTS.get((source.kind, target.kind))
     return None if make is None else make(source, target)
 
@@ -88,6 +93,33 @@ def _days_to_ticks(source: DataType, target: DataType) -> Kernel:
 
 def _ticks_to_days(source: DataType, target: DataType) -> Kernel:
     return lambda a: Fixed((a.data // DAY).astype(np.int32), a.valid)
+
+
+def _days_to_instants(zone: str) -> Kernel:
+    table = zone_table(zone)
+
+    def kernel(a: Fixed) -> Outcome:
+        days = a.data.astype(np.int64)
+        found, far = table.instant(days * DAY)
+        return repaired(found, a.valid, far | (days > _MOST_DAYS) | (days < _LEAST_DAYS))
+
+    return kernel
+
+
+def _instants_to_days(zone: str) -> Kernel:
+    table = zone_table(zone)
+
+    def kernel(a: Fixed) -> Outcome:
+        shown, far = table.local(a.data)
+        return repaired((shown // DAY).astype(np.int32), a.valid, far)
+
+    return kernel
+
+
+_ZONED: dict[tuple[Kind, Kind], Callable[[str], Kernel]] = {
+    (Kind.DATE, Kind.TIMESTAMP): _days_to_instants,
+    (Kind.TIMESTAMP, Kind.DATE): _instants_to_days,
+}
 
 
 def _to_text(source: DataType, target: DataType) -> Kernel:

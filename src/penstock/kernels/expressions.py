@@ -104,8 +104,8 @@ class Compiler:
                 key = (Column, index, dtype)
             case Call(function, args, dtype) | UserCall(function, args, dtype):
                 key = (type(expr), function, dtype, *map(self._id, args))
-            case Cast(arg, dtype, safe):
-                key = (Cast, dtype, safe, self._id(arg))
+            case Cast(arg, dtype, safe, zone):
+                key = (Cast, dtype, safe, zone, self._id(arg))
             case Case():
                 key = (Case, expr.type, *map(self._id, children(expr)))
             case WindowBound(which, dtype):
@@ -146,8 +146,8 @@ class Compiler:
             case Call() as call:
                 build = VECTORISED.get(call.function)
                 return self._apply(build(call) if build is not None else None, call)
-            case Cast(arg, dtype, _) as cast:
-                return self._apply(cast_kernel(arg.type, dtype), cast)
+            case Cast(arg, dtype, _, zone) as cast:
+                return self._apply(cast_kernel(arg.type, dtype, zone), cast)
 
     def _apply(self, kernel: Kernel | None, expr: Call | Cast | UserCall) -> Node:
         row_wise = RowWise(expr, self._functions)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.kernels.selection import Bools, Data
 from penstock.kernels.vectors import Fixed, Partial, repaired, validity
+from penstock.kernels.zones import zone_of
 from penstock.plan.expr import Call, Literal
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
 from penstock.scalar.patterns import DAYS, MONTHS, Field, Item, pattern_of
@@ -79,7 +80,7 @@ def _constant(call: Call, position: int, reading: bool) -> tuple[Item, ...] | No
 def date_format(call: Call) -> Kernel | None:
     """Bytes of all rows in a table, column by column."""
     items = _constant(call, 1, reading=False)
-    if items is None or call.args[0].type.kind is not Kind.TIMESTAMP:
+    if items is None or call.args[0].type.kind is not Kind.TIMESTAMP or zone_of(call, 2) is None:
         return None
     columns: list[Callable[[Data], Data]] = []
     for item in items:
@@ -93,9 +94,14 @@ def date_format(call: Call) -> Kernel | None:
             case _:
                 return None
 
-    def kernel(a: Fixed, _: Any) -> pa.Array | None:
+    zone = zone_of(call, 2)
+
+    def kernel(a: Fixed, *_: Any) -> pa.Array | None:
         ticks, valid = np.atleast_1d(a.data), a.valid
-        beyond = (ticks < _FIRST_YEAR) | (ticks >= _AFTER_YEARS)
+        beyond = (ticks < _FIRST_YEAR + DAY) | (ticks >= _AFTER_YEARS - DAY)
+        if zone:
+            ticks, far = zone.local(ticks)
+            beyond |= far
         if beyond.any():
             if valid is None or (beyond & valid).any():
                 return None
@@ -132,8 +138,9 @@ def _strings(columns: Sequence[Data], length: int, valid: Bools | None) -> pa.Ar
 def parse_timestamp(call: Call) -> Kernel | None:
     """Texts of exactly the width of the pattern, digit by digit; what is not as it should be is suspect."""
     items = _constant(call, 1, reading=True)
-    if items is None or call.args[0].type.kind is not Kind.STRING:
+    if items is None or call.args[0].type.kind is not Kind.STRING or zone_of(call, 2) is None:
         return None
+    zone = zone_of(call, 2)
     fields: dict[str, tuple[int, int]] = {}
     literals: list[tuple[int, Data]] = []
     width = 0
@@ -152,7 +159,7 @@ def parse_timestamp(call: Call) -> Kernel | None:
     if not fields:
         return None
 
-    def kernel(a: pa.Array, _: Any) -> Fixed | Partial | None:
+    def kernel(a: pa.Array, *_: Any) -> Fixed | Partial | None:
         if not isinstance(a, pa.Array):
             return None
         table, suspect = _table(a, width)
@@ -165,7 +172,11 @@ def parse_timestamp(call: Call) -> Kernel | None:
             digits = table[:, at : at + count] - np.uint8(48)
             suspect |= (digits > 9).any(axis=1)
             found[letter] = digits.astype(np.int64) @ 10 ** np.arange(count - 1, -1, -1)
-        return repaired(_ticks(found, fields, suspect), validity(a), suspect)
+        ticks = _ticks(found, fields, suspect)
+        if zone:
+            ticks, far = zone.instant(ticks)
+            suspect |= far
+        return repaired(ticks, validity(a), suspect)
 
     return kernel
 

@@ -7,6 +7,7 @@ number for "not a time": that one is left to the row-wise meaning.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,18 @@ import pyarrow as pa
 from penstock.kernels.patterns import date_format, parse_timestamp
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import Fixed, Partial, both, checked, repaired
+from penstock.kernels.zones import zone_of
 from penstock.plan.expr import Call, Literal
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
-from penstock.scalar.dates import INTERVAL_PARTS
+from penstock.scalar.dates import INTERVAL_PARTS, ZONED
 from penstock.types import Kind
 
 Kernel = Callable[..., Any]
 Outcome = Fixed | Partial
 
 _LOWEST = -(2**63)
+_GREATEST = 2**63 - 2 * DAY
+"""Beyond it, adding the offset of a zone may be too much."""
 _WEEK = 7 * DAY
 _MONDAY = 4 * DAY
 _FIXED = {"microsecond": 1, "millisecond": SECOND // 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY}
@@ -82,6 +86,58 @@ def _unit(call: Call) -> str | None:
 
 def _ticks(call: Call, *kinds: Kind) -> bool:
     return all(a.type.kind in kinds for a in call.args[1:])
+
+
+def _zoned(build: Callable[[Call], Kernel | None]) -> Callable[[Call], Kernel | None]:
+    """The kernel of a function of a unit and TIMESTAMPs, with or without the zone by whose clocks it is meant."""
+
+    def make(call: Call) -> Kernel | None:
+        if len(call.args) == ZONED[call.function]:
+            return build(call)
+        table, inner = zone_of(call, ZONED[call.function]), build(replace(call, args=call.args[:-1]))
+        if inner is None or not table:
+            return None
+        if _unit(call) == "epoch":
+            return lambda unit, a, _: inner(unit, a)
+        gives_instants = call.type.kind is Kind.TIMESTAMP
+
+        def kernel(unit: Any, first: Fixed, *rest: Any) -> Outcome:
+            offsets, far = table.offsets(first.data)
+            shown = [Fixed(first.data + offsets, first.valid)]
+            for other in rest[:-1]:
+                more, unknown = table.offsets(other.data)
+                shown.append(Fixed(other.data + more, other.valid))
+                far = far | unknown | (other.data > _GREATEST) | (other.data < -_GREATEST)
+            found = inner(unit, *shown)
+            data, suspect = found.data, far
+            if type(found) is Partial:
+                for doubtful in (found.failed, found.suspect):
+                    suspect = suspect if doubtful is None else suspect | doubtful
+            if gives_instants:
+                data, unknown = table.instant(data, offsets)
+                suspect = suspect | unknown
+            return repaired(data, found.valid, suspect)
+
+        return kernel
+
+    return make
+
+
+def _by_clocks(to: bool) -> Callable[[Call], Kernel | None]:
+    """``from_utc_timestamp``, or ``to_utc_timestamp``."""
+
+    def make(call: Call) -> Kernel | None:
+        table = zone_of(call, 1)
+        if not table:
+            return None
+
+        def kernel(a: Fixed, _: Any) -> Outcome:
+            data, far = table.instant(a.data) if to else table.local(a.data)
+            return repaired(data, a.valid, far)
+
+        return kernel
+
+    return make
 
 
 def _inexact(ticks: Data, part: str) -> Any:
@@ -184,11 +240,17 @@ def _seconds(kind: Kind) -> Callable[[Call], Kernel | None]:
     """The second with its fraction, as a DECIMAL; of an INTERVAL with its sign."""
 
     def build(call: Call) -> Kernel | None:
-        if call.args[0].type.kind is not kind:
+        zone = zone_of(call, 1)
+        if call.args[0].type.kind is not kind or zone is None:
             return None
 
-        def kernel(a: Fixed) -> pa.Array:
-            ticks = np.atleast_1d(a.data % MINUTE if kind is Kind.TIMESTAMP else np.fmod(a.data, MINUTE))
+        def kernel(a: Fixed, *_: Any) -> pa.Array | None:
+            shown = a.data
+            if zone:
+                shown, far = zone.local(a.data)
+                if np.any(far if a.valid is None else far & a.valid):
+                    return None
+            ticks = np.atleast_1d(shown % MINUTE if kind is Kind.TIMESTAMP else np.fmod(shown, MINUTE))
             # A microsecond is the last digit of the DECIMAL; its upper half is the sign.
             words = np.stack([ticks, ticks >> 63], axis=1)
             bits = None if a.valid is None else pa.py_buffer(np.packbits(a.valid, bitorder="little"))
@@ -213,13 +275,15 @@ def _last_day(call: Call) -> Kernel | None:
 
 
 TEMPORAL: dict[str, Callable[[Call], Kernel | None]] = {
-    "extract": _extract,
+    "extract": _zoned(_extract),
     "interval_part": _interval_part,
-    "date_trunc": _date_trunc,
-    "timestampdiff": _timestampdiff,
+    "date_trunc": _zoned(_date_trunc),
+    "timestampdiff": _zoned(_timestampdiff),
     "seconds": _seconds(Kind.TIMESTAMP),
     "interval_seconds": _seconds(Kind.INTERVAL),
     "last_day": _last_day,
     "date_format": date_format,
     "parse_timestamp": parse_timestamp,
+    "from_utc_timestamp": _by_clocks(to=False),
+    "to_utc_timestamp": _by_clocks(to=True),
 }

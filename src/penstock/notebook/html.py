@@ -224,7 +224,7 @@ def _input(db: Database, name: str, derived: bool) -> list[str]:
     progress = db.progress(name)
     if not math.isfinite(progress):
         return [count(db.given(name)), count(db.late_count(name)), "the end" if progress > 0 else ""]
-    dtype = pa.int64() if db.catalog.streams[name].clock == "ticks" else pa.timestamp("us")
+    dtype = pa.int64() if db.catalog.streams[name].clock == "ticks" else pa.timestamp("us", db.zone)
     (at,) = plain(pa.chunked_array([pa.array([int(progress)], dtype)]), separator=" ")
     return [count(db.given(name)), count(db.late_count(name)), text(at)]
 

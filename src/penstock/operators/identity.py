@@ -52,8 +52,8 @@ def expression(expr: Expr, functions: Functions) -> Hashable:
         case Case(branches, otherwise, dtype):
             parts = [e for branch in branches for e in branch]
             return ("case", dtype, *(expression(e, functions) for e in (*parts, otherwise)))
-        case Cast(arg, dtype, safe):
-            return ("cast", dtype, safe, expression(arg, functions))
+        case Cast(arg, dtype, safe, zone):
+            return ("cast", dtype, safe, zone, expression(arg, functions))
         case WindowBound(which, _):
             return ("bound", which)
 

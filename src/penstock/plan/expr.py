@@ -63,11 +63,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Cast:
-    """The argument in another type; ``safe`` (TRY_CAST) makes a failure NULL without counting it."""
+    """The argument in another type; ``safe`` (TRY_CAST) makes a failure NULL without counting it.
+
+    ``zone``: of the clock that a text or a day tells, where one of the types is TIMESTAMP.
+    """
 
     arg: Expr
     type: DataType
     safe: bool = False
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall
 from penstock.plan.meanings import GONE
 from penstock.plan.nodes import Field, Schema
 from penstock.scalar import BUILTINS
+from penstock.scalar.context import RowError
+from penstock.scalar.dates import ZONED
+from penstock.scalar.zones import UTC, zone_name
 from penstock.types import BOOLEAN, DataType, Kind, array
 
 Json = dict[str, Any]
@@ -66,8 +69,9 @@ def expr_to_json(expr: Expr) -> Json:
         case Case(branches, otherwise, _):
             pairs = [{"when": expr_to_json(c), "then": expr_to_json(r)} for c, r in branches]
             return {"expr": "Case", "branches": pairs, "otherwise": expr_to_json(otherwise), "type": dtype}
-        case Cast(arg, _, safe):
-            return {"expr": "Cast", "arg": expr_to_json(arg), "type": dtype, "safe": safe}
+        case Cast(arg, _, safe, zone):
+            made = {"expr": "Cast", "arg": expr_to_json(arg), "type": dtype, "safe": safe}
+            return made if zone == UTC else {**made, "zone": zone}
         case WindowBound(which, _):
             return {"expr": "WindowBound", "which": which, "type": dtype}
 
@@ -221,7 +225,8 @@ def expr_from_json(value: object, path: str, schema: Schema) -> Expr:
                 raise PlanError(f"{obj.at('branches')}: CASE needs at least one branch")
             result = Case(branches, argument(obj.take("otherwise"), obj.at("otherwise")), dtype)
         case "Cast":
-            result = Cast(argument(obj.take("arg"), obj.at("arg")), dtype, obj.flag("safe", False))
+            zone = _zone(obj.text("zone", UTC), obj.at("zone"))
+            result = Cast(argument(obj.take("arg"), obj.at("arg")), dtype, obj.flag("safe", False), zone)
         case _:
             result = WindowBound(obj.one_of("which", ("start", "end")), dtype)
     obj.done()
@@ -252,6 +257,17 @@ def _check_call(call: Call, path: str) -> None:
     count = _ARGUMENTS.get(call.function, len(call.args))
     if len(call.args) != count:
         raise PlanError(f"{path}.args: `{call.function}` takes {count}, not {len(call.args)} arguments")
+    if len(call.args) > ZONED.get(call.function, len(call.args)):
+        last = call.args[-1]
+        _zone(last.value if isinstance(last, Literal) else None, f"{path}.args[{len(call.args) - 1}]")
+
+
+def _zone(value: object, path: str) -> str:
+    try:
+        name = zone_name(expect(value, str, path, "the name of a time zone"))
+    except RowError as error:
+        raise PlanError(f"{path}: {error}") from None
+    return name
 
 
 def condition_from_json(value: object, path: str, schema: Schema) -> Expr:

@@ -67,8 +67,9 @@ def _show(expr: Expr, names: Names) -> tuple[str, int]:
         case Case(branches, otherwise, _):
             whens = " ".join(f"WHEN {show_with(c, names)} THEN {show_with(r, names)}" for c, r in branches)
             return f"CASE {whens} ELSE {show_with(otherwise, names)} END", _ATOM
-        case Cast(arg, dtype, safe):
-            return f"{'TRY_CAST' if safe else 'CAST'}({show_with(arg, names)} AS {dtype})", _ATOM
+        case Cast(arg, dtype, safe, zone):
+            clock = "" if zone == "UTC" else f" IN {show_literal(zone, STRING)}"
+            return f"{'TRY_CAST' if safe else 'CAST'}({show_with(arg, names)} AS {dtype}{clock})", _ATOM
         case WindowBound(which, _):
             return f"window_{which}", _ATOM
 

@@ -16,6 +16,7 @@ import numpy as np
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND, civil, days_of, moment
 from penstock.scalar.context import RowError
 from penstock.scalar.numbers import fit, fit_decimal, truncate_to_int
+from penstock.scalar.zones import UTC, instant, local, zone_name
 from penstock.types import DataType, Kind
 
 _INTEGERS = {Kind.INT, Kind.BIGINT}
@@ -41,8 +42,8 @@ _BLANKS = " \t\n\r\f\v"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE)
 _DATE = r"(?P<year>[+-]?[0-9]{4,6})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
-_TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(:(?P<second>[0-9]{2})([.,](?P<fraction>[0-9]{1,9}))?)?"
-_ZONE = r" ?(?P<zone>Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
+_TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(:(?P<second>[0-9]{2})([.,](?P<fraction>[0-9]+))?)?"
+_ZONE = r" ?(?P<zone>[a-z][a-z0-9_+/:-]*|[+-][0-9:]{1,8})"
 _DATE_TEXT = re.compile(_DATE)
 _TIMESTAMP_TEXT = re.compile(rf"{_DATE}([T ]{_TIME}({_ZONE})?)?", re.IGNORECASE)
 _CLOCK_TEXT = r"(?P<sign>[+-]?)(?P<hours>[0-9]+):(?P<minutes>[0-9]{2})(:(?P<seconds>[0-9]{2}(\.[0-9]{1,6})?))?"
@@ -63,6 +64,19 @@ UNIT_TICKS = {
 }
 
 
+_ZONED = frozenset({
+    (Kind.STRING, Kind.TIMESTAMP), (Kind.DATE, Kind.TIMESTAMP), (Kind.TIMESTAMP, Kind.STRING),
+    (Kind.TIMESTAMP, Kind.DATE),
+})  # fmt: skip
+
+
+def is_zoned(source: DataType, target: DataType) -> bool:
+    """Whether a conversion depends on a time zone."""
+    if source.kind is Kind.ARRAY and source.element is not None and target.element is not None:
+        return is_zoned(source.element, target.element)
+    return (source.kind, target.kind) in _ZONED
+
+
 def can_cast(source: DataType, target: DataType) -> bool:
     """Whether CAST between the types exists at all; single values may still fail."""
     if source.kind is Kind.NULL:
@@ -74,16 +88,27 @@ def can_cast(source: DataType, target: DataType) -> bool:
     return source.kind is target.kind or target.kind in CASTS.get(source.kind, ())
 
 
-def cast_value(value: object, source: DataType, target: DataType) -> object:
-    """The value in the other type; raises ``RowError`` where it has none."""
+def cast_value(value: object, source: DataType, target: DataType, zone: str = UTC) -> object:
+    """The value in the other type; raises ``RowError`` where it has none. ``zone``: of clocks, where that matters."""
     if value is None or source == target:
         return value
     if source.kind is Kind.ARRAY:
         assert isinstance(value, tuple)
         assert source.element is not None
         assert target.element is not None
-        return tuple(cast_value(v, source.element, target.element) for v in value)
+        return tuple(cast_value(v, source.element, target.element, zone) for v in value)
+    if zone != UTC and (source.kind, target.kind) in _ZONED:
+        return _in_zone(value, source, target, zone)
     return _TO[target.kind](value, source, target)
+
+
+def _in_zone(value: object, source: DataType, target: DataType, zone: str) -> object:
+    if isinstance(value, str):
+        return fit(parse_timestamp(value, zone), target)
+    assert isinstance(value, int)
+    if source.kind is Kind.DATE:
+        return fit(instant(value * DAY, zone), target)
+    return _TO[target.kind](local(value, zone), source, target)
 
 
 def _to_boolean(value: object, source: DataType, target: DataType) -> bool:
@@ -203,27 +228,20 @@ def _days(found: re.Match[str]) -> int:
     return days_of(int(found["year"]), int(found["month"]), int(found["day"]))
 
 
-def parse_timestamp(text: str) -> int:
-    """Ticks of an ISO 8601 text; with a zone it is brought to UTC. Digits after the sixth are cut off."""
+def parse_timestamp(text: str, zone: str = UTC) -> int:
+    """Ticks of an ISO 8601 text, in the zone if it names no other. Digits after the sixth are cut off."""
     found = _TIMESTAMP_TEXT.fullmatch(text.strip(_BLANKS))
     if not found:
         raise _bad(text, DataType(Kind.TIMESTAMP), "YYYY-MM-DD HH:MM:SS")
     ticks = _days(found) * DAY
     if found["hour"] is None:
-        return ticks
-    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"] or 0)
+        return instant(ticks, zone)
+    hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
         raise RowError(f"there is no time of day {hour:02d}:{minute:02d}:{second:02d}")
     ticks += hour * HOUR + minute * MINUTE + second * SECOND
     ticks += int((found["fraction"] or "").ljust(6, "0")[:6])
-    zone = found["zone"]
-    if zone is not None and zone[0] in "+-":
-        hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
-        if hours > 23 or minutes > 59:
-            raise RowError(f"there is no time zone {zone}")
-        offset = hours * HOUR + minutes * MINUTE
-        ticks -= offset if zone[0] == "+" else -offset
-    return ticks
+    return instant(ticks, zone if found["zone"] is None else zone_name(found["zone"]))
 
 
 def parse_interval(text: str) -> int:

@@ -1,4 +1,7 @@
-"""Functions on TIMESTAMP, DATE and INTERVAL, all in UTC."""
+"""Functions on TIMESTAMP, DATE and INTERVAL.
+
+Those that depend on what a clock shows take the name of its time zone as their last argument; without it, it is UTC.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ from penstock.scalar.casts import UNIT_TICKS, date_text
 from penstock.scalar.context import RowError
 from penstock.scalar.numbers import nearest
 from penstock.scalar.patterns import DAYS, MONTHS
+from penstock.scalar.zones import UTC as UTC_ZONE
+from penstock.scalar.zones import instant, local, offset_at, short_name, zone_name
 
 _FIXED = {"microsecond": 1, "millisecond": SECOND // 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR,
           "day": DAY}  # fmt: skip
@@ -80,8 +85,9 @@ UNITS: dict[str, str] = {
 TRUNC_NAMES = {**UNITS, "yyyy": "year", "yy": "year", "mm": "month", "mon": "month", "dd": "day"}
 
 
-def extract(part: str, ticks: int) -> int | float:
-    return PARTS[part](ticks, moment(ticks))
+def extract(part: str, ticks: int, zone: str = UTC_ZONE) -> int | float:
+    shown = ticks if part == "epoch" else local(ticks, zone)
+    return PARTS[part](shown, moment(shown))
 
 
 def interval_part(part: str, ticks: int) -> int | float:
@@ -92,9 +98,9 @@ def interval_part(part: str, ticks: int) -> int | float:
     return size // unit if ticks >= 0 else -(size // unit)
 
 
-def seconds(ticks: int) -> Decimal:
+def seconds(ticks: int, zone: str = UTC_ZONE) -> Decimal:
     """The second of the minute, with its fraction."""
-    return Decimal(ticks % MINUTE).scaleb(-6)
+    return Decimal(local(ticks, zone) % MINUTE).scaleb(-6)
 
 
 def interval_seconds(ticks: int) -> Decimal:
@@ -102,8 +108,13 @@ def interval_seconds(ticks: int) -> Decimal:
     return seconds(ticks) if ticks >= 0 else -seconds(-ticks)
 
 
-def date_trunc(unit: str, ticks: int) -> int:
+def date_trunc(unit: str, ticks: int, zone: str = UTC_ZONE) -> int:
     """The beginning of the unit; weeks begin on Monday."""
+    offset = offset_at(ticks, zone)
+    return instant(_beginning(unit, ticks + offset), zone, near=offset)
+
+
+def _beginning(unit: str, ticks: int) -> int:
     if unit in _FIXED:
         return ticks - ticks % _FIXED[unit]
     if unit == "week":
@@ -113,8 +124,9 @@ def date_trunc(unit: str, ticks: int) -> int:
     return days_of(m.year, (m.month - 1) // months * months + 1, 1) * DAY
 
 
-def timestampdiff(unit: str, start: int, end: int) -> int:
-    """How many whole units lie between; negative where the end is before the start."""
+def timestampdiff(unit: str, start: int, end: int, zone: str = UTC_ZONE) -> int:
+    """How many whole units lie between what clocks show; negative where the end is before the start."""
+    start, end = local(start, zone), local(end, zone)
     if unit not in _MONTHS:
         size = _FIXED.get(unit, 7 * DAY)
         whole = abs(end - start) // size
@@ -128,11 +140,13 @@ def timestampdiff(unit: str, start: int, end: int) -> int:
     return whole if apart >= 0 else -whole
 
 
-def add_months(ticks: int, months: int) -> int:
+def add_months(ticks: int, months: int, zone: str = UTC_ZONE) -> int:
     """The same day of another month, or its last day where it has no such day."""
-    m = moment(ticks)
+    offset = offset_at(ticks, zone)
+    m = moment(ticks + offset)
     year, month = divmod(m.year * 12 + m.month - 1 + months, 12)
-    return days_of(year, month + 1, min(m.day, month_length(year, month + 1))) * DAY + m.ticks
+    shown = days_of(year, month + 1, min(m.day, month_length(year, month + 1))) * DAY + m.ticks
+    return instant(shown, zone, near=offset)
 
 
 def last_day(days: int) -> int:
@@ -140,32 +154,35 @@ def last_day(days: int) -> int:
     return days_of(year, month, month_length(year, month))
 
 
-def make_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
+def make_timestamp(
+    year: int, month: int, day: int, hour: int, minute: int, second: float, zone: str = UTC_ZONE
+) -> int:
     """Second 60 is the beginning of the next minute."""
     if not (0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second <= 60):
         raise RowError(f"there is no time of day {hour}:{minute}:{second}")
     days = days_of(year, month, day)
-    return days * DAY + hour * HOUR + minute * MINUTE + nearest(second * SECOND)
+    return instant(days * DAY + hour * HOUR + minute * MINUTE + nearest(second * SECOND), zone)
 
 
-def strptime(text: str, pattern: str) -> int:
-    """A text read by a pattern of Python's strptime; with ``%z`` it is brought to UTC."""
+def strptime(text: str, pattern: str, zone: str = UTC_ZONE) -> int:
+    """A text read by a pattern of Python's strptime, in the zone if it names no other (``%z``)."""
     try:
         found = datetime.strptime(text, pattern)
-        found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        if found.tzinfo:
+            return ticks_of(found.astimezone(UTC))
     except (ValueError, OverflowError):
         raise RowError(f"'{text[:40]}' does not have the form '{pattern}'") from None
-    return ticks_of(found)
+    return instant(ticks_of(found.replace(tzinfo=UTC)), zone)
 
 
-def date_format(ticks: int, pattern: str) -> str:
-    return patterns.write(ticks, pattern)
+def date_format(ticks: int, pattern: str, zone: str = UTC_ZONE) -> str:
+    return patterns.write(ticks, pattern, patterns.Zone(zone, short_name(ticks, zone), offset_at(ticks, zone)))
 
 
-def parse_timestamp(text: str, pattern: str) -> int:
-    """A text read by one of Spark's patterns; with a distance from UTC it is brought to UTC."""
-    local, offset = patterns.read(text, pattern)
-    return local - (offset or 0)
+def parse_timestamp(text: str, pattern: str, zone: str = UTC_ZONE) -> int:
+    """A text read by one of Spark's patterns, in the zone if it names no distance from UTC."""
+    shown, offset = patterns.read(text, pattern)
+    return instant(shown, zone) if offset is None else shown - offset
 
 
 def ticks_of(moment_utc: datetime) -> int:
@@ -197,23 +214,39 @@ FORMATS: dict[str, Callable[[int, Moment], str]] = {
     "V": lambda t, m: f"{iso_week(t // DAY)[1]:02d}",
     "F": lambda t, m: date_text(t // DAY),
     "T": lambda t, m: f"{m.hour:02d}:{m.minute:02d}:{m.second:02d}",
-    "s": lambda t, m: str(t // SECOND),
     "%": lambda t, m: "%",
 }
 
 
-def strftime(ticks: int, pattern: str) -> str:
-    parts, characters, m = [], iter(pattern), moment(ticks)
+def strftime(ticks: int, pattern: str, zone: str = UTC_ZONE) -> str:
+    shown = local(ticks, zone)
+    parts, characters, m = [], iter(pattern), moment(shown)
     for c in characters:
         if c == "%":
             directive = next(characters, "")
-            if directive not in FORMATS:
-                known = " ".join(f"%{d}" for d in FORMATS)
+            if directive not in FORMATS and directive != "s":
+                known = " ".join(f"%{d}" for d in (*FORMATS, "s"))
                 raise RowError(f"strftime has no %{directive}, but {known}")
-            c = FORMATS[directive](ticks, m)
+            c = str(ticks // SECOND) if directive == "s" else FORMATS[directive](shown, m)
         parts.append(c)
     return "".join(parts)
 
+
+def from_utc_timestamp(ticks: int, zone: str) -> int:
+    """What a clock of the zone shows, as if it were in UTC."""
+    return local(ticks, zone_name(zone))
+
+
+def to_utc_timestamp(shown: int, zone: str) -> int:
+    """The instant at which a clock of the zone shows this."""
+    return instant(shown, zone_name(zone))
+
+
+ZONED: dict[str, int] = {
+    "extract": 2, "seconds": 1, "date_trunc": 2, "timestampdiff": 3, "add_months": 2, "make_timestamp": 6,
+    "parse_timestamp": 2, "strptime": 2, "date_format": 2, "strftime": 2, "current_timezone": 0,
+}  # fmt: skip
+"""Functions that depend on a time zone, and how many arguments come before it."""
 
 DATES: dict[str, Callable[..., object]] = {
     "extract": extract,
@@ -230,4 +263,7 @@ DATES: dict[str, Callable[..., object]] = {
     "strptime": strptime,
     "date_format": date_format,
     "strftime": strftime,
+    "current_timezone": lambda zone=UTC_ZONE: zone,
+    "from_utc_timestamp": from_utc_timestamp,
+    "to_utc_timestamp": to_utc_timestamp,
 }

@@ -132,10 +132,10 @@ def evaluate(expr: Expr, row: Sequence[object], context: Context) -> object:
                 if evaluate(condition, row, context) is True:
                     return evaluate(result, row, context)
             return evaluate(otherwise, row, context)
-        case Cast(arg, dtype, safe):
+        case Cast(arg, dtype, safe, zone):
             value = evaluate(arg, row, context)
             try:
-                return cast_value(value, arg.type, dtype)
+                return cast_value(value, arg.type, dtype, zone)
             except RowError as e:
                 return None if safe else context.fail(f"CAST: {e}")
         case UserCall():

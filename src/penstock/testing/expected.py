@@ -16,11 +16,13 @@ from penstock import scalar
 from penstock.errors import InputError, suggest
 from penstock.ingest import as_table, counted
 from penstock.io.text import plain
+from penstock.io.times import TimeForm
 from penstock.names import Names
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Field, Schema
+from penstock.scalar.zones import UTC, zone_name
 from penstock.types import STRING, DataType, Kind, from_arrow
-from penstock.values import to_arrow, to_rows
+from penstock.values import to_arrow, to_rows, with_zone
 
 __tracebackhide__ = True
 """pytest shows the test that failed, not the lines of this module."""
@@ -77,7 +79,7 @@ def read_expected(expected: object, schema: pa.Schema, *, marks: bool = True) ->
     """
     types = {field.name: field for field in _fields(schema)}
     if isinstance(expected, str):
-        return _read(_read_text(expected, types), None, schema, types, marks)
+        return _read(_read_text(expected, types, _zone(schema)), None, schema, types, marks)
     if hasattr(expected, "columns"):  # Arrow, or a DataFrame
         return _read_frame(expected, schema, types, marks)
     listed, told = _as_dicts(_listed(expected), schema.names[2:], types)
@@ -102,20 +104,27 @@ def _read(
     rows: object, told: Sequence[str] | None, schema: pa.Schema, types: Mapping[str, Field], marks: bool
 ) -> Rows:
     """``told``: which of ts and op there are, None for those that a table has."""
+    zone = _zone(schema)
     if told is None:
         assert isinstance(rows, pa.Table)
         told = [name for name in ("ts", "op") if name in rows.column_names]
     if told and not marks:
         hint = f"the columns are {_list(schema.names[2:])}"
         raise InputError(f"{WHERE}: `{told[0]}` makes no sense here", hint=hint)
-    table = as_table(rows, tuple(types[name] for name in (*told, *schema.names[2:])), WHERE)
+    table = as_table(rows, tuple(types[name] for name in (*told, *schema.names[2:])), WHERE, time=TimeForm("", zone))
     for name in told:
         if table[name].null_count:
             row = table[name].is_null().index(True).as_py() + 1
             raise InputError(f"{WHERE}, row {row}: `{name}` is NULL", hint=f"leave out `{name}` if it does not matter")
     if isinstance(rows, pa.Table):
         _refuse_rounded(rows, table, types)
-    return rows_of(table)
+    return rows_of(table if zone == UTC else table.cast(with_zone(table.schema, zone)))
+
+
+def _zone(schema: pa.Schema) -> str:
+    """The time zone in which answers are shown, and so in which they are expected."""
+    zones = (field.type.tz for field in schema if pa.types.is_timestamp(field.type))
+    return next((zone_name(zone) for zone in zones if zone is not None), UTC)
 
 
 def _refuse_rounded(given: pa.Table, table: pa.Table, types: Mapping[str, Field]) -> None:
@@ -194,7 +203,7 @@ def _named(row: object, names: Sequence[str], i: int) -> dict[str, object]:
 # -- tables as text ---------------------------------------------------------------------------------------
 
 
-def _read_text(text: str, types: Mapping[str, Field]) -> pa.Table:
+def _read_text(text: str, types: Mapping[str, Field], zone: str) -> pa.Table:
     """A table as ``penstock`` prints it: names, perhaps a rule, rows; columns two blanks or ``|`` apart."""
     lines = [line.rstrip() for line in text.expandtabs().splitlines() if line.strip()]
     if not lines:
@@ -214,7 +223,7 @@ def _read_text(text: str, types: Mapping[str, Field]) -> pa.Table:
             counts = f"{counted(len(cells), 'value')} for {counted(len(names), 'column')}"
             raise InputError(f"{WHERE}, row {i}: {counts}: {line.strip()}", hint="write two blanks between columns")
         for name, cell in zip(names, cells, strict=True):
-            columns[name].append(_cell(cell, types[name].type, f"{WHERE}, row {i}, column `{name}`"))
+            columns[name].append(_cell(cell, types[name].type, f"{WHERE}, row {i}, column `{name}`", zone))
     arrays = [to_arrow(values, types[name].type) for name, values in columns.items()]
     return pa.Table.from_arrays(arrays, names=list(columns))
 
@@ -232,7 +241,7 @@ def _cut(line: str, rule: str) -> list[str]:
     return [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
 
-def _cell(text: str, dtype: DataType, where: str) -> object:
+def _cell(text: str, dtype: DataType, where: str, zone: str) -> object:
     if text == "NULL":
         return None
     quoted = len(text) > 1 and text[0] == text[-1] == "'"
@@ -245,7 +254,7 @@ def _cell(text: str, dtype: DataType, where: str) -> object:
             return json.loads(text)
     except ValueError:
         raise InputError(f"{where}: {text!r} is no {dtype}") from None
-    value = scalar.fold(Cast(Literal(text, STRING), dtype))
+    value = scalar.fold(Cast(Literal(text, STRING), dtype, zone=zone))
     if value is None or value.value is None:
         raise InputError(f"{where}: {text!r} is no {dtype}")
     finer = dtype.kind in (Kind.TIMESTAMP, Kind.INTERVAL) and re.search(r"\.\d{6}\d*[1-9]", text)

@@ -9,6 +9,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType
 
 from penstock.catalog import Functions, RelationDef, StreamDef, Unread
 from penstock.database import Database, answer_schema
@@ -32,9 +33,11 @@ from penstock.hosts.spark.schemas import (
     timestamp_column,
     unread_of,
 )
+from penstock.hosts.spark.session import session_zone
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.relations import RelationStore
+from penstock.scalar.zones import UTC
 from penstock.statements import plan_of_text
 
 
@@ -88,7 +91,10 @@ def compiled(
     if unknown:
         raise InputError(f"there is no stream `{unknown[0]}`", hint=f"there is {', '.join(map(repr, streams))}")
     everything = {name: _source(name, found, name in streams, settings) for name, found in given.items()}
-    plans = _bound(texts, everything, given, settings)
+    faces = {found.timestamps for found in given.values()} - {"none"}
+    # What a clock shows has no zone; beside instants it is what clocks of the session show, as Spark has it.
+    zone = UTC if faces == {"clock"} else session_zone(spark)
+    plans = _bound(texts, everything, given, settings, zone)
     read = [used(plan) for plan in plans.values()]
     unread = [name for name in frames if not any(name in one for one in read)]
     if unread:
@@ -101,9 +107,12 @@ def compiled(
     shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
     if not isinstance(shards, int) or shards < 1:
         raise InputError(f"shards is {shards!r}", hint="give a whole number, at least one")
-    chosen = [frames[n].select(*(F.col(spark_name(f.name)) for f in s.schema)) for n, s in needed.items()]
+    chosen: list[DataFrame] = []
     for i, (name, source) in enumerate(needed.items()):
-        if name in streaming and settings.files:
+        frame = frames[name].select(*(F.col(spark_name(f.name)) for f in source.schema))
+        clocks = [f.name for f in frame.schema.fields if zone != UTC and isinstance(f.dataType, TimestampNTZType)]
+        chosen.append(frame.withColumns({column: F.col(spark_name(column)).cast("timestamp") for column in clocks}))
+        if name in streaming and settings.files and not clocks:
             found = by_path(spark, frames[name], [f.name for f in source.schema])
             if found is not None:
                 chosen[i], needed[name] = found[0], replace(source, files=found[1])
@@ -120,7 +129,6 @@ def compiled(
         if condition is not None:
             chosen[i] = chosen[i].where(condition)
             wanted[name] = str(condition).removeprefix("Column<'").removesuffix("'>")
-    faces = {found.timestamps for found in given.values()} - {"none"}
     schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
     return Compiled(job, tuple(chosen), schemas, wanted, described(texts))
 
@@ -205,10 +213,10 @@ def _narrowed(source: Source, kept: tuple[int, ...]) -> Source:
 
 
 def _bound(
-    texts: Mapping[str, str], sources: Mapping[str, Source], given: Mapping[str, Columns], settings: Settings
+    texts: Mapping[str, str], sources: Mapping[str, Source], given: Mapping[str, Columns], settings: Settings, zone: str
 ) -> dict[str, Query]:
     unread = {name: unread_of(found, name) for name, found in given.items()}
-    with Database("reference") as db:
+    with Database("reference", zone=zone) as db:
         for source in sources.values():
             position = db.catalog.next_position
             if source.timestamp is None:

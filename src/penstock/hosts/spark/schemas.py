@@ -1,7 +1,8 @@
 """Between the schemas of DataFrames and those of CQL.
 
 A Spark TIMESTAMP is an instant and a TIMESTAMP_NTZ is what a clock shows; both are microseconds here, the first in UTC.
-Answers have the kind that the inputs have, and TIMESTAMP where those have both or none.
+Answers have the kind that the inputs have, and TIMESTAMP where those have both or none; beside instants, clocks are
+those of the session's time zone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.errors import InputError, suggest
 from penstock.names import Names
 from penstock.plan.nodes import Clock, Field, Schema
 from penstock.types import BIGINT, TIMESTAMP, DataType, Kind, from_arrow
+from penstock.values import with_zone
 
 USUAL_NAMES = ("ts", "at", "timestamp", "event_time")
 """A column of such a name says when a row happened, where several columns or none are TIMESTAMP."""
@@ -161,15 +163,7 @@ def _listed(schema: Sequence[Field]) -> str:
 
 def spark_arrow(schema: pa.Schema, *, clock_face: bool) -> pa.Schema:
     """The Arrow schema in which answers are handed to Spark."""
-    return schema if clock_face else pa.schema([f.with_type(_zoned(f.type)) for f in schema])
-
-
-def _zoned(dtype: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(dtype):
-        return pa.timestamp("us", "UTC")
-    if pa.types.is_list(dtype):
-        return pa.list_(_zoned(dtype.value_type))
-    return dtype
+    return schema if clock_face else with_zone(schema, "UTC")
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

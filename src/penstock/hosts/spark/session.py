@@ -16,14 +16,17 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.errors import EngineError
+from penstock.errors import EngineError, InputError
 from penstock.hosts.spark.launch import started
 from penstock.hosts.spark.live.parts import allocations
 from penstock.hosts.spark.ship import ship
+from penstock.scalar.zones import checked
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
 _HOW = f"Spark needs Java {JAVA} or later, on Debian: apt install openjdk-{JAVA}-jre-headless; or set JAVA_HOME"
+
+TIME_ZONE = "spark.sql.session.timeZone"
 
 SETTINGS: Mapping[str, str] = {
     # The UI is for looking; ``loopback`` decides where it listens. A port that is taken is passed over.
@@ -39,7 +42,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Rows are cut into shards by thousands; ten thousand at a time is too few to be worth a call.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    "spark.sql.session.timeZone": "UTC",
+    TIME_ZONE: "UTC",
     # Jobs of several threads share the cores, by the weight of their pools: see ``pools``.
     "spark.scheduler.mode": "FAIR",
 }
@@ -114,6 +117,16 @@ def session(
         spark.stop()
         raise
     return spark
+
+
+def session_zone(spark: SparkSession | None, chosen: str | None = None) -> str:
+    """The time zone of a session, or the one that is chosen for it; of none, that of our settings."""
+    name = chosen or (SETTINGS[TIME_ZONE] if spark is None else spark.conf.get(TIME_ZONE))
+    try:
+        return checked(name, InputError)
+    except InputError as error:
+        error.message = f"{TIME_ZONE}: {error.message}"
+        raise
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from penstock.hosts import SparkOptions
 from penstock.hosts.spark.live.parts import pool, weight
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot
-from penstock.hosts.spark.session import MASTER, check_java, session
+from penstock.hosts.spark.session import MASTER, TIME_ZONE, check_java, session, session_zone
 from penstock.hosts.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ class Cluster:
         if local[1] == "*":
             return len(os.sched_getaffinity(0))
         return int(local[1] or 1)
+
+    @property
+    def zone(self) -> str:
+        """The time zone of the session, of the one that runs or of the one that will be started."""
+        return session_zone(_running(), self._options.spark.get(TIME_ZONE))
 
     def begin(self) -> None:
         """Start Spark, if nobody has, without waiting for it."""

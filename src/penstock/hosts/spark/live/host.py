@@ -57,6 +57,7 @@ from penstock.plan.serial import to_json
 from penstock.query import Query
 from penstock.reference import Change
 from penstock.relations import RelationStore
+from penstock.scalar.zones import UTC
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -112,6 +113,10 @@ class SparkHost:
                 hint=f"say shards={self.slots}, or leave it out",
             )
 
+    def zone(self) -> str:
+        """That of the directory, or for a new one that of the Spark session."""
+        return self.cluster.zone if self.journal.is_new else self.journal.model.zone
+
     def open(self) -> None:
         """Take up what the directory has; called once, when the database is ready for it."""
         if not self.journal.is_new:
@@ -120,6 +125,8 @@ class SparkHost:
                 restore(self, self.db)
             finally:
                 self.restoring = False
+        if self.db.zone != self.journal.model.zone:
+            self.journal.add({"kind": "zone", "zone": self.db.zone})
         self.cluster.begin()
         self.parts.start()
 
@@ -199,6 +206,8 @@ class SparkHost:
             record |= {"text": definition.text, "next_position": self.db.catalog.next_position}
             record["position"] = None if isinstance(definition, ViewDef) else definition.position
             record["meanings"] = NUMBER
+            if self.db.zone != UTC:
+                record["zone"] = self.db.zone
         self.journal.add(record)
 
     def dropped(self, name: str) -> None:

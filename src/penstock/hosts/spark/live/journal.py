@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock.errors import CheckpointError, EngineError
 from penstock.hosts.spark.live.frames import Kind, Log, Marks, mapped, payload
+from penstock.scalar.zones import UTC
 
 FORMAT = 3
 _READ = (1, 2, FORMAT)
@@ -81,6 +82,8 @@ class Model:
     """Queries that have had their first micro-batch."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What users of the database have noted."""
+    zone: str = UTC
+    """The time zone in which queries are bound; each that is there has been bound in its own."""
 
     def take(self, record: Record) -> None:
         """Apply one record."""
@@ -89,6 +92,8 @@ class Model:
                 new = Model(slots=record["slots"], epoch=record["epoch"], next_part=record.get("next_part", 0))
                 new.upto, new.settings = record.get("upto", 0), record.get("settings", {})
                 self.__dict__.update(new.__dict__)
+            case "zone":
+                self.zone = record["zone"]
             case "epoch":
                 self.epoch = record["epoch"]
             case "declare":
@@ -180,6 +185,8 @@ class Model:
             "kind": "database", "format": FORMAT, "slots": self.slots, "epoch": self.epoch, "upto": self.upto,
             "next_part": self.next_part, "settings": self.settings,
         }  # fmt: skip
+        if self.zone != UTC:
+            yield {"kind": "zone", "zone": self.zone}
         for record in self.declared.values():
             yield {**record, "next_position": self.next_position}
         yield from self.functions.values()

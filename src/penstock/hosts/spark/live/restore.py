@@ -28,6 +28,7 @@ from penstock.plan.nodes import Schema, reads_streams, walk
 from penstock.plan.serial import from_json
 from penstock.query import Query, QueryOptions
 from penstock.reference import Change
+from penstock.scalar.zones import UTC
 from penstock.statements import declare
 
 if TYPE_CHECKING:
@@ -41,8 +42,12 @@ def restore(host: SparkHost, db: Database) -> None:
     for record in model.functions.values():
         function: FunctionDef = pickle.loads(unpacked_bytes(record["code"]))
         db.catalog.add_function(function)
+    zone = db.zone
     for record in model.declared.values():
+        # As it was bound then, whatever the zone is now.
+        db.catalog.zone = record.get("zone", UTC)
         declare(db, record["name"], record["text"], record["position"], record.get("meanings", 1))
+    db.catalog.zone = zone
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
     for known in model.queries.values():
