@@ -95,9 +95,8 @@ def as_table(
     table = frame_as_table(rows)
     if table is not None:
         table = _with_index(table, rows, schema)
-        begun = [c for c in table.column_names if begins == Names(f.name for f in schema).given(c)] if begins else []
-        if begins is not None and begun and len(table):
-            column = table.column(begun[0])
+        if begins is not None and len(table) and (first := Names(table.column_names).given(begins)) is not None:
+            column = table.column(table.column_names.index(first))
             _check_first(column[0].as_py() if pa.types.is_integer(column.type) else None, begins, where)
         return _from_table(table, schema, where, optional, time)
     if isinstance(rows, Mapping):

@@ -64,11 +64,12 @@ def test_rows_that_wait_for_slack_or_are_late_are_not_missed() -> None:
 
 def test_what_the_remedy_says_helps() -> None:
     with penstock.connect(engine="local") as db:
-        db.execute(f"{STREAM} WITH (retain = 1000)")
-        db.push("s", [(1, 1), (2, 2)])
-        query = db.query(SELECT)
-        assert query.note is None
-        assert query.fetch()["v"].to_pylist() == [1, 2]
+        for name, retain in (("s", 1000), ("whole", "'all'")):
+            db.execute(f"CREATE STREAM {name} (t BIGINT, v INT) TIMESTAMP BY t WITH (retain = {retain})")
+            db.push(name, [(1, 1), (2, 2)])
+            query = db.query(f"SELECT v FROM {name}")
+            assert query.note is None
+            assert query.fetch()["v"].to_pylist() == [1, 2]
         db.execute("CREATE STREAM r (at TIMESTAMP) TIMESTAMP BY at")
         db.push("r", [(datetime(2024, 5, 1),)])
         note = db.query("SELECT at FROM r").note
