@@ -60,7 +60,7 @@ def check_start(value: str, what: str) -> Start:
     """Where a query may start."""
     match value:
         case "now" | "retained":
-            return value  # type: ignore[return-value]
+            return value
     hint = "'retained': with the rows that its streams retain; 'now': with the next ones"
     raise BindError(f"{what} is 'now' or 'retained', not {value!r}", hint=hint)
 

@@ -103,7 +103,7 @@ def test_what_orders_is_shown_nowhere(engine: str) -> None:
         db.settle()
         names = ["ts", "op", "k"]
         assert ways[0].schema.names == ways[1].fetch().column_names == ways[2].peek().column_names == names
-        ways[3].transfer(lambda table: given.append(table.column_names))  # type: ignore[func-returns-value]
+        ways[3].transfer(lambda table: given.append(table.column_names))
         assert next(iter(ways[4])).column_names == names
         assert given
         assert all(one == names for one in given)

@@ -185,7 +185,7 @@ def test_start(engine: str) -> None:
         db.execute(f"{STREAM} WITH (retain = 10)")
         db.execute("CREATE STREAM gone (t BIGINT, v INT) TIMESTAMP BY t")
         db.push("s", [(1, 1), (2, 2)])
-        queries = [db.query(SELECT, start=start) for start in (None, "retained", "now")]  # type: ignore[arg-type]
+        queries = [db.query(SELECT, start=start) for start in (None, "retained", "now")]
         db.execute(f"CREATE QUERY late AS {SELECT} WITH (start = 'now')")
         db.execute(f"CREATE QUERY early AS {SELECT} WITH (start = 'retained')")
         queries += [db.queries["late"], db.queries["early"]]
@@ -206,7 +206,7 @@ def test_start(engine: str) -> None:
 def test_queries_that_come_together_and_start_differently(starts: tuple[Start, Start]) -> None:
     """On Spark they are in one micro-batch, on the local engine nothing has come between them."""
     for options in ({"engine": "local"}, {"engine": "spark", "trigger": 0.05, "shards": 2}):
-        with directly(), penstock.connect(**options) as db:  # type: ignore[arg-type]
+        with directly(), penstock.connect(**options) as db:
             db.execute(f"{STREAM} WITH (retain = 10)")
             db.push("s", [(1, 1), (2, 2)])
             with db._lock:
