@@ -95,6 +95,7 @@ def test_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script.write_text(f"{STREAM}; INSERT INTO s VALUES (1, 1), (2, 2); CREATE QUERY q AS {SELECT};")
     assert main(["run", str(script), "--engine", "local"]) == 0
     assert f"penstock: query `q`: {SAID}" in capsys.readouterr().err
+    script.write_text(f"{STREAM}; CREATE QUERY q AS {SELECT}; INSERT INTO s VALUES (1, 1), (2, 2);")
     assert main(["run", str(script), "--engine", "local", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
