@@ -62,7 +62,7 @@ def check_start(value: str, what: str) -> Start:
     """Where a query may start."""
     match value:
         case "now" | "retained":
-            return value  # type: ignore[return-value]
+            return value
     hint = "'retained': with the rows that its streams retain; 'now': with the next ones"
     raise BindError(f"{what} is 'now' or 'retained', not {value!r}", hint=hint)
 
@@ -204,8 +204,8 @@ class Query:
     def _remedy(self) -> str:
         """What helps if rows from before a query are wanted."""
         return (
-            f"register the query before rows are pushed, or declare the stream {retain_example(self.plan.clock)}, "
-            "which keeps rows for queries to come"
+            "register the query before rows are pushed, or declare the stream WITH (retain = 'all'), which keeps them "
+            f"for queries to come; {retain_example(self.plan.clock)} keeps the last ones"
         )
 
     def _warn_of_rows_before(self, given: pa.Table) -> None:

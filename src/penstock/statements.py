@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pyarrow as pa
@@ -166,7 +165,7 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     clock, column = _timestamp_by(tree.args.get("timestamp_by"), schema, name)
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
-    known: dict[str, Parser] = {"retain": partial(_retain_option, clock), "buffer": _amount_option}
+    known: dict[str, Parser] = {"retain": _retain_option(clock), "buffer": _amount_option}
     known |= {"overflow": _overflow_option, "time": _time_option, "zone": _zone_option}
     options = _options(tree, {**known, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)})
     for option in ("time", "zone"):
@@ -403,16 +402,19 @@ def _duration_option(name: str, node: exp.Expr) -> int:
     return ticks
 
 
-def _retain_option(clock: Clock, name: str, node: exp.Expr) -> int:
-    if isinstance(node, exp.Literal) and node.is_string and node.name.strip().lower() == "all":
-        return EVERYTHING
-    ticks = _duration(node)
-    if clock == "ticks" and isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-        ticks = int(node.name)
-    if ticks is None or not 0 < ticks < EVERYTHING:
-        what = "a number of ticks" if clock == "ticks" else "a length of time"
-        raise BindError(f"`{name}` is {what}, or 'all'", hint=f"write for example {retain_example(clock)}")
-    return ticks
+def _retain_option(clock: Clock) -> Parser:
+    def parse(name: str, node: exp.Expr) -> int:
+        if isinstance(node, exp.Literal) and node.is_string and node.name.strip().lower() == "all":
+            return EVERYTHING
+        ticks = _duration(node)
+        if clock == "ticks" and isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+            ticks = int(node.name)
+        if ticks is None or not 0 < ticks < EVERYTHING:
+            what = "a number of ticks" if clock == "ticks" else "a length of time"
+            raise BindError(f"`{name}` is {what}, or 'all'", hint=f"write for example {retain_example(clock)}")
+        return ticks
+
+    return parse
 
 
 def _start_option(name: str, node: exp.Expr) -> Start:

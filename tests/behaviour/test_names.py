@@ -76,7 +76,7 @@ def test_on_every_engine(engine: str) -> None:
         db.push("s", pa.table({"value": [5.0], "t": [4], "deviceid": ["b"]}))
         db.execute("INSERT INTO s (VALUE, T, DeviceId) VALUES (0.5, 5, 'c')")
         assert joined.fetch().to_pylist() == [
-            {"ts": t, "op": "+", "T": t, "deviceId": "a", "Value": v, "roomName": "attic"} for t, v in [(1, 1.0), (2, 2.0)]
+            {"ts": t, "op": "+", "T": t, "deviceId": "a", "Value": float(t), "roomName": "attic"} for t in (1, 2)
         ]
         assert total.current().to_pylist() == [
             {"deviceId": "a", "totalValue": 3.0},
@@ -98,7 +98,8 @@ def test_show_and_describe() -> None:
             "d": ["deviceId", "twiceAsMuch"], "q": ["deviceId", "theValue"],
         }.items():  # fmt: skip
             table = db.execute(f"DESCRIBE {name}").table
-            assert table is not None and table["column"].to_pylist() == columns
+            assert table is not None
+            assert table["column"].to_pylist() == columns
         shown = str(db.execute("SHOW STREAMS"))
         assert "T BIGINT, deviceId STRING, Value DOUBLE  T " in shown
         Shell(db, out).feed("\\d s")
@@ -124,7 +125,7 @@ def test_columns_that_differ_only_in_case(engine: str) -> None:
 def test_names_that_mean_nothing_or_two_things() -> None:
     with penstock.connect(engine="local") as db:
         db.run_script(DECLARED)
-        with pytest.raises(penstock.BindError, match="no column `DeviceId` in stream `s`.*did you mean `deviceId`"):
+        with pytest.raises(penstock.BindError, match=r"no column `DeviceId` in stream `s`.*did you mean `deviceId`"):
             db.query('SELECT "DeviceId" FROM s')
         with pytest.raises(penstock.BindError, match=r"`deviceid` could mean `s.deviceid`, `rooms.deviceid`"):
             db.query("SELECT deviceID FROM s, rooms")

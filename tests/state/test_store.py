@@ -184,6 +184,13 @@ def test_the_state_of_another_query_is_refused(opened) -> None:  # type: ignore[
         opened(fingerprint(other)).load(1)
 
 
+def test_state_knows_no_case_of_names_but_that_of_texts() -> None:
+    assert fingerprint(plan("SELECT k AS theK, count(*) FROM s GROUP BY k")) == fingerprint(
+        plan("SELECT K AS THEK, count(*) FROM s GROUP BY k")
+    )
+    assert fingerprint(plan("SELECT k FROM s WHERE 'a' < 'B'")) != fingerprint(plan("SELECT k FROM s WHERE 'a' < 'b'"))
+
+
 def test_a_manifest_is_plain_json(opened, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     opened().commit(1, first(1))
     content = json.loads((tmp_path / f"manifest-{1:012d}.json").read_text())["state"]

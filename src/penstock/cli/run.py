@@ -103,7 +103,7 @@ def run(
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)
-                if result.note is not None and result.query is not None and not quiet:
+                if result.note is not None and result.query is not None:
                     print(f"penstock: query `{result.query.name}`: {result.note}", file=sys.stderr)
             queries = list(db.queries.values())
             if not queries:

@@ -92,11 +92,13 @@ class Graph:
         priority: int = 5,
         past: Past | None = None,
         naive: bool = False,
+        apart: bool = False,
     ) -> Sink:
         """Merge a query in, and give its own vertices what was there before; ``wire`` is to be called afterwards.
 
         Without a past the query is to be given it as if it were news, before the first ``flush``. ``naive``: with
-        masters, all operators work on everything, and answers are compared at the end.
+        masters, all operators work on everything, and answers are compared at the end. ``apart``: it is not given what
+        others that come now are given, so they cannot share what remembers something.
         """
         assert name not in self.members, "names are unique in a database"
         self._new = {}
@@ -125,6 +127,8 @@ class Graph:
             self._prioritise(vertex)
         if past is not None:
             Beginning(self, self.members[name], self._new, past).begin()
+        for vertex in self._new.values() if apart else ():
+            vertex.touched = True
         return sink
 
     def remove(self, name: str) -> list[OperatorVertex]:

@@ -130,6 +130,7 @@ class LocalHost(InProcess):
         runner.sink = self.graph.add(
             query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
             priority=query.options.priority, past=runner.past, naive=self.runtime.settings.masters == "naive",
+            apart=query.options.start == "now",
         )  # fmt: skip
         self._runners[query.name] = runner
 

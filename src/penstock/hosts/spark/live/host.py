@@ -143,7 +143,7 @@ class SparkHost:
         assert isinstance(runner, SparkRunner), "this host made it"
         definition = Definition(
             runner.id, runner.plan, runner.schema, runner.settings.functions, runner.settings.strict,
-            runner.changes, runner.rows, runner.starting,
+            runner.changes, runner.rows, runner.starting, query.options.start == "now",
         )  # fmt: skip
         try:
             write_definition(self.folder(runner.id) / "definition", definition)

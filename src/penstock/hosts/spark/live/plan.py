@@ -23,7 +23,7 @@ class Definition:
     """A query as workers run it: written once, read by every worker that meets it.
 
     ``changes``, ``rows`` and ``progress`` are what it is given before its first frame: relations as they are, the
-    history that streams retain, and how far they are.
+    history that streams retain, and how far they are. ``apart``: it is not given that history, as others are.
     """
 
     id: str
@@ -34,6 +34,7 @@ class Definition:
     changes: Mapping[str, Sequence[Change]]
     rows: Mapping[str, Sequence[Batch]]
     progress: Mapping[str, float]
+    apart: bool = False
 
     @property
     def sources(self) -> dict[str, Schema]:

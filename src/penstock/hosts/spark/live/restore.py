@@ -166,7 +166,8 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
         runner.settings = QuerySettings(functions, query.options.strict)
         if id in host.journal.model.started:
             nothing: dict[str, list[Change]] = {name: [] for name in query.relations}
-            definition = Definition(id, plan, runner.schema, functions, query.options.strict, nothing, {}, {})
+            apart = query.options.start == "now"
+            definition = Definition(id, plan, runner.schema, functions, query.options.strict, nothing, {}, {}, apart)
             write_definition(host.folder(id) / "definition", definition)
         runner.priority, runner.latency = query.options.priority, query.options.latency
         host.parts.add(runner, record.part)

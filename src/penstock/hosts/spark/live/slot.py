@@ -323,7 +323,7 @@ def _company(definition: Definition, query: Assigned) -> object:
         return query.id
     split = live_split(definition.plan)
     keys = None if split.keys is None else tuple(sorted(split.keys.items()))
-    return (query.start, query.slot, split.anywhere, keys, definition.strict)
+    return (query.start, query.slot, split.anywhere, keys, definition.strict, definition.apart)
 
 
 def _in_order(answers: Sequence[Delta]) -> Delta:
