@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef
+from penstock.errors import CheckpointError, PenstockError
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
@@ -37,7 +38,13 @@ def restore(host: SparkHost, db: Database) -> None:
         function: FunctionDef = pickle.loads(unpacked_bytes(record["code"]))
         db.catalog.add_function(function)
     for record in model.declared.values():
-        declare(db, record["text"], record["position"])
+        try:
+            declare(db, record["text"], record["position"])
+        except PenstockError as error:
+            raise CheckpointError(
+                f"`{record['name']}` of this database is refused by this release: {error.one_line}",
+                hint="drop it with the release of Penstock that wrote it, or start in an empty directory",
+            ) from error
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
     numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
