@@ -150,7 +150,8 @@ def test_only_slips_of_the_keyboard_are_put_right() -> None:
 
 def test_functions_that_others_have_are_no_slips(db: Database) -> None:
     """Whatever DuckDB calls a function is not taken for another one of ours."""
-    rows = duckdb.sql("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
+    with duckdb.connect() as duck:
+        rows = duck.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
     names = {name for (name,) in rows if name.isidentifier() and not functions.is_scalar(name)}
     for name in sorted(name for name in names if not functions.is_aggregate(name)):
         assert "did you mean" not in (refused(db, f'SELECT "{name}"(k) FROM s').hint or ""), name
@@ -304,9 +305,9 @@ def test_a_window_function_is_a_window_here(call: str, meant: str, db: Database)
 
 def test_windows_as_functions_give_the_windows_of_flink(db: Database) -> None:
     """HOP takes the slide before the size."""
-    text = "SELECT window_start, count(*) AS n FROM HOP(TABLE tt, DESCRIPTOR(at), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)"
-    hint = refused(db, text).hint or ""
-    query = db.query(f"SELECT window_start AS ws, count(*) AS n FROM {hint.removeprefix('write ')} GROUP BY window_start")
+    hop = "HOP(TABLE tt, DESCRIPTOR(at), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)"
+    window = (refused(db, f"SELECT count(*) FROM {hop}").hint or "").removeprefix("write ")
+    query = db.query(f"SELECT window_start AS ws, count(*) AS n FROM {window} GROUP BY window_start")
     db.push("tt", [(datetime(2024, 1, 1, 10, 2), "a", 1.0), (datetime(2024, 1, 1, 10, 7), "a", 1.0)])
     db.close_stream("tt")
     found = [(row["ws"].minute, row["n"]) for row in query.fetch().to_pylist()]

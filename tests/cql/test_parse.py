@@ -460,7 +460,7 @@ def test_positions() -> None:
         ("CREATE TABLE t (a INT)", 1, 8, 5, "TABLE is not part of CQL; expected STREAM, RELATION"),
         ("CREATE STREAM s (a INTT)", 1, 20, 4, "expected a type, found `INTT`"),
         ("CREATE STREAM s (a INT", 1, 23, 1, "NOT NULL or ), found the end"),
-        ("CREATE STREAM s (a INT PRIMARY KEY)", 1, 24, 7, "write KEY (…)"),
+        ("CREATE RELATION s (a INT PRIMARY KEY)", 1, 26, 7, "write KEY (…)"),
         ("CREATE STREAM s", 1, 16, 1, "or AS and a query"),
         ("CREATE OR REPLACE STREAM s (a INT)", 1, 19, 6, "only a view can be replaced"),
         ("SHOW TABLES", 1, 6, 6, "expected STREAMS, RELATIONS, QUERIES"),

@@ -17,6 +17,7 @@ import penstock
 import penstock.spark
 from penstock import errors, statements
 from penstock.cli.main import app
+from penstock.cql.words import AFTER_SOURCE, AFTER_VALUE
 from penstock.hosts.spark.session import SETTINGS
 from penstock.runtime.settings import PER_QUERY, Settings
 from tests.docs.fences import DOCS, ROOT
@@ -173,6 +174,17 @@ def test_what_pages_call_is_there(path: Path) -> None:
         assert called <= attributes, name
     modules = {path.stem for path in Path(penstock.__file__).parent.iterdir()}
     assert set(re.findall(r"(?<![\w./])penstock\.([A-Za-z]\w*)", text)) <= {*dir(penstock), *modules}
+
+
+# -- the language -----------------------------------------------------------------------------------------
+
+
+def test_every_word_that_needs_as_is_listed() -> None:
+    said = (DOCS / "reference/cql.md").read_text(encoding="utf-8").partition("### Names and reserved words")[2]
+    behind_sources, behind_values = said.partition("Behind a value")[::2]
+    listed = re.findall(r"[A-Z_]{2,}", "".join(re.findall(r"^>.*$", behind_sources, flags=re.MULTILINE)))
+    assert listed == sorted(word for word in AFTER_SOURCE if " " not in word)
+    assert set(re.findall(r"[A-Z]{2,}", behind_values.partition("are names")[0])) == AFTER_VALUE
 
 
 # -- errors -----------------------------------------------------------------------------------------------

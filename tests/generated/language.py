@@ -204,23 +204,26 @@ class Writer:
                 if "k" not in [n.split(".")[1] for n, _ in scope]:
                     text, scope = "s [SESSION GAP 3] a", self.scoped("a", "s")
             return text, scope
-        text, scope = self.source("a")
+        text, group = self.source("a")
+        first, apart = "a", list[tuple[str, str]]()
         joins = self.draw(st.sampled_from([0, 0, 0, 1, 1, 2]))
         for alias in ["b", "c"][:joins]:
             other, more = self.source(alias)
-            kind = self.pick(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", ","])
-            both = scope + more
+            kind = self.pick(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", ","])
             if kind == ",":
+                # What is joined behind a comma does not see what stands before it.
                 text += f", {other}"
-            else:
-                on = f"a.k = {alias}.k"
-                if self.chance(30):
-                    on += f" AND {self.condition(both, 0)}"
-                elif self.chance(15):
-                    on = f"{self.column(scope, 'num')} < {self.column(more, 'num')}"
-                text += f" {kind} {other} ON {on}"
-            scope = both
-        return text, scope
+                first, apart, group = alias, apart + group, more
+                continue
+            on = f"{first}.k = {alias}.k"
+            if self.chance(30):
+                on += f" AND {self.condition(group + more, 0)}"
+            elif self.chance(15):
+                on = f"{self.column(group, 'num')} < {self.column(more, 'num')}"
+            text += f" {kind} {other} ON {on}"
+            if kind not in ("SEMI JOIN", "ANTI JOIN"):
+                group = group + more
+        return text, apart + group
 
     # -- queries ---------------------------------------------------------------------------------
 

@@ -287,9 +287,9 @@ class ExpressionParser(TypeParser):
         if self._match(TokenType.L_PAREN) and self._match(TokenType.ORDER_BY):
             start = self._curr
             self._parse_scalar()
-            if isinstance(call, exp.Anonymous) and call.name.lower() == "percentile_cont" and len(call.expressions) == 1:
-                by, ascending = self._find_sql(start, self._prev), self._match(TokenType.R_PAREN, advance=False)
-                hint = f"write quantile({by}, {call.expressions[0].sql()})" if ascending else None
+            ascending = self._match(TokenType.R_PAREN, advance=False)
+            if ascending and isinstance(call, exp.Anonymous) and call.name.lower() == "percentile_cont":
+                hint = f"write quantile({self._find_sql(start, self._prev)}, {call.expressions[0].sql()})"
         return self._fail("WITHIN GROUP is not part of CQL", token, hint=hint)
 
     def _parse_cast(self, strict: bool, safe: bool | None = None) -> exp.Expr:

@@ -22,7 +22,7 @@ OUTER = 1_000_000
 class UnknownName(BindError):
     """No column, or no entry of FROM, of that name."""
 
-    def __init__(self, message: str, name: str, qualifier: str | None, hint: str | None) -> None:
+    def __init__(self, message: str, name: str = "", qualifier: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.name = name
         self.qualifier = qualifier

@@ -23,7 +23,8 @@ WINDOWS = {
 # What may follow an entry of FROM. Words that are reserved here anyway (CROSS, OFFSET, …) need not be listed.
 AFTER_SOURCE = frozenset({
     *WINDOWS,
-    # joins of Spark and DuckDB (SEMI, ANTI), DuckDB (ASOF, POSITIONAL), PostgreSQL and Flink (LATERAL), ClickHouse (GLOBAL)
+    # joins: Spark and DuckDB (SEMI, ANTI), DuckDB (ASOF, POSITIONAL), PostgreSQL and Flink (LATERAL), ClickHouse
+    # (GLOBAL)
     "SEMI", "ANTI", "ASOF", "POSITIONAL", "LATERAL", "GLOBAL",
     # tables made from a table: PostgreSQL and Flink (TABLESAMPLE), DuckDB (SAMPLE), DuckDB and Spark (PIVOT, UNPIVOT),
     # Flink (MATCH_RECOGNIZE), ClickHouse (FINAL)

@@ -90,7 +90,7 @@ INSTEAD: dict[str, str] = {
 }
 
 # Nothing here does the same.
-_ALONE = frozenset("""
+_ALONE = """
     acosh age aggregate approx_top_k arg_max arg_min argmax argmin array array_aggr array_aggregate array_append
     array_cat array_compact array_concat array_distinct array_except array_filter array_insert array_intersect
     array_max array_min array_position array_prepend array_remove array_repeat array_resize array_reverse
@@ -133,12 +133,15 @@ _ALONE = frozenset("""
     transform_values translate trim_array try_add try_multiply try_subtract try_sum try_to_binary try_to_number
     typeof unbase64 union_extract union_tag union_value unistr unix_date unnest url_decode url_encode user uuid
     variant_get version weighted_avg width_bucket window_time xpath xxhash64 yearweek zip_with
-""".split())
+"""
+
+
+_NAMES = frozenset({*INSTEAD, *_ALONE.split(), "timestampdiff"})
 
 
 def is_foreign(name: str) -> bool:
     """Whether another system has a function of that name, in lower case."""
-    return name in INSTEAD or name in _ALONE or name == "timestampdiff"
+    return name in _NAMES
 
 
 def instead(name: str, args: Sequence[str]) -> str | None:

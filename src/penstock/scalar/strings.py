@@ -147,7 +147,7 @@ def sha256(data: bytes) -> str:
 
 
 def like_parts(pattern: str, escape: str) -> list[tuple[str, bool]]:
-    """The characters of a pattern of LIKE, each with whether it is a wildcard; without ``escape`` nothing is escaped."""
+    """The characters of a pattern of LIKE, each with whether it is a wildcard; ``escape`` may be empty."""
     if len(escape) > 1:
         raise RowError(f"the ESCAPE of LIKE is one character, not '{escape}'")
     parts: list[tuple[str, bool]] = []

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.apart import SCHEMA, Kept
 from penstock.catalog import FunctionDef
-from penstock.errors import StateError
+from penstock.errors import CheckpointError, PenstockError, StateError
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
@@ -46,7 +46,13 @@ def restore(host: SparkHost, db: Database) -> None:
     for record in model.declared.values():
         # As it was bound then, whatever the zone is now.
         db.catalog.zone = record.get("zone", UTC)
-        declare(db, record["name"], record["text"], record["position"], record.get("meanings", 1))
+        try:
+            declare(db, record["name"], record["text"], record["position"], record.get("meanings", 1))
+        except PenstockError as error:
+            raise CheckpointError(
+                f"`{record['name']}` of this database is refused by this release: {error.one_line}",
+                hint="drop it with the release of Penstock that wrote it, or start in an empty directory",
+            ) from error
     db.catalog.zone = zone
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
