@@ -90,7 +90,7 @@ class ExpressionParser(TypeParser):
     def _parse_equality(self, parse_is: bool = True) -> exp.Expr | None:
         """IS binds less than the comparisons, which bind less than BETWEEN, IN and LIKE, as in PostgreSQL."""
         this = self._parse_comparison()
-        while parse_is and self._match(TokenType.IS):
+        while parse_is and self._match_set((TokenType.IS, TokenType.ISNULL, TokenType.NOTNULL)):
             # What IS makes may be compared in turn: `x IS NULL = FALSE`.
             this = self._parse_comparison(self._parse_range(self._parse_is(this)))
         return this
@@ -124,6 +124,9 @@ class ExpressionParser(TypeParser):
                 )
 
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr:
+        if self._prev.token_type is not TokenType.IS:
+            found = self.expression(exp.Is(this=_grouped(this), expression=exp.Null()))
+            return found if self._prev.token_type is TokenType.ISNULL else self.expression(exp.Not(this=found))
         negated = self._match(TokenType.NOT)
         if self._word("DISTINCT", "FROM"):
             klass = exp.NullSafeEQ if negated else exp.NullSafeNEQ
