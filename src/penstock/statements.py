@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pyarrow as pa
@@ -18,14 +19,16 @@ from penstock.catalog import EVERYTHING, RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
 from penstock.cql.expressions import ExpressionBinder, as_priority, bind_type, declared_names, identifier
+from penstock.cql.plain_values import PlainRows, PlainValues
 from penstock.cql.queries import bind_query
 from penstock.cql.scope import Scope
-from penstock.cql.text import format_statement, parse, position_of
+from penstock.cql.text import format_statement, parse, parse_rows, position_of
 from penstock.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, suggest
 from penstock.ingest import counted
 from penstock.io.times import TimeForm
 from penstock.io.values import is_whole
 from penstock.names import find_name
+from penstock.plain_columns import plain_columns
 from penstock.plan.expr import Call, Cast, Expr
 from penstock.plan.meanings import changed_in_text
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
@@ -36,7 +39,7 @@ from penstock.results import Result, query_started
 from penstock.scalar.zones import checked as checked_zone
 from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
-from penstock.values import to_arrow, to_instant
+from penstock.values import to_arrow, to_instant, to_rows
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -472,7 +475,7 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
         same_family = bound.type.is_numeric and wanted.is_numeric
         if not (is_text or same_family or common_type(bound.type, wanted) == wanted):
             raise BindError(f"{what} is {wanted}, this is {bound.type}").at(position_of(node), None)
-        given, bound = scalar.fold(bound), functions.in_zone(Cast(bound, wanted), db.zone, [bound])
+        given, bound = scalar.fold(bound), _converted(bound, wanted, db.zone)
         number = given.value if given is not None else None
         if wanted.is_integer and isinstance(number, float | Decimal) and not is_whole(number):
             text = format_statement(node)
@@ -484,6 +487,29 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
     if value is None:
         raise BindError(f"`{format_statement(node)}` is not a constant {wanted}").at(position_of(node), None)
     return value.value
+
+
+def _converted(value: Expr, wanted: DataType, zone: str) -> Expr:
+    """A constant, or a column of them, as the type of the column that it goes into."""
+    return functions.in_zone(Cast(value, wanted), zone, [value])
+
+
+def _inserted(db: Database, rows: Sequence[exp.Expr], names: list[str], types: list[DataType]) -> list[pa.Array]:
+    """The columns of VALUES."""
+    if isinstance(rows[0], PlainRows):
+        values: PlainValues = rows[0].this
+        columns = plain_columns(values, types, partial(_converted, zone=db.zone)) if values.width == len(names) else None
+        if columns is not None:
+            return columns
+        rows = parse_rows(values)
+    given: list[list[object]] = [[] for _ in names]
+    for row in rows:
+        if len(row.expressions) != len(names):
+            counts = f"{counted(len(row.expressions), 'value')} for {counted(len(names), 'column')}"
+            raise BindError(counts, hint=", ".join(f"`{n}`" for n in names)).at(position_of(row), None)
+        for column, node, dtype, name in zip(given, row.expressions, types, names, strict=True):
+            column.append(_constant(db, node, dtype, f"`{name}`"))
+    return [to_arrow(column, dtype) for column, dtype in zip(given, types, strict=True)]
 
 
 def _at(db: Database, node: exp.Expr | None) -> At | None:
@@ -508,22 +534,18 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
     if len(set(names)) < len(names):
         raise BindError("a column stands twice in INSERT")
     types = {f.name: f.type for f in schema}
-    rows: list[tuple[object, ...]] = []
-    for row in tree.args["rows"]:
-        if len(row.expressions) != len(names):
-            counts = f"{counted(len(row.expressions), 'value')} for {counted(len(names), 'column')}"
-            raise BindError(counts, hint=", ".join(f"`{n}`" for n in names)).at(position_of(row), None)
-        given = {n: _constant(db, v, types[n], f"`{n}`") for n, v in zip(names, row.expressions, strict=True)}
-        rows.append(tuple(given.get(f.name) for f in schema))
+    columns = dict(zip(names, _inserted(db, tree.args["rows"], names, [types[n] for n in names]), strict=True))
+    count = len(columns[names[0]])
+    arrays = [columns[f.name] if f.name in columns else pa.nulls(count, f.type.arrow) for f in schema]
+    table = pa.Table.from_arrays(arrays, names=[f.name for f in schema])
     if kind == "relation":
-        at = _at(db, tree.args.get("at"))
+        at, rows = _at(db, tree.args.get("at")), to_rows(table, schema)
         db.change_relation(name, lambda store, when: store.insert(rows, when), at)
     else:
         if tree.args.get("at") is not None:
             raise BindError("AT goes with relations; a stream takes its instants from its rows")
-        arrays = [to_arrow([r[i] for r in rows], f.type) for i, f in enumerate(schema)]
-        db.push(name, pa.Table.from_arrays(arrays, names=[f.name for f in schema]))
-    return Result("done", f"{counted(len(rows), 'row')} into {name}")
+        db.push(name, table)
+    return Result("done", f"{counted(count, 'row')} into {name}")
 
 
 def _row_binder(db: Database, definition: RelationDef) -> ExpressionBinder:

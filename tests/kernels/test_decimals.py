@@ -66,7 +66,7 @@ def test_casts_of_decimals(source: DataType, target: DataType) -> None:
         on()
 
 
-I, L, D = Column(0, INT), Column(1, BIGINT), Column(2, DEC)
+INTS, LONGS, DECS = Column(0, INT), Column(1, BIGINT), Column(2, DEC)
 
 
 def dec(text: str) -> Literal:
@@ -80,33 +80,33 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 COLUMNAR: dict[str, Expr] = {
-    "i * 1.5": call("*", I, dec("1.5")),
-    "l * 1.5": call("*", L, dec("1.5")),
-    "l + 0.25": call("+", L, dec("0.25")),
-    "1 - 0.5 * i": call("-", Literal(1, INT), call("*", dec("0.5"), I)),
-    "i % 0.5": call("%", I, dec("0.5")),
-    "i div 0.5": call("div", I, dec("0.5")),
-    "i > 1.5": call(">", I, dec("1.5")),
-    "l = 2.5": call("=", L, dec("2.5")),
-    "l in (1.5, 2)": call("in", L, dec("1.5"), Literal(2, INT)),
-    "l in many": call("in", L, *(dec(f"{n}.5") for n in range(8))),
-    "i * 1.5 / 3": call("/", call("*", I, dec("1.5")), Literal(3, INT)),
-    "sqrt(l * 0.5)": call("sqrt", call("*", L, dec("0.5"))),
-    "round(i * 1.25, 1)": call("round", call("*", I, dec("1.25")), Literal(1, INT)),
-    "trunc(d, 1)": call("trunc", D, Literal(1, INT)),
-    "floor(d)": call("floor", D),
-    "ceil(l * 0.1)": call("ceil", call("*", L, dec("0.1"))),
-    "abs(i - 0.5)": call("abs", call("-", I, dec("0.5"))),
-    "sign(d)": call("sign", D),
-    "greatest(i, 0.5)": call("greatest", I, dec("0.5")),
-    "coalesce(i, 0.5)": call("coalesce", I, dec("0.5")),
-    "nullif(d, 0.5)": call("nullif", D, dec("0.5")),
-    "d = 0.5": call("=", D, dec("0.5")),
-    "d > i": call(">", D, I),
-    "d::STRING": Cast(D, STRING),
-    "d::INT": Cast(D, INT),
-    "d::DECIMAL(8, 1)": Cast(D, decimal(8, 1)),
-    "d * d * d * d * d": call("*", call("*", call("*", call("*", D, D), D), D), D),
+    "i * 1.5": call("*", INTS, dec("1.5")),
+    "l * 1.5": call("*", LONGS, dec("1.5")),
+    "l + 0.25": call("+", LONGS, dec("0.25")),
+    "1 - 0.5 * i": call("-", Literal(1, INT), call("*", dec("0.5"), INTS)),
+    "i % 0.5": call("%", INTS, dec("0.5")),
+    "i div 0.5": call("div", INTS, dec("0.5")),
+    "i > 1.5": call(">", INTS, dec("1.5")),
+    "l = 2.5": call("=", LONGS, dec("2.5")),
+    "l in (1.5, 2)": call("in", LONGS, dec("1.5"), Literal(2, INT)),
+    "l in many": call("in", LONGS, *(dec(f"{n}.5") for n in range(8))),
+    "i * 1.5 / 3": call("/", call("*", INTS, dec("1.5")), Literal(3, INT)),
+    "sqrt(l * 0.5)": call("sqrt", call("*", LONGS, dec("0.5"))),
+    "round(i * 1.25, 1)": call("round", call("*", INTS, dec("1.25")), Literal(1, INT)),
+    "trunc(d, 1)": call("trunc", DECS, Literal(1, INT)),
+    "floor(d)": call("floor", DECS),
+    "ceil(l * 0.1)": call("ceil", call("*", LONGS, dec("0.1"))),
+    "abs(i - 0.5)": call("abs", call("-", INTS, dec("0.5"))),
+    "sign(d)": call("sign", DECS),
+    "greatest(i, 0.5)": call("greatest", INTS, dec("0.5")),
+    "coalesce(i, 0.5)": call("coalesce", INTS, dec("0.5")),
+    "nullif(d, 0.5)": call("nullif", DECS, dec("0.5")),
+    "d = 0.5": call("=", DECS, dec("0.5")),
+    "d > i": call(">", DECS, INTS),
+    "d::STRING": Cast(DECS, STRING),
+    "d::INT": Cast(DECS, INT),
+    "d::DECIMAL(8, 1)": Cast(DECS, decimal(8, 1)),
+    "d * d * d * d * d": call("*", call("*", call("*", call("*", DECS, DECS), DECS), DECS), DECS),
 }
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from sqlglot import exp, generator
 
 from penstock.cql import ast
+from penstock.cql.plain_values import PlainRows
 
 # Clauses and operators that bind less than any predicate.
 _APART = (exp.Where, exp.Having, exp.And, exp.Or, exp.Paren, exp.Join)
@@ -230,6 +231,9 @@ class CqlGenerator(generator.Generator):
             self._optional(expression, "AT", "at"),
         )
 
+    def plainrows_sql(self, expression: PlainRows) -> str:
+        return ", ".join(f"({', '.join(row)})" for row in expression.this.rows())
+
     def updaterelation_sql(self, expression: ast.UpdateRelation) -> str:
         return self._words(
             "UPDATE",
@@ -263,6 +267,7 @@ class CqlGenerator(generator.Generator):
         ast.Master: master_sql,
         ast.PriorityBy: priorityby_sql,
         ast.Option: option_sql,
+        PlainRows: plainrows_sql,
         ast.ShowObjects: showobjects_sql,
         ast.StopQuery: stopquery_sql,
         ast.StreamWindow: streamwindow_sql,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql import ast
 from penstock.cql.parse_queries import QueryParser
+from penstock.cql.plain_values import PlainRows, PlainValues
 
 _STATEMENTS = "SELECT, WITH, CREATE, DROP, SHOW, DESCRIBE, INSERT, UPDATE, DELETE, STOP QUERY or EXPLAIN"
 _SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "VIEWS", "FUNCTIONS")
@@ -15,6 +19,19 @@ _FORMATS = ("TEXT", "JSON", "MERMAID")
 
 
 class CqlParser(QueryParser):
+    plain: Mapping[int, PlainValues] = MappingProxyType({})
+    """Rows of VALUES that have been read already, by the place of their first parenthesis."""
+
+    def parse_rows(self, tokens: list[Token], text: str) -> list[exp.Expr]:
+        """The rows of VALUES that the tokens are."""
+
+        def parse(parser: CqlParser) -> exp.Expr:
+            return exp.Tuple(expressions=parser._parse_csv(parser._parse_row_of_values))
+
+        (rows,) = self._parse(parse, tokens, text)  # type: ignore[arg-type]
+        assert rows is not None
+        return rows.expressions
+
     def _parse_statement(self) -> exp.Expr | None:
         if not self._curr or self._match(TokenType.SEMICOLON):
             return None
@@ -167,7 +184,12 @@ class CqlParser(QueryParser):
             columns = self._parse_csv(lambda: self._name("a column name"))
             self._match_r_paren()
         self._take(TokenType.VALUES, "VALUES")
-        rows = self._parse_csv(self._parse_row_of_values)
+        rows: list[exp.Expr]
+        if self._match(TokenType.L_PAREN, advance=False) and self._curr.start in self.plain:
+            self._advance()
+            rows = [self.expression(PlainRows(this=self.plain[self._prev.start]), self._prev)]
+        else:
+            rows = [*self._parse_csv(self._parse_row_of_values)]
         return ast.InsertInto(this=name, columns=columns, rows=rows, at=self._parse_at())
 
     def _parse_row_of_values(self) -> exp.Tuple:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -9,10 +10,12 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.dialect import CQL
-from penstock.cql.positions import position_at, position_of, record_positions
+from penstock.cql.parser import CqlParser
+from penstock.cql.plain_values import PlainValues, plain_values
+from penstock.cql.positions import Lines, position_at, position_of, record_positions
 from penstock.errors import CqlSyntaxError
 
-__all__ = ["ParsedStatement", "format_statement", "parse", "position_of"]
+__all__ = ["ParsedStatement", "format_statement", "parse", "parse_rows", "position_of"]
 
 _CLOSING = {"'": "'", '"': '"', "/*": "*/"}
 _WHAT = {"'": "string", '"': "quoted name", "/*": "comment"}
@@ -29,16 +32,30 @@ class ParsedStatement:
 def parse(text: str) -> list[ParsedStatement]:
     """The statements of a script, in order; a script of blanks and comments has none."""
     dialect = CQL()
+    parser = CqlParser(dialect=dialect)
+    parser.plain = {values.start: values for values in plain_values(text)}
     try:
-        trees = dialect.parser().parse(_tokens(dialect, text), text)
+        trees = parser.parse(_tokens(dialect, text, parser.plain.values()), text)
     except ParseError as error:
         raise CqlSyntaxError(error.errors[0]["description"] if error.errors else str(error), text=text) from None
     except RecursionError:
         raise CqlSyntaxError("the statement is nested too deeply", text=text) from None
     statements = [tree for tree in trees if tree is not None]
+    lines = Lines(text)
     for tree in statements:
-        record_positions(tree, text)
+        record_positions(tree, lines)
     return [ParsedStatement(tree, text) for tree in statements]
+
+
+def parse_rows(values: PlainValues) -> list[exp.Expr]:
+    """Plain rows as the parser reads them."""
+    dialect = CQL()
+    tokens = _shifted(dialect.tokenize(values.text[values.start : values.end]), values.start)
+    rows = CqlParser(dialect=dialect).parse_rows(tokens, values.text)
+    lines = Lines(values.text)
+    for row in rows:
+        record_positions(row, lines)
+    return rows
 
 
 def format_statement(tree: exp.Expr) -> str:
@@ -46,9 +63,15 @@ def format_statement(tree: exp.Expr) -> str:
     return CQL().generate(tree)
 
 
-def _tokens(dialect: CQL, text: str) -> list[Token]:
+def _tokens(dialect: CQL, text: str, plain: Iterable[PlainValues]) -> list[Token]:
+    """The tokens of a text; of plain rows only the parenthesis they begin with."""
+    tokens: list[Token] = []
+    at = 0
     try:
-        tokens = dialect.tokenize(text)
+        for values in plain:
+            tokens += _shifted(dialect.tokenize(text[at : values.start + 1]), at)
+            at = values.end
+        tokens += _shifted(dialect.tokenize(text[at:]), at)
     except TokenError as error:
         opened = _unclosed(text)
         if opened is None:
@@ -68,6 +91,14 @@ def _tokens(dialect: CQL, text: str) -> list[Token]:
                 position=position_at(text, token.start, token.end + 1),
                 text=text,
             )
+    return tokens
+
+
+def _shifted(tokens: list[Token], by: int) -> list[Token]:
+    """Tokens of a piece of text that begins there."""
+    for token in tokens if by else ():
+        token.start += by
+        token.end += by
     return tokens
 
 

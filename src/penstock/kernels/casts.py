@@ -27,6 +27,8 @@ _MOST_DAYS = (2**63 - 1) // DAY
 _LEAST_DAYS = -(2**63 // DAY)
 # Texts on which Arrow's parsers surely agree with ours: no blanks, no plus, nothing that overflows.
 _PLAIN_INTEGER = r"\A-?[0-9]{1,18}\z"
+_PLAIN_DATE = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+_PLAIN_TIMESTAMP = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?\z"
 _PLAIN_FLOAT = r"\A-?[0-9]{1,100}(\.[0-9]{1,100})?([eE]-?[0-9]{1,2})?\z"
 
 
@@ -148,6 +150,23 @@ def _text_to_number(pattern: str, number: pa.DataType) -> Callable[[DataType, Da
     return make
 
 
+def _text_to_time(pattern: str) -> Callable[[DataType, DataType], Kernel]:
+    """Plain texts by Arrow; where one is not plain, or there is no such day, the kernel declines."""
+
+    def make(source: DataType, target: DataType) -> Kernel:
+        def kernel(a: pa.Array) -> Fixed | None:
+            if pc.all(pc.match_substring_regex(a, pattern=pattern)).as_py() is False:
+                return None
+            try:
+                return from_arrow(pc.cast(a, target.arrow), DTYPES[target.kind])
+            except pa.ArrowInvalid:
+                return None
+
+        return kernel
+
+    return make
+
+
 def _text_to_bytes(source: DataType, target: DataType) -> Kernel:
     return lambda a: pc.cast(a, pa.binary())
 
@@ -188,6 +207,8 @@ CASTS: dict[tuple[Kind, Kind], Callable[[DataType, DataType], Kernel | None]] = 
     (Kind.TIMESTAMP, Kind.DATE): _ticks_to_days,
     **{(Kind.STRING, i): _text_to_number(_PLAIN_INTEGER, pa.int64()) for i in _INTEGERS},
     **{(Kind.STRING, f): _text_to_number(_PLAIN_FLOAT, pa.float64()) for f in _FLOATS},
+    (Kind.STRING, Kind.DATE): _text_to_time(_PLAIN_DATE),
+    (Kind.STRING, Kind.TIMESTAMP): _text_to_time(_PLAIN_TIMESTAMP),
     (Kind.STRING, Kind.BINARY): _text_to_bytes,
     (Kind.BINARY, Kind.STRING): _bytes_to_text,
 }

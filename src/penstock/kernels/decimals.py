@@ -1,8 +1,8 @@
 """DECIMAL in columns: the whole numbers underneath, as 64-bit integers where they all fit.
 
-A DECIMAL(p, s) is stored as its *unscaled* value, the number times 10 to the power of s, in 128 bits. Nearly all columns
-fit 64 bits, so most kernels compute with numpy's integers and decline a batch that does not fit, which is then computed
-row by row. ``+``, ``-``, ``*`` and comparisons are Arrow's own.
+A DECIMAL(p, s) is stored as its *unscaled* value, the number times 10 to the power of s, in 128 bits. Nearly all fit
+64 bits, so most kernels compute with numpy's integers and decline a batch that does not fit, which is then computed row
+by row. ``+``, ``-``, ``*`` and comparisons are Arrow's own.
 """
 
 from __future__ import annotations

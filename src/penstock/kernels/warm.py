@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from pathlib import Path
@@ -44,6 +45,7 @@ def warm() -> float:
     import penstock
 
     start = time.perf_counter()
+    importlib.import_module("penstock.kernels.literals")
     with penstock.connect(engine="local") as db:
         db.run_script(_STREAMS)
         queries = [db.query(text) for text in _QUERIES]
