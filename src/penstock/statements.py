@@ -498,7 +498,8 @@ def _inserted(db: Database, rows: Sequence[exp.Expr], names: list[str], types: l
     """The columns of VALUES."""
     if isinstance(rows[0], PlainRows):
         values: PlainValues = rows[0].this
-        columns = plain_columns(values, types, partial(_converted, zone=db.zone)) if values.width == len(names) else None
+        convert = partial(_converted, zone=db.zone)
+        columns = plain_columns(values, types, convert) if values.width == len(names) else None
         if columns is not None:
             return columns
         rows = parse_rows(values)

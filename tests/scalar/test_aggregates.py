@@ -30,7 +30,8 @@ def aggregate(
     context = scalar.Context()
     rows = []
     for i, v in enumerate(values):
-        rows.append(((i, 0, 0), tuple(scalar.evaluate(a, [v], context) for a in call.args)))
+        if call.where is None or scalar.evaluate(call.where, [v], context) is True:
+            rows.append(((i, 0, 0), tuple(scalar.evaluate(a, [v], context) for a in call.args)))
     return compute(call, rows, context)
 
 
@@ -89,7 +90,7 @@ def test_distinct_leaves_the_earliest_of_equal_values() -> None:
     assert aggregate("collect", INT, [2, 1, 2, None, 1], distinct=True) == (2, 1)
     assert aggregate("count", DOUBLE, [NAN, NAN, 0.0, -0.0, None], distinct=True) == 2
     assert aggregate("sum", INT, [2, 2, 3], distinct=True) == 5
-    assert aggregate("quantile", INT, [1, 1, 1, 3], distinct=True, extra=0.5) == 2.0
+    assert aggregate("percentile", INT, [1, 1, 1, 3], distinct=True, extra=0.5) == 2.0
 
 
 def test_several_arguments_are_counted_without_null() -> None:
@@ -158,6 +159,6 @@ def test_quantiles_agree_with_duckdb(fraction: float) -> None:
         with DUCKDB.cursor() as con:
             con.register("t", table)
             (theirs,) = con.sql(f"SELECT quantile_cont(x, {fraction}) FROM t").fetchall()[0]
-        assert aggregate("quantile", DOUBLE, values, extra=fraction) == (
+        assert aggregate("quantile_cont", DOUBLE, values, extra=fraction) == (
             None if theirs is None else pytest.approx(theirs)
         )
