@@ -265,8 +265,8 @@ class Database:
                 name = name.lower()
             if name in self.catalog.relations:
                 instant = None if at is None else to_instant(at, self.zone)
-                time = None if self.zone == UTC else TimeForm("", self.zone)
-                self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor, time), instant)
+                form = None if self.zone == UTC else TimeForm("", self.zone)
+                self.change_relation(name, lambda store, when, floor: store.load(rows, when, floor, form), instant)
                 return
             if at is not None:
                 raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
