@@ -28,7 +28,7 @@ COLUMNS = """hour(at) AS h, minute(at) AS m, CAST(day(at) AS BIGINT) AS d, CAST(
 
 @pytest.fixture(params=["Europe/Vienna", "America/Sao_Paulo", "Pacific/Apia", "+05:30"])
 def zone(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
-    before = spark.conf.get("spark.sql.session.timeZone")
+    before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", request.param)
     yield request.param
     spark.conf.set("spark.sql.session.timeZone", before)
@@ -70,7 +70,7 @@ def test_a_database_has_the_zone_of_the_session(spark: SparkSession, zone: str) 
 
 
 def test_a_zone_of_the_session_that_is_not_known(spark: SparkSession) -> None:
-    before = spark.conf.get("spark.sql.session.timeZone")
+    before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", "PST")  # one of Java's own names
     try:
         with pytest.raises(InputError, match=r"spark.sql.session.timeZone: there is no time zone `PST`"):

@@ -67,7 +67,7 @@ def _timestamps(column: pa.ChunkedArray, separator: str) -> list[str | None]:
         return _in_zone(column, zone_name(column.type.tz), separator)
     column = column.cast(pa.timestamp("us"))
     texts = pc.replace_substring_regex(column.cast(pa.string()), r"\.0+$", "")
-    found = pc.replace_substring(texts, " ", separator).to_pylist()
+    found: list[str | None] = pc.replace_substring(texts, " ", separator).to_pylist()
     if pc.any(pc.starts_with(texts, "<")).as_py():
         # Arrow has no text for years far away, numpy does.
         numbers = column.cast(pa.int64()).to_pylist()
