@@ -17,6 +17,8 @@ from penstock import scalar
 from penstock.catalog import RelationDef
 from penstock.errors import InputError
 from penstock.ingest import Instant, as_table
+from penstock.io.times import FIRST, LAST
+from penstock.io.values import said
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Field
 from penstock.reference import Change
@@ -68,13 +70,13 @@ class RelationStore:
             instants = _instants(table.column("ts"), self.where)
         signs = [1] * len(values)
         if "op" in table.column_names and "op" not in columns:
-            signs = [self._sign(op, i) for i, op in enumerate(table.column("op").to_pylist())]
+            signs = [self._sign(op, i) for i, op in enumerate(_texts(table.column("op")))]
         return self._apply(list(zip(instants, signs, values, strict=True)), floor, one_instant=False)
 
     def _sign(self, op: object, i: int) -> int:
         if op in ("+", "-", None):
             return -1 if op == "-" else 1
-        raise InputError(f"{self.where}, row {i + 1}: op is {op!r}", hint="it is '+' or '-'")
+        raise InputError(f"{self.where}, row {i + 1}: op is {said(op)}", hint="it is '+' or '-'")
 
     def insert(self, rows: Iterable[Row], at: int | None, floor: Instant) -> list[Change]:
         """Rows put in at an instant."""
@@ -188,7 +190,20 @@ class RelationStore:
         raise InputError(f"{here}: there is no such row to take out: {row!r}")
 
 
+def _texts(column: pa.ChunkedArray) -> list[object]:
+    """The values of a column, of which only texts are of interest."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):  # times that Python has none for
+        return [str(value) for value in column]
+
+
 def _instants(column: pa.ChunkedArray, where: str) -> list[int | None]:
     wanted = BIGINT if pa.types.is_integer(column.type) else TIMESTAMP
     table = as_table(pa.table({"ts": column}), (Field("ts", wanted),), where)
-    return to_python(table.column("ts"), wanted)  # type: ignore[return-value]
+    found: list[int | None] = to_python(table.column("ts"), wanted)  # type: ignore[assignment]
+    first, last = (FIRST, LAST) if wanted == TIMESTAMP else (1 - 2**62, 2**62 - 1)
+    for i, at in enumerate(found):
+        if at is not None and not first <= at <= last:
+            raise InputError(f"{where}, row {i + 1}: the instant {at} is out of range")
+    return found

@@ -100,10 +100,12 @@ def _run(db: Database, tree: exp.Expr, text: str) -> Result:
 
 def _columns(nodes: list[exp.Expr]) -> Schema:
     fields: list[Field] = []
+    names: set[str] = set()
     for node in nodes:
         name = identifier(node.this)
-        if any(f.name == name for f in fields):
+        if name in names:
             raise BindError(f"column `{name}` stands twice").at(position_of(node), None)
+        names.add(name)
         kind = node.args.get("kind")
         if kind is None:
             raise BindError(f"column `{name}` needs a type").at(position_of(node), None)
