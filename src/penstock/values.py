@@ -82,6 +82,7 @@ def to_instant(value: object) -> int:
         try:
             delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
         except Exception as error:  # its zone may be the user's
-            raise InputError(f"{said(value)} is not an instant", hint=f"its zone raised {type(error).__name__}") from error
+            hint = f"its zone raised {type(error).__name__}"
+            raise InputError(f"{said(value)} is not an instant", hint=hint) from error
         return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
     raise InputError(f"{said(value)} is not an instant", hint="give ticks, a datetime, or ISO text")
