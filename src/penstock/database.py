@@ -374,7 +374,7 @@ class Database:
 
     def metrics(self) -> pa.Table:
         """On Spark: what the last micro-batches took, one row for each. On the local engine: what waits in buffers, one
-        row for each, and what streams have dropped."""
+        row for each, and what streams have dropped. ``apart``: how many rows did not fit a stream."""
         with self._lock:
             return self._host.metrics()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.apart import OnError
-from penstock.cql.names import written_name
+from penstock.cql.names import written_name, written_names
 from penstock.errors import InputError, suggest
 from penstock.ingest import frame_as_table
 from penstock.io.files import Piece
@@ -206,6 +206,7 @@ def _rounded(ticks: int) -> int:
 
 
 def _columns(fields: Sequence[Field]) -> str:
-    columns = [f"{written_name(f.name, [f.name for f in fields])} {f.type}" for f in fields]
+    names = written_names([f.name for f in fields])
+    columns = [f"{name} {f.type}" for name, f in zip(names, fields, strict=True)]
     one_line = ", ".join(columns)
     return one_line if len(one_line) <= 72 else "\n  " + ",\n  ".join(columns) + "\n"

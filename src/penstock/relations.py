@@ -17,7 +17,8 @@ from penstock import scalar
 from penstock.catalog import RelationDef
 from penstock.errors import InputError
 from penstock.ingest import Instant, as_table
-from penstock.io.times import TimeForm
+from penstock.io.times import FIRST, LAST, TimeForm
+from penstock.io.values import said
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Field
 from penstock.reference import Change
@@ -100,7 +101,7 @@ class RelationStore:
             when, times = replace(when, given=True), not pa.types.is_integer(table.column("ts").type)
         signs = [1] * len(values)
         if "op" in table.column_names and "op" not in columns:
-            signs = [self._sign(op, i) for i, op in enumerate(table.column("op").to_pylist())]
+            signs = [self._sign(op, i) for i, op in enumerate(_texts(table.column("op")))]
         changes = self._apply(list(zip(instants, signs, values, strict=True)), when, one_instant=False)
         self.times = self.times or times
         return changes
@@ -108,7 +109,7 @@ class RelationStore:
     def _sign(self, op: object, i: int) -> int:
         if op in ("+", "-", None):
             return -1 if op == "-" else 1
-        raise InputError(f"{self.where}, row {i + 1}: op is {op!r}", hint="it is '+' or '-'")
+        raise InputError(f"{self.where}, row {i + 1}: op is {said(op)}", hint="it is '+' or '-'")
 
     def insert(self, rows: Iterable[Row], when: When) -> list[Change]:
         """Rows put in at an instant."""
@@ -229,7 +230,20 @@ class RelationStore:
         raise InputError(f"{here}: there is no such row to take out: {row!r}")
 
 
+def _texts(column: pa.ChunkedArray) -> list[object]:
+    """The values of a column, of which only texts are of interest."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):  # times that Python has none for
+        return [str(value) for value in column]
+
+
 def _instants(column: pa.ChunkedArray, where: str, time: TimeForm | None) -> list[int | None]:
     wanted = BIGINT if pa.types.is_integer(column.type) else TIMESTAMP
     table = as_table(pa.table({"ts": column}), (Field("ts", wanted),), where, time=time)
-    return to_python(table.column("ts"), wanted)  # type: ignore[return-value]
+    found: list[int | None] = to_python(table.column("ts"), wanted)  # type: ignore[assignment]
+    first, last = (FIRST, LAST) if wanted == TIMESTAMP else (1 - 2**62, 2**62 - 1)
+    for i, at in enumerate(found):
+        if at is not None and not first <= at <= last:
+            raise InputError(f"{where}, row {i + 1}: the instant {at} is out of range")
+    return found

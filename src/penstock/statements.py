@@ -130,9 +130,11 @@ def _run(db: Database, tree: exp.Expr, text: str) -> Result:
 
 def _columns(nodes: list[exp.Expr]) -> Schema:
     fields: list[Field] = []
+    names: set[str] = set()
     for node, name in zip(nodes, declared_names([node.this for node in nodes]), strict=True):
-        if any(f.name == name for f in fields):
+        if name in names:
             raise BindError(f"column `{name}` stands twice").at(position_of(node), None)
+        names.add(name)
         kind = node.args.get("kind")
         if kind is None:
             raise BindError(f"column `{name}` needs a type").at(position_of(node), None)

@@ -97,6 +97,10 @@ def to_instant(value: object, zone: str = "UTC") -> int:
         value = datetime(value.year, value.month, value.day)
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
+        try:
+            delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
+        except Exception as error:  # its zone may be the user's
+            hint = f"its zone raised {type(error).__name__}"
+            raise InputError(f"{said(value)} is not an instant", hint=hint) from error
         return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
     raise InputError(f"{said(value)} is not an instant", hint="give ticks, a datetime, or ISO text")

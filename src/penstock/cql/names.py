@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from penstock.cql.text import parse
@@ -11,11 +12,34 @@ from penstock.errors import PenstockError
 
 def written_name(name: str, among: Sequence[str] = ()) -> str:
     """A name as it is written in CQL: in quotes where it has to be, so that it is not another one ``among`` others."""
-    quoted = '"' + name.replace('"', '""') + '"'
-    if not re.fullmatch(r"[a-zA-Z_]\w*", name) or sum(other.lower() == name.lower() for other in among) > 1:
-        return quoted
+    if sum(other.lower() == name.lower() for other in among) > 1:
+        return _quoted(name)
+    return name if _plain([name]) else _quoted(name)
+
+
+def written_names(names: Sequence[str]) -> list[str]:
+    """The names of some columns as they are written in CQL, each so that it is not another one."""
+    same = Counter(name.lower() for name in names)
+    plain = set(_plain([name for name in names if same[name.lower()] == 1]))
+    return [name if name in plain else _quoted(name) for name in names]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _plain(names: Sequence[str]) -> list[str]:
+    """Those that mean themselves without quotes: found with few texts, as nearly all do."""
+    names = [name for name in names if _WORD.fullmatch(name)]
+    if not names:
+        return []
+    columns, first = ", ".join(f"{name} INT" for name in names), names[0]
     try:
-        parse(f"CREATE STREAM {name} ({name} INT) TIMESTAMP BY {name}; SELECT {name} FROM {name}")
+        parse(f"CREATE STREAM {first} ({columns}) TIMESTAMP BY {first}; SELECT {', '.join(names)} FROM {first}")
     except PenstockError:
-        return quoted
-    return name
+        half = len(names) // 2
+        return _plain(names[:half]) + _plain(names[half:]) if half else []
+    return names
+
+
+_WORD = re.compile(r"[a-zA-Z_]\w*")

@@ -94,7 +94,13 @@ class InProcess:
         pass
 
     def metrics(self) -> pa.Table:
-        return pa.table({})
+        apart = self.apart()
+        return pa.table({"stream": pa.array(apart, pa.string()), "apart": pa.array(apart.values(), pa.int64())})
+
+    def apart(self) -> dict[str, int]:
+        """How many rows of which streams did not fit and were kept apart."""
+        inputs = self._database._inputs
+        return {name: source.apart.count for name, source in inputs.items() if source.apart.count}
 
     def explain(self, plan: Plan, query: Query | None = None) -> str:
         return ""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.apart import OnError
-from penstock.cql.names import written_name
+from penstock.cql.names import written_names
 from penstock.errors import InputError
 from penstock.io.arrow_input import arrow_schema
 from penstock.io.columns import bad_value
@@ -152,10 +152,10 @@ def _of_texts(path: Source, files: Sequence[Source], on_error: OnError) -> Sampl
 def _why_texts(texts: pa.Table, fields: Sequence[Field], files: Sequence[Source]) -> list[str]:
     """Remarks on columns of texts that nearly are numbers or times."""
     remarks = []
-    for field in fields:
-        if field.type != STRING:
-            continue
-        column, name = _whole(texts[field.name]), written_name(field.name, texts.column_names)
+    strings = [field for field in fields if field.type == STRING]
+    written = dict(zip(texts.column_names, written_names(texts.column_names), strict=True)) if strings else {}
+    for field in strings:
+        column, name = _whole(texts[field.name]), written[field.name]
         if (digits := decimal_commas(column)) is not None:
             recipe = f"CAST(replace(replace({name}, '.', ''), ',', '.') AS DECIMAL(12, {digits}))"
             remarks.append(f"`{field.name}` has decimal commas: {recipe} makes numbers of them")

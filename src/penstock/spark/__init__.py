@@ -11,7 +11,8 @@ in ``relations`` are streams that have ended: the answers are those that the sam
 The answers have the columns ``ts``, ``op`` (``+`` or ``-``) and those of the query.
 
 A streaming query can be stopped, killed and started again with its checkpoint location; ``await_end`` waits for one,
-``metrics`` says what its micro-batches cost, ``late`` which rows came too late and ``error`` what its failure means.
+``metrics`` says what its micro-batches cost, ``late`` which rows came too late, ``apart`` which did not fit, and
+``error`` what its failure means.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.apart import OnError
 from penstock.catalog import Functions
 from penstock.cql.durations import parse_duration
 from penstock.errors import InputError
-from penstock.hosts.spark.checkpoint import late_folder, located
-from penstock.hosts.spark.compile import Settings, answers, compiled, explained
+from penstock.hosts.spark.checkpoint import apart_folder, late_folder, located
+from penstock.hosts.spark.compile import Settings, answers, apart_of, compiled, explained
 from penstock.hosts.spark.declared import declared
 from penstock.hosts.spark.described import free_name
 from penstock.hosts.spark.metrics import MicroBatch, metrics
@@ -44,8 +46,8 @@ from penstock.plan.explain import explain_text
 from penstock.types import TICKS_PER_SECOND
 
 __all__ = [
-    "Duration", "MicroBatch", "Output", "Pipeline", "await_end", "error", "explain", "late", "metrics", "pipeline",
-    "session", "ship", "sql",
+    "Duration", "MicroBatch", "Output", "Pipeline", "apart", "await_end", "error", "explain", "late", "metrics",
+    "pipeline", "session", "ship", "sql",
 ]  # fmt: skip
 
 Duration = int | str | timedelta
@@ -60,6 +62,7 @@ def sql(
     timestamps: Mapping[str, str] | None = None,
     slack: Duration | Mapping[str, Duration] = 0,
     idle: Duration | None = None,
+    on_error: OnError | Mapping[str, OnError] = "refuse",
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Functions | None = None,
@@ -73,13 +76,16 @@ def sql(
     or one called ts, at, timestamp or event_time. A row of a later micro-batch may be older than rows of earlier ones
     by up to ``slack``; what is older still is set apart (see ``late``). ``shards``: into how many parts the work is
     split, where the query has a key for it. ``idle``: an input that is further behind the others than this does not
-    hold them up. ``declare``: statements that come before the query, such as CREATE VIEW; what CREATE STREAM and CREATE
-    RELATION say of a DataFrame must be so. ``streams`` are more DataFrames, for names that are arguments here or not
-    known when the call is written. ``files``: workers may read plain folders of Parquet files themselves, which is
-    faster than getting their rows from Spark. ``functions``: Python functions that the query calls, as
-    ``{"name": (function, ["BIGINT"], "DOUBLE")}``.
+    hold them up. ``on_error``: with ``apart``, rows whose time is NULL or out of range are kept apart (see ``apart``),
+    otherwise they end the query; for all streams, or by name. ``declare``: statements that come before the query, such
+    as CREATE VIEW; what CREATE STREAM and CREATE RELATION say of a DataFrame must be so. ``streams`` are more
+    DataFrames, for names that are arguments here or not known when the call is written. ``files``: workers may read
+    plain folders of Parquet files themselves, which is faster than getting their rows from Spark. ``functions``: Python
+    functions that the query calls, as ``{"name": (function, ["BIGINT"], "DOUBLE")}``.
     """
-    given = _given(dataframes, streams, relations, shards, timestamps, slack, idle, declare, functions, files)
+    given = _given(
+        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, declare, functions, files
+    )  # fmt: skip
     return answers(spark, compiled(spark, {"query": query}, *given), named=False)
 
 
@@ -91,6 +97,7 @@ def explain(
     timestamps: Mapping[str, str] | None = None,
     slack: Duration | Mapping[str, Duration] = 0,
     idle: Duration | None = None,
+    on_error: OnError | Mapping[str, OnError] = "refuse",
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Functions | None = None,
@@ -99,7 +106,9 @@ def explain(
     **dataframes: DataFrame,
 ) -> str:
     """The plan of a query, and how it is spread over shards; the arguments are those of ``sql``."""
-    given = _given(dataframes, streams, relations, shards, timestamps, slack, idle, declare, functions, files)
+    given = _given(
+        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, declare, functions, files
+    )  # fmt: skip
     what = compiled(spark, {"query": query}, *given)
     return f"{explain_text(what.job.parts[0].queries[0].plan)}\n{explained(what)}"
 
@@ -160,6 +169,7 @@ def pipeline(
     timestamps: Mapping[str, str] | None = None,
     slack: Duration | Mapping[str, Duration] = 0,
     idle: Duration | None = None,
+    on_error: OnError | Mapping[str, OnError] = "refuse",
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Functions | None = None,
@@ -170,7 +180,9 @@ def pipeline(
     """Several queries over the same DataFrames; the arguments are those of ``sql``."""
     if not _mapping(queries, "queries", "'high': 'SELECT …'"):
         raise InputError("a pipeline needs at least one query")
-    given = _given(dataframes, streams, relations, shards, timestamps, slack, idle, declare, functions, files)
+    given = _given(
+        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, declare, functions, files
+    )  # fmt: skip
     what = compiled(spark, queries, *given)
     return Pipeline(answers(spark, what, named=True), what.schemas, what.title)
 
@@ -180,7 +192,26 @@ def late(spark: SparkSession, checkpoint: str, stream: str) -> DataFrame | None:
 
     They have the columns that the query reads.
     """
-    folder = late_folder(f"{checkpoint.rstrip('/')}/penstock", stream.lower())
+    return _kept(spark, late_folder(f"{checkpoint.rstrip('/')}/penstock", stream.lower()))
+
+
+def apart(
+    spark: SparkSession, where: str | DataFrame, stream: str, *, timestamp: str | None = None
+) -> DataFrame | None:
+    """The rows of a stream that do not fit, where ``on_error='apart'``: ``place``, ``column``, ``reason`` and ``row``.
+
+    ``where``: the checkpoint location of a streaming query (None if there were no such rows so far), or the DataFrame
+    that was given to one over tables, whose ``timestamp`` is found as by ``sql``.
+    """
+    if isinstance(where, str):
+        return _kept(spark, apart_folder(f"{where.rstrip('/')}/penstock", stream.lower()))
+    if where.isStreaming:
+        raise InputError(f"stream `{stream}` is a streaming DataFrame", hint="give the checkpoint location")
+    return apart_of(where, stream, timestamp)
+
+
+def _kept(spark: SparkSession, folder: str) -> DataFrame | None:
+    """Rows that tasks have written to a folder, if there are any."""
     filesystem, path = located(folder)
     if not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
         return None
@@ -195,6 +226,7 @@ def _given(
     timestamps: Mapping[str, str] | None,
     slack: Duration | Mapping[str, Duration],
     idle: Duration | None,
+    on_error: OnError | Mapping[str, OnError],
     declare: str,
     functions: Functions | None,
     files: bool,
@@ -221,6 +253,15 @@ def _given(
     flowing = {name: frame for name, frame in said.frames.items() if name not in is_table}
     each = slack if isinstance(slack, Mapping) else dict.fromkeys(flowing, slack) if slack else {}
     stamps = _mapping(timestamps, "timestamps", "'bids': 'at'")
+    faults: dict[str, OnError] = {}
+    if isinstance(on_error, Mapping):
+        faults = {name.lower(): what for name, what in on_error.items()}
+    elif on_error != "refuse":
+        faults = dict.fromkeys(flowing, on_error)
+    for name, what in {**said.on_error, **faults}.items():
+        if what not in ("refuse", "apart"):
+            why = ": rows of a DataFrame have no order to stop in" if what == "stop" else ""
+            raise InputError(f"stream `{name}`: on_error is {what!r}{why}", hint="it is 'refuse' or 'apart'")
     settings = Settings(
         shards,
         {**said.timestamps, **{name.lower(): column for name, column in stamps.items()}},
@@ -229,6 +270,7 @@ def _given(
         said.rest,
         _functions(functions),
         files,
+        {**said.on_error, **faults},
     )
     return flowing, {name: frame for name, frame in said.frames.items() if name in is_table}, settings
 

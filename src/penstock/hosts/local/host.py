@@ -348,7 +348,7 @@ class LocalHost(InProcess):
         return memory_view(list(self.graph.vertices.values()))
 
     def metrics(self) -> pa.Table:
-        return metrics(self.graph, self.runtime)
+        return metrics(self.graph, self.runtime, self.apart())
 
     def close(self) -> None:
         self._closed = True

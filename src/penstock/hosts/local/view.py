@@ -24,6 +24,7 @@ _METRICS = pa.schema([
     ("sender", pa.int64()), ("reader", pa.int64()), ("queries", pa.list_(pa.string())), ("stream", pa.string()),
     ("rows", pa.int64()), ("bytes", pa.int64()), ("spilled_rows", pa.int64()), ("spilled_bytes", pa.int64()),
     ("peak", pa.int64()), ("messages", pa.int64()), ("dropped", pa.int64()), ("lag", pa.float64()),
+    ("apart", pa.int64()),
 ])  # fmt: skip
 
 
@@ -51,9 +52,9 @@ def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Query]) -> 
     )  # fmt: skip
 
 
-def metrics(graph: Graph, runtime: Runtime) -> pa.Table:
+def metrics(graph: Graph, runtime: Runtime, apart: Mapping[str, int]) -> pa.Table:
     """A row for each buffer: from which operator to which, what waits, in memory and on disk, and what was dropped. And
-    one for each stream that has dropped rows of buffers that are gone, without operators."""
+    one without operators for each stream that has dropped rows of buffers that are gone, or kept rows ``apart``."""
     vertices = graph.vertices
     found = [(e, v, vertex) for e, v in runtime.buffers.items() if (vertex := vertices.get(e.target.id)) is not None]
     gone = runtime.storage.dropped_rows.copy()
@@ -68,14 +69,14 @@ def metrics(graph: Graph, runtime: Runtime) -> pa.Table:
                 "queries": sorted(vertex.users), "stream": stream_of(edge.source),
                 "rows": view.elements, "bytes": view.bytes, "spilled_rows": view.spilled,
                 "spilled_bytes": view.spilled_bytes, "peak": view.peak, "messages": view.passed,
-                "dropped": view.dropped, "lag": view.lag,
+                "dropped": view.dropped, "lag": view.lag, "apart": 0,
             }
             for edge, view, vertex in found
         ]
         + [
             {"queries": [], "stream": stream, "rows": 0, "bytes": 0, "spilled_rows": 0, "spilled_bytes": 0,
-             "peak": 0, "messages": 0, "dropped": rows}
-            for stream, rows in gone.items() if rows > 0
+             "peak": 0, "messages": 0, "dropped": max(0, gone.get(stream, 0)), "apart": apart.get(stream, 0)}
+            for stream in dict.fromkeys([*(s for s, rows in gone.items() if rows > 0), *apart])
         ],
         _METRICS,
     )

@@ -4,6 +4,7 @@ Under the checkpoint location of the Spark query:
 
     penstock/shard-00002-of-00004/    a ``StateStore``; version ``b`` is the state after micro-batch ``b``
     penstock/late/<stream>/           late rows, a Parquet file for each micro-batch and shard that had some
+    penstock/apart/<stream>/          rows that do not fit, a Parquet file for each micro-batch and task that had some
 
 Micro-batch ``b`` starts from version ``b - 1`` and nothing else, so it can be tried again, anywhere, as often as it
 takes. A worker keeps the shards it has worked on, because loading costs. What it kept counts only if it is, by the
@@ -21,7 +22,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -214,11 +215,8 @@ class Versions:
         for stream, rows in late.items():
             if self._job.idle is None and part is not next(p for p in self._job.parts if stream in p.reads):
                 continue
-            folder, name = late_folder(self._root, stream), f"{self._batch:012d}-{self._shard:05d}.parquet"
             try:
-                self._fs.create_dir(folder, recursive=True)
-                pq.write_table(rows, f"{folder}/_{name}", filesystem=self._fs)
-                self._fs.move(f"{folder}/_{name}", f"{folder}/{name}")
+                _write(self._fs, late_folder(self._root, stream), f"{self._batch:012d}-{self._shard:05d}.parquet", rows)
             except OSError as e:
                 raise self._unwritten(e, f"late rows of `{stream}`") from e
 
@@ -241,6 +239,34 @@ class Versions:
             hint="the checkpoint is that of another query, or files are lost, or a function of foreachBatch did not "
             "read all answers: use another checkpoint location",
         )
+
+
+def keep_apart(location: str, batch: int, stream: str, task: int, apart: Sequence[pa.Table]) -> None:
+    """Write rows that do not fit where ``penstock.spark.apart`` finds them; a second attempt writes the same files."""
+    rows = pa.concat_tables(apart) if apart else None
+    if rows is None or not len(rows):
+        return
+    system, path = located(location)
+    folder = apart_folder(posixpath.join(path, "penstock"), stream)
+    try:
+        _write(system, folder, f"{batch:012d}-{task:05d}.parquet", rows)
+    except OSError as e:
+        raise CheckpointError(
+            f"{folder}: micro-batch {batch} could not write rows apart of `{stream}`: {e}",
+            hint="make room, or mend what is said there, and start the query again: it goes on where it was",
+        ) from e
+
+
+def _write(system: fs.FileSystem, folder: str, name: str, rows: pa.Table) -> None:
+    """A Parquet file that is there whole or not at all."""
+    system.create_dir(folder, recursive=True)
+    pq.write_table(rows, f"{folder}/_{name}", filesystem=system)
+    system.move(f"{folder}/_{name}", f"{folder}/{name}")
+
+
+def apart_folder(root: str, stream: str) -> str:
+    """Where the rows apart of a stream are."""
+    return f"{root}/apart/{stream}"
 
 
 def late_folder(root: str, stream: str) -> str:

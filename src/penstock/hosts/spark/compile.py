@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 
+from penstock.apart import SCHEMA, OnError
 from penstock.catalog import Functions, RelationDef, StreamDef, Unread
 from penstock.database import Database, answer_schema
 from penstock.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError
@@ -23,7 +24,7 @@ from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, read
 from penstock.hosts.spark.metrics import reports_of
 from penstock.hosts.spark.narrow import narrowed, used
 from penstock.hosts.spark.pushdown import pushed
-from penstock.hosts.spark.scatter import PACKETS, Scatter
+from penstock.hosts.spark.scatter import PACKETS, RowsApart, Scatter
 from penstock.hosts.spark.schemas import (
     Columns,
     columns_of,
@@ -52,6 +53,7 @@ class Settings:
     declare: str = ""
     functions: Functions = field(default_factory=dict)
     files: bool = True
+    on_error: Mapping[str, OnError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def compiled(
             raise InputError(f"query `{name}` is a {type(text).__name__}", hint="give the text of a query")
     frames = {**streams, **relations}
     given = {name: columns_of(frame.schema, f"DataFrame `{name}`") for name, frame in frames.items()}
-    unknown = [n for n in (*settings.timestamps, *settings.slack) if n not in streams]
+    unknown = [n for n in (*settings.timestamps, *settings.slack, *settings.on_error) if n not in streams]
     if unknown:
         raise InputError(f"there is no stream `{unknown[0]}`", hint=f"there is {', '.join(map(repr, streams))}")
     everything = {name: _source(name, found, name in streams, settings) for name, found in given.items()}
@@ -156,6 +158,15 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
     return Answers(together.mapInArrow(gather, spark_schema(output)), what.title)
 
 
+def apart_of(frame: DataFrame, stream: str, timestamp: str | None) -> DataFrame:
+    """The rows of a table that do not fit, where it is read as a stream that keeps such rows apart."""
+    found = columns_of(frame.schema, f"DataFrame `{stream}`")
+    settings = Settings(timestamps={} if timestamp is None else {stream: timestamp}, on_error={stream: "apart"})
+    source = _source(stream, found, True, settings)
+    chosen = frame.select(*(F.col(spark_name(f.name)) for f in source.schema))
+    return _numbered(chosen).mapInArrow(RowsApart(source), spark_schema(SCHEMA))
+
+
 def explained(what: Compiled) -> str:
     """How the queries are spread over shards, and why; what Spark filters for them."""
     spread = [f"{q.name}: {_spread(part, what.job)}" for part in what.job.parts for q in part.queries]
@@ -197,7 +208,9 @@ def _source(name: str, found: Columns, is_stream: bool, settings: Settings) -> S
         return Source(name, found.schema)
     column, clock = timestamp_column(found, settings.timestamps.get(name), name)
     place = next(i for i, f in enumerate(found.schema) if f.name == column)
-    return Source(name, found.schema, place, clock, settings.slack.get(name, 0))
+    return Source(
+        name, found.schema, place, clock, settings.slack.get(name, 0), settings.on_error.get(name, "refuse")
+    )
 
 
 def _kept(source: Source, read: Sequence[Mapping[str, frozenset[int]]]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from penstock.apart import OnError, Unknown
 from penstock.catalog import StreamDef
 from penstock.cql import ast
 from penstock.cql.expressions import identifier
@@ -31,6 +32,7 @@ class Declared:
     relations: frozenset[str]
     timestamps: Mapping[str, str]
     slack: Mapping[str, int]
+    on_error: Mapping[str, OnError]
     rest: str
 
 
@@ -49,13 +51,14 @@ def declared(text: str, frames: Mapping[str, DataFrame]) -> Declared:
             known = db.catalog.streams.get(name)
             _check_kind(name, known, frames)
             schema = db.catalog.relation(name).schema if known is None else known.schema
-            found[name] = _chosen(name, schema, frames[name])
+            found[name] = _chosen(name, schema, frames[name], None if known is None else known.unknown)
         streams = db.catalog.streams.values()
         return Declared(
             {**found, **frames, **found},
             frozenset(db.catalog.relations),
             {s.name: s.timestamp_by for s in streams if s.timestamp_by is not None},
             {s.name: s.slack for s in streams},
+            {s.name: s.on_error for s in streams},
             # Statements with nothing but declarations of DataFrames leave nothing to run.
             ";\n".join(rest),
         )
@@ -78,8 +81,15 @@ def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFra
         )
 
 
-def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
+def _chosen(name: str, schema: Schema, frame: DataFrame, unknown: Unknown | None) -> DataFrame:
     there = columns_of(frame.schema, f"DataFrame `{name}`")
+    if unknown == "refuse":
+        for column in (*there.spark, *there.unread):
+            if all(f.name != column for f in schema):
+                raise InputError(
+                    f"DataFrame `{name}` has a column `{column}`, which is not declared",
+                    hint=suggest(column, [f.name for f in schema]),
+                )
     types: dict[str, Any] = {f.name: f.type for f in there.schema}
     types |= {column: dtype.simpleString().upper() for column, dtype in there.unread.items()}
     known, unread = Names(types), unread_of(there, name)

@@ -20,11 +20,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.hosts.spark.checkpoint import here
+from penstock.hosts.spark.checkpoint import here, keep_apart
 from penstock.hosts.spark.files import opened
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
-from penstock.hosts.spark.scatter import cut, declared, newest_of
+from penstock.hosts.spark.scatter import cut, declared, fitting, newest_of
 from penstock.hosts.spark.worker import settle
 
 Places = tuple[int, ...]
@@ -57,8 +57,12 @@ class Direct:
                 pieces = [rows for rows in opened(iter(pieces), source.files) if len(rows)]
             if not pieces:
                 continue
-            table = declared(pieces, source)
-            newest[source.name] = newest_of(table, source)
+            table, bad = fitting(declared(pieces, source), source)
+            keep_apart(location, batch, source.name, 0, [bad])
+            last = newest_of(table, source)
+            if last is None:
+                continue
+            newest[source.name] = last
             for part in job.parts:
                 if source.name in part.reads:
                     for shard, rows in cut(table, source.name, part, 0):

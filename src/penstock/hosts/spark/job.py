@@ -14,6 +14,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from penstock.apart import OnError
 from penstock.plan.derive import partitioning
 from penstock.plan.nodes import Clock, Query, RelationScan, Schema, StreamScan, walk
 from penstock.state import fingerprint, folded_name
@@ -41,6 +42,7 @@ class Source:
     timestamp: int | None = None
     clock: Clock = "timestamp"
     slack: int = 0
+    on_error: OnError = "refuse"
     files: tuple[FileColumn, ...] | None = None
     """What is read of Parquet files, where paths come in the place of rows."""
 

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from penstock.apart import SCHEMA, Bad, apart_table, row_text
 from penstock.errors import InputError
+from penstock.hosts.spark.checkpoint import here, keep_apart
 from penstock.hosts.spark.files import opened
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
@@ -52,16 +54,22 @@ class Scatter(Sent):
             batches = opened(batches, source.files)
         newest: int | None = None
         number = 0
+        apart: list[pa.Table] = []
         for table in _gathered(batches, source):
             if source.timestamp is not None:
+                table, bad = fitting(table, source)
+                apart.append(bad)
                 last = newest_of(table, source)
-                newest = last if newest is None else max(newest, last)
+                if last is not None:
+                    newest = last if newest is None else max(newest, last)
             packets: list[tuple[int, bytes | None]] = []
             for part in self.job.parts:
                 if source.name in part.reads:
                     packets += [(shard, packed(rows)) for shard, rows in cut(table, source.name, part, task)]
             yield self._packets(task, number, None, packets)
             number += 1
+        if not self.job.bounded and any(map(len, apart)):
+            keep_apart(*here(), source.name, task, apart)
         # A packet without rows; ``newest`` is NULL where there were none.
         yield self._packets(task, number, newest, [(shard, None) for shard in range(self.job.shards)])
 
@@ -78,6 +86,17 @@ class Scatter(Sent):
             pa.array([rows for _, rows in packets], pa.binary()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsApart(Sent):
+    """The function of a task that gives the rows which do not fit a source."""
+
+    source: Source
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _gathered(batches, self.source):
+            yield from fitting(table, self.source)[1].to_batches()
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.Table]:
@@ -110,22 +129,39 @@ def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column.cast(wanted)
 
 
-def newest_of(table: pa.Table, source: Source) -> int:
-    """The latest timestamp of some rows."""
+def fitting(table: pa.Table, source: Source) -> tuple[pa.Table, pa.Table]:
+    """The rows whose time can be used, and, where they are kept apart, the others as ``penstock.apart`` has them."""
     assert source.timestamp is not None
     column = table.column(source.timestamp)
     name = source.schema[source.timestamp].name
-    if column.null_count:
-        raise InputError(
-            f"stream `{source.name}`: the timestamp `{name}` of {column.null_count} rows is NULL",
-            hint=f"leave them out, as in df.where('{name} IS NOT NULL')",
-        )
-    ends = pc.min_max(pa.chunked_array([c.view(pa.int64()) for c in column.chunks])).as_py()
-    if source.clock == "timestamp" and not FIRST <= ends["min"] <= ends["max"] <= LAST:
-        raise InputError(f"stream `{source.name}`: a timestamp in `{name}` {OUT_OF_RANGE}")
-    if not (ends["min"] > -_LIMIT and ends["max"] < _LIMIT):
-        raise InputError(f"stream `{source.name}`: a timestamp in `{name}` is out of range")
-    return int(ends["max"])
+    ticks = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
+    ends = (FIRST, LAST) if source.clock == "timestamp" else (1 - _LIMIT, _LIMIT - 1)
+    least, greatest = pc.min_max(ticks).as_py().values()
+    if not column.null_count and (least is None or ends[0] <= least <= greatest <= ends[1]):
+        return table, SCHEMA.empty_table()
+    where = f"stream `{source.name}`"
+    out = OUT_OF_RANGE if source.clock == "timestamp" else "is out of range"
+    if source.on_error != "apart":
+        if column.null_count:
+            raise InputError(
+                f"{where}: the timestamp `{name}` of {column.null_count} rows is NULL",
+                hint=f"leave them out, as in df.where('{name} IS NOT NULL'), or say on_error='apart'",
+            )
+        raise InputError(f"{where}: a timestamp in `{name}` {out}", hint="say on_error='apart' to do without such rows")
+    good = pc.fill_null(pc.and_(pc.greater_equal(ticks, ends[0]), pc.less_equal(ticks, ends[1])), False)
+    bad = table.filter(pc.invert(good))
+    times = bad.column(source.timestamp)
+    reasons = [f"the timestamp `{name}` {out if t.is_valid else 'is NULL'}" for t in times]
+    rows = [Bad(where, name, reason, row_text(bad, i)) for i, reason in enumerate(reasons)]
+    return table.filter(good), apart_table(rows)
+
+
+def newest_of(table: pa.Table, source: Source) -> int | None:
+    """The latest timestamp of some rows that fit; None if there are none."""
+    assert source.timestamp is not None
+    column = table.column(source.timestamp)
+    found = pc.max(pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())).as_py()
+    return None if found is None else int(found)
 
 
 def cut(table: pa.Table, source: str, part: Part, task: int) -> Iterator[tuple[int, pa.Table]]:

@@ -43,7 +43,7 @@ _AGAIN = 0.2
 @dataclass(frozen=True)
 class Metrics:
     """What a micro-batch took: rows whose turn it was and, ``early``, that overtook; seconds in all, in Spark, and in
-    the slowest slot's state and operators."""
+    the slowest slot's state and operators. ``apart``: rows of all streams that had not fitted until then."""
 
     number: int
     part: int
@@ -57,6 +57,7 @@ class Metrics:
     working: float
     storing: float
     written: int
+    apart: int
 
 
 class Part:
@@ -311,6 +312,7 @@ class Part:
         host.counts(Metrics(
             plan.number & 0xFFFFFFFF, self.id, plan.count, slowest.rows, admitted.rows, answers, seconds,
             seconds - spent, slowest.opening, slowest.working, slowest.storing, sum(r.written for r in reports),
+            sum(source.apart.count for source in host.db._inputs.values()),
         ))  # fmt: skip
         host.changed.notify_all()
         return due
