@@ -6,7 +6,8 @@
 # make peers   installs other stream processors for `penstock bench compare`, in .peers; takes some minutes
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
 # make kills   kills a streaming query on Spark 20 times and compares what it wrote; takes some minutes
-# make fuzz    the generated tests with new random cases, again and again until one fails or somebody stops it
+# make fuzz    the generated tests with new random cases until one fails; MINUTES=60: at most an hour
+# make sessions   whole sessions of statements, right and wrong ones, with new random cases; MINUTES as for fuzz
 SHELL := /bin/bash
 PYTHON ?= python3
 ENGINE ?= spark
@@ -14,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test docs peers pictures spark kills fuzz clean
+.PHONY: setup demo test docs peers pictures spark kills fuzz sessions clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -50,8 +51,11 @@ kills: $(READY)
 	PENSTOCK_KILLS=20 $(BIN)/python -m pytest -q tests/spark/test_kills.py
 
 fuzz: $(READY)
-	@while PENSTOCK_HYPOTHESIS=explore PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q -n 2 -x \
-	  tests/generated tests/operators tests/state tests/plan tests/kernels; do :; done
+	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) \
+	  tests/generated tests/graph/test_law.py tests/operators tests/state tests/plan tests/kernels
+
+sessions: $(READY)
+	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) tests/sessions
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov .coverage.*

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from penstock.hosts import ENGINES
-from tests import following
+from tests import counting, following
 from tests.budget import examples
 
 if TYPE_CHECKING:
@@ -55,8 +55,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    with following.by_example(item):
+    with following.by_example(item), counting.counted(item):
         yield
+
+
+def pytest_sessionfinish() -> None:
+    counting.write()
 
 
 @pytest.fixture(params=ENGINES)

@@ -57,11 +57,12 @@ class BadRow(InputError):
         """The same about a row that is the first of others which come after so many."""
         return BadRow(
             self.where, self.row + by, self.reason, column=self.column, hint=self._hint, named=self.named,
-            if_first=self._if_first,
+            if_first=self._if_first, place=self.place if self.in_file else None,
         )  # fmt: skip
 
     def located(self, where: str, place: str) -> BadRow:
-        """The same with where in a file the row is."""
+        """The same with where in a file the row is, if it does not know better."""
+        place = self.place if self.in_file else place
         return BadRow(
             where, self.row, self.reason, column=self.column, hint=self._hint, named=self.named, place=place
         )

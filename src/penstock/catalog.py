@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from penstock.io.times import TimeForm
 
 
+EVERYTHING = 2**62
+"""More ticks than there can be between two rows."""
+
+
 @dataclass(frozen=True)
 class Unread:
     """Columns of the data behind a name that CQL has no types for, with the types that they have there.
@@ -44,6 +48,7 @@ class Unread:
 class StreamDef:
     """A stream: declared with columns, or derived from a query.
 
+    ``retain``: for how many ticks rows are kept for queries to come, ``EVERYTHING`` for all of them.
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
     are dropped. ``time``: how times are written in what comes in, if not as usual. ``on_error``: what becomes of a row
     that does not fit; ``unknown``: of a field that is not declared, by default refused in rows and ignored in files.
@@ -128,7 +133,17 @@ class Catalog:
     _relations: dict[str, RelationDef] = field(default_factory=dict)
     _views: dict[str, ViewDef] = field(default_factory=dict)
     _functions: dict[str, FunctionDef] = field(default_factory=dict)
+    _refused: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Streams and views whose stored text cannot be bound any more: their kind, and why. They can only be dropped."""
     _next_position: int = 0
+    given_times: bool = False
+    """Whether an instant of a relation has been given as a time, not as a number."""
+
+    @property
+    def clock(self) -> Clock:
+        """The kind of clock of what reads no stream: ticks where everything counts ticks that the user has declared."""
+        kinds = {s.clock for s in self._streams.values() if not s.derived}
+        return "timestamp" if self.given_times or "timestamp" in kinds else "ticks"
 
     @property
     def streams(self) -> Mapping[str, StreamDef]:
@@ -164,7 +179,8 @@ class Catalog:
     def kind_of(self, name: str) -> str | None:
         """``stream``, ``relation`` or ``view``; None for an unknown name."""
         tables = (("stream", self._streams), ("relation", self._relations), ("view", self._views))
-        return next((kind for kind, table in tables if name in table), None)
+        refused = self._refused.get(name, (None, ""))[0]
+        return next((kind for kind, table in tables if name in table), refused)
 
     def check_free(self, name: str) -> None:
         """Refuse a name that something in FROM's name space has already."""
@@ -186,9 +202,14 @@ class Catalog:
 
     def replace_view(self, definition: ViewDef) -> None:
         """Add a view, or put it in the place of the view of that name."""
-        if definition.name not in self._views:
+        if self.kind_of(definition.name) != "view":
             self.check_free(definition.name)
+        self._refused.pop(definition.name, None)
         self._views[definition.name] = definition
+
+    def refuse(self, name: str, kind: str, why: str) -> None:
+        """Have a name of which nothing can be used, and say why when somebody tries."""
+        self._refused[name] = kind, why
 
     def restore_function(self, name: str, before: FunctionDef | None) -> None:
         """Have the function again that was there before, or none."""
@@ -203,7 +224,7 @@ class Catalog:
 
     def remove(self, name: str) -> None:
         """Forget a stream, relation or view."""
-        for table in (self._streams, self._relations, self._views):
+        for table in (self._streams, self._relations, self._views, self._refused):
             if table.pop(name, None) is not None:
                 return
         raise self.unknown(name)
@@ -221,5 +242,9 @@ class Catalog:
         raise CatalogError(f"no relation `{name}`", hint=suggest(name, self._relations))
 
     def unknown(self, name: str) -> CatalogError:
-        """The error for a name that nothing has."""
+        """The error for a name that nothing has, or nothing that can be used."""
+        if name in self._refused:
+            kind, why = self._refused[name]
+            again = f"DROP {kind.upper()} {name} and create it anew"
+            return CatalogError(f"{kind} `{name}` cannot be used since it was stored: {why}", hint=again)
         return CatalogError(f"no stream, relation or view `{name}`", hint=suggest(name, self.names()))

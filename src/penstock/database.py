@@ -14,6 +14,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -25,8 +27,9 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.catalog import Catalog, FunctionDef, RelationDef, StreamDef, ViewDef
-from penstock.cql.blocks import unique_names
+from penstock.cql.expressions import identifier
 from penstock.cql.queries import bind_query
+from penstock.cql.text import parse
 from penstock.declare import declaration
 from penstock.errors import (
     BindError,
@@ -40,15 +43,18 @@ from penstock.errors import (
 from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
+from penstock.instants import Instants
+from penstock.names import unique_names
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.nodes import RelationScan, Schema, StreamScan, walk
 from penstock.plan.optimize import optimize
+from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json
-from penstock.query import Due, Query, QueryOptions
-from penstock.reference import Change
-from penstock.relations import RelationStore
+from penstock.query import Before, Due, Query, QueryOptions, Start, check_start, retain_example
+from penstock.reference import CHANGES, Change
+from penstock.relations import At, RelationStore, When
 from penstock.types import DataType
 from penstock.values import to_instant
 
@@ -88,6 +94,7 @@ class Database:
         self._relations: dict[str, RelationStore] = {}
         self._history: dict[str, list[Batch]] = {}
         self._queries: dict[str, Query] = {}
+        self._instants = Instants(self.catalog, self._inputs, self._relations, self._queries)
         self._query_count = 0
         self._closed = False
         self._guarded = _Guarded(self)
@@ -120,17 +127,24 @@ class Database:
             self._check_open()
             return run_script(self, text)
 
-    def query(self, text: str | None = None, *, name: str | None = None, plan: object = None) -> Query:
-        """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form)."""
+    def query(
+        self, text: str | None = None, *, name: str | None = None, plan: object = None, start: Start | None = None
+    ) -> Query:
+        """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form).
+
+        It begins with the rows that its streams retain. ``start``: with ``retained`` a stream that retains none is
+        refused; with ``now`` the query sees only rows that come.
+        """
         from penstock.statements import plan_of_text
 
         with self._guarded, self._lock:
             self._check_open()
             if (text is None) == (plan is None):
                 raise BindError("give either the text of a query or a plan")
+            options = QueryOptions(start=None if start is None else check_start(start, "start"))
             if text is not None:
                 bound, reads = plan_of_text(self, text)
-                return self.register(bound, reads, name=name, text=text.strip())
+                return self.register(bound, reads, name=name, options=options, text=text.strip())
             bound = plan if isinstance(plan, Plan) else from_json(_parsed(plan))
             self._check_plan(bound)
             reads = frozenset(
@@ -138,7 +152,7 @@ class Database:
                 for n in walk(bound)
                 if isinstance(n, StreamScan | RelationScan)
             )
-            return self.register(bound, reads, name=name)
+            return self.register(bound, reads, name=name, options=options)
 
     def register(
         self,
@@ -158,11 +172,15 @@ class Database:
             name = f"q{self._query_count}"
         if name in self._queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
-        optimized = optimize(plan)
-        schema = answer_schema(plan)
+        if options.start == "retained":
+            self._check_retained(plan)
+        optimized = optimize(carrying_order(plan))
+        schema = answer_schema(optimized)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         run = self._host.runner(optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
+        self._instants.check(query)
+        query._before = self._rows_before(query)
         self._queries[name] = query
         self._feed_past(query)
         try:
@@ -191,11 +209,11 @@ class Database:
                 return self._explained(self._queries[query].plan, format, self._queries[query])
             if query.strip().isidentifier():
                 raise CatalogError(f"no query `{query}`", hint=suggest(query, self._queries))
-            return self._explained(optimize(plan_of_text(self, query)[0]), format)
+            return self._explained(optimize(carrying_order(plan_of_text(self, query)[0])), format)
 
     def explain_tree(self, tree: exp.Expr, format: str) -> str:
         """The plan of a parsed query."""
-        return self._explained(optimize(bind_query(tree, self.catalog)[0]), format)
+        return self._explained(optimize(carrying_order(bind_query(tree, self.catalog)[0])), format)
 
     def declare(
         self,
@@ -205,18 +223,46 @@ class Database:
         timestamp: str | None = None,
         slack: str | None = None,
         key: str | Sequence[str] = (),
+        load: bool = False,
     ) -> str:
         """Declare a stream, or with a ``key`` a relation, with the columns of data that are there; the CQL of it.
 
-        ``data``: the path of a file, or a table of pandas, polars or Arrow; none of its rows are pushed. ``timestamp``:
-        the column that orders the rows, by default a column of times. ``slack``: how far rows may be out of order,
-        such as ``5 seconds``, by default as far as these are.
+        ``data``: the path of a file, or a table of pandas, polars or Arrow. ``timestamp``: the column that orders the
+        rows, by default a column of times. ``slack``: how far rows may be out of order, such as ``5 seconds``, by
+        default as far as these are. ``load``: bring the rows too. A stream then retains all its rows, so that queries
+        to come see them, and is complete up to the newest of them; more may be pushed. Rows of a relation are there
+        from the beginning.
         """
-        found = declaration(
-            name, data, timestamp=timestamp, slack=slack, key=(key,) if isinstance(key, str) else tuple(key)
-        )
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        found = declaration(name, data, timestamp=timestamp, slack=slack, key=keys, retain=load)
         self.execute(found.statement)
+        if load:
+            declared = identifier(parse(found.statement)[0].tree.this)
+            try:
+                self._load(declared, data)
+            except PenstockError:
+                with self._lock:
+                    self.drop(declared)
+                raise
         return str(found)
+
+    def _load(self, name: str, data: object) -> None:
+        """Bring the rows of a file or table into what has just been declared for them."""
+        from penstock.play import play, relation_file
+
+        path = Path(data) if isinstance(data, str | Path) else None
+        if name in self.catalog.relations:
+            rows = data if path is None else relation_file(self, name, path)
+            with self._guarded, self._lock:
+                # Nobody has read it yet, so they can be there from the beginning.
+                self.change_relation(name, lambda store, when: store.load(rows, replace(when, at=None)), None)
+            return
+        if path is None:
+            self.push(name, data)
+        else:
+            play(self, {name: path}, close=False)
+        if math.isfinite(newest := self.newest(name)):
+            self.heartbeat(name, int(newest))
 
     def create_function(
         self, name: str, function: Callable[..., object], *, args: Sequence[str | DataType], returns: str | DataType
@@ -257,11 +303,11 @@ class Database:
         if isinstance(target, StreamInput) and at is not None:
             raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
         # Without the lock: rows may be made while they are read, by code that takes its time or wants the lock too.
-        read, instant = target.read(rows), None if at is None else to_instant(at)
+        read, said = target.read(rows), None if at is None else At(to_instant(at), isinstance(at, str | date))
         with self._guarded, self._lock:
             self._check_open()
             if isinstance(target, RelationStore):
-                self.change_relation(name, lambda store, when, floor: store.load(read, when, floor), instant)
+                self.change_relation(name, lambda store, when: store.load(read, when), said)
                 return
             source = self._input(name)
             while not self._host.admits(source, read.table, alone=self._calling > 0):
@@ -420,31 +466,25 @@ class Database:
     def change_relation(
         self,
         name: str,
-        change: Callable[[RelationStore, int | None, Instant], list[Change]],
-        at: int | None,
+        change: Callable[[RelationStore, When], list[Change]],
+        at: At | None,
     ) -> int:
-        """Apply a change to a relation at an instant; without one, right after what streams have brought so far."""
+        """Apply a change to a relation at an instant; without one, right after all instants that have been named."""
         self.catalog.relation(name)
         store = self._relations[name]
-        newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
-        last = max(newest, store.last_change)
-        readers = [q for q in self._queries.values() if q.status == "running" and name in q.relations]
-        if any(not q.inputs for q in readers):
-            # A query without streams was evaluated at instant 0.
-            last = max(last, 0)
-        if at is None and math.isfinite(last):
-            at = int(last) + 1
-        store.is_read = bool(readers)
-        floor = max((self._settled(q) for q in readers), default=-math.inf)
+        readers = self._instants.readers(name)
+        when = self._instants.when(name, None if at is None else at.instant)
         before = store.copy() if self._host.may_refuse else None
-        changes = change(store, at, floor)
+        changes = change(store, when)
         try:
             self._host.change(store, changes, readers)
         except PenstockError:
             if before is not None:
                 self._relations[name] = before
             raise
-        store.forget(newest)
+        self.catalog.given_times = self.catalog.given_times or store.times or (at is not None and at.time)
+        self._instants.counted = max(self._instants.counted, store.early)
+        store.forget(self._instants.passed(self._instants.clock_of(name)))
         self._host.work(readers)
         return len(changes)
 
@@ -530,6 +570,7 @@ class Database:
             raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
         self.catalog.remove(name)
         self._host.dropped(name)
+        self._instants.dropping(name)
         for table in (self._inputs, self._relations, self._history):
             table.pop(name, None)
 
@@ -559,9 +600,11 @@ class Database:
         for node in walk(plan):
             if isinstance(node, StreamScan):
                 known = self.catalog.stream(node.stream)
-                if known.schema != node.schema or known.derived or known.clock != node.clock:
+                if not _same_columns(known.schema, node.schema) or known.derived or known.clock != node.clock:
                     raise CatalogError(f"the plan reads stream `{node.stream}` with other columns than it has")
-            elif isinstance(node, RelationScan) and self.catalog.relation(node.relation).schema != node.schema:
+            elif isinstance(node, RelationScan) and not _same_columns(
+                self.catalog.relation(node.relation).schema, node.schema
+            ):
                 raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
 
     def _find_query(self, name: str) -> Query:
@@ -630,21 +673,41 @@ class Database:
 
     def _feed_past(self, query: Query) -> None:
         """Give a new query the relations as they are, the history that streams retain, and their progress."""
-        newest = max((i.newest for i in self._inputs.values()), default=-math.inf)
-        for name, store in self._relations.items():
-            if name in query.relations:
-                store.forget(newest)
-                query._runner.change(name, store.initial())
+        for name in query.relations:
+            store = self._relations[name]
+            clock = query.plan.clock if query.inputs else self._instants.clock_of(name)
+            store.forget(self._instants.passed(clock))
+            # A query without streams is evaluated at 0: what happened before is there from the beginning.
+            query._runner.change(name, store.initial(0 if not query.inputs else -math.inf))
+        if not query.inputs:
+            query.since = self._instants.counted
+            query._runner.progress(CHANGES, query.since)
         for name in query.inputs:
-            for batch in self._history.get(name, []):
+            for batch in self._history.get(name, []) if query.options.start != "now" else ():
                 query._runner.push(name, batch)
             source = self._inputs[name]
             if source.progress > -math.inf:
                 query._runner.progress(name, source.progress)
 
-    def _settled(self, query: Query) -> Instant:
-        """Up to where the query's answers are final, so that a relation may change only after it."""
-        return min((self._inputs[n].progress for n in query.inputs), default=0)
+    def _check_retained(self, plan: Plan) -> None:
+        for node in walk(plan):
+            if isinstance(node, StreamScan) and not self.catalog.stream(node.stream).retain:
+                raise BindError(
+                    f"stream `{node.stream}` retains no rows that the query could start with",
+                    hint=f"declare it {retain_example(node.clock)}",
+                )
+
+    def _rows_before(self, query: Query) -> dict[str, Before]:
+        """The rows that streams have had and do not retain; of those that wait for slack the query will hear."""
+        if query.options.start == "now":
+            return {}
+        found: dict[str, Before] = {}
+        for name in sorted(query.inputs):
+            source = self._inputs[name]
+            rows = source.arrivals - source.late.count - source.apart.count - source.waiting
+            if rows and not source.definition.retain:
+                found[name] = Before(rows, source.arrivals)
+        return found
 
 
 class _Guarded(threading.local):
@@ -675,6 +738,11 @@ class _Guarded(threading.local):
                 raise
 
 
+def _same_columns(declared: Schema, read: Schema) -> bool:
+    """Whether a plan reads what is declared; case matters in no name, since columns go by place."""
+    return [(f.name.lower(), f.type) for f in declared] == [(f.name.lower(), f.type) for f in read]
+
+
 def _parsed(plan: object) -> object:
     """A plan object, also from its text."""
     if not isinstance(plan, str):
@@ -686,9 +754,9 @@ def _parsed(plan: object) -> object:
 
 
 def answer_schema(plan: Plan) -> pa.Schema:
-    """The Arrow schema of a query's answers: ts, op, then the columns under unique names."""
+    """The Arrow schema of a query's answers: ts, op, then the columns, hidden ones too, under unique names."""
     clock: Any = pa.int64() if plan.clock == "ticks" else pa.timestamp("us")
-    names = unique_names([f.name for f in plan.schema], taken=("ts", "op"))
+    names = unique_names([f.name for f in plan.schema], taken=("ts", "op"), exact=[True] * len(plan.schema))
     columns = [pa.field(n, f.type.arrow) for n, f in zip(names, plan.schema, strict=True)]
     return pa.schema([pa.field("ts", clock), pa.field("op", pa.string()), *columns])
 

@@ -47,6 +47,7 @@ def declaration(
     timestamp: str | None = None,
     slack: str | None = None,
     key: Sequence[str] = (),
+    retain: bool = False,
     on_error: str | None = None,
     types: Mapping[str, str] | None = None,
 ) -> Declaration:
@@ -54,8 +55,8 @@ def declaration(
 
     ``data``: the path of a file or folder, or what ``push`` takes as a table: pandas, polars, Arrow. ``timestamp``: the
     column that orders the rows; by default a column of times. ``slack``: how far rows may be out of order, such as
-    ``5 seconds``; by default as far as these are. ``on_error``: what becomes of rows that do not fit. ``types``: of
-    columns that have another than these rows show.
+    ``5 seconds``; by default as far as these are. ``retain``: a stream keeps all its rows for queries to come.
+    ``on_error``: what becomes of rows that do not fit. ``types``: of columns that have another than these rows show.
     """
     faults = "refuse" if on_error is None else _on_error(on_error)
     sample = _sample(name, data, faults)
@@ -77,6 +78,7 @@ def declaration(
         return Declaration(statement, tuple(remarks), tuple(warnings))
     orders, others = _asked(sample, timestamp, _what(data)) if timestamp else find_times(sample)
     fields, clause = list(sample.fields), ""
+    options = ["retain = 'all'"] if retain else []
     if orders is None:
         if slack:
             raise InputError(
@@ -93,12 +95,13 @@ def declaration(
             (warnings if orders.others else remarks).append(_written(orders))
             fields, more = _no_other_times(sample, fields, orders)
             remarks += more
+            options.append(f"time = '{orders.form.text}'")
         clause, more, wrong = _ordering(sample, orders, slack)
         remarks += more
         warnings += wrong if faults == "refuse" else []
-    said = {"time": orders.form.text if orders and orders.form else None, "on_error": on_error and faults}
-    options = ", ".join(f"{option} = '{text}'" for option, text in said.items() if text)
-    clause += f" WITH ({options})" if options else ""
+    if on_error:
+        options.append(f"on_error = '{faults}'")
+    clause += f" WITH ({', '.join(options)})" if options else ""
     ordering = None if orders is None else orders.field.name
     columns = _columns(_retyped(sample, fields, types or {}, ordering, _what(data)))
     statement = f"CREATE STREAM {written_name(name)} ({columns}){clause}"
@@ -127,7 +130,7 @@ def _on_error(text: str) -> OnError:
 def _sample(name: str, data: object, on_error: OnError) -> Sample:
     if isinstance(data, str | Path | Piece):
         return sample_file(Path(data) if isinstance(data, str) else data, on_error)
-    table = frame_as_table(data)
+    table = frame_as_table(data, index=True)
     if table is None:
         raise InputError(
             f"`{name}` cannot be declared from {_what(data)}",

@@ -6,7 +6,6 @@ have been right. ``PenstockError`` is the root; catch that to catch them all.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -134,13 +133,34 @@ class EngineError(PenstockError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """A hint naming the closest of what exists, or everything where that is short."""
+    """A hint naming what was probably meant, or everything where that is short."""
     known = sorted(set(known))
-    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    if close:
-        match = next(k for k in known if k.lower() == close[0])
+    if (match := typo(name, known)) is not None:
         return f"did you mean `{match}`?"
     if not known:
         return None
     shown = ", ".join(f"`{k}`" for k in known[:8])
     return f"there is {shown}" + (" …" if len(known) > 8 else "")
+
+
+def typo(name: str, known: Iterable[str]) -> str | None:
+    """Which of what exists the name is a slip of the keyboard for: one letter, or two of a longer word, are wrong."""
+    limit = 1 if len(name) < 5 else 2
+    near = [(_slips(name.lower(), k.lower()), k) for k in known if k[:1].lower() == name[:1].lower()]
+    slips, match = min(near, default=(limit + 1, None))
+    return match if slips <= limit else None
+
+
+def _slips(a: str, b: str) -> int:
+    """How many letters are missing, too many, wrong, or exchanged with their neighbour."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        older, before = before, row
+        row = [i]
+        for j, y in enumerate(b, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

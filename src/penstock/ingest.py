@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -26,11 +27,12 @@ from penstock.catalog import StreamDef
 from penstock.errors import InputError, PenstockError, StateError, suggest
 from penstock.io.columns import check_texts
 from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
-from penstock.io.values import BadValue, said
+from penstock.io.values import BadValue, is_whole, said
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
 from penstock.kernels.priority import priorities_of
+from penstock.names import Names
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Schema
 from penstock.types import STRING, TIMESTAMP, DataType, Kind
@@ -93,14 +95,14 @@ def as_table(
 
     ``optional`` columns are kept as they are where the rows have them. ``time``: how TIMESTAMP columns are written.
     """
-    return _typed(given(rows, where), schema, where, optional, time, unknown)
+    return _typed(given(rows, schema, where), schema, where, optional, time, unknown)
 
 
-def given(rows: object, where: str) -> pa.Table | list[Any]:
+def given(rows: object, schema: Schema, where: str) -> pa.Table | list[Any]:
     """Rows as given by a user: a table, or one object for each. What the user's objects do is done here."""
     table = frame_as_table(rows)
     if table is not None:
-        return table
+        return _with_index(table, rows, schema)
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
@@ -150,7 +152,8 @@ def _check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: s
     if not len(rows):
         return
     if isinstance(rows, pa.Table):
-        column = next((c for c, n in zip(rows.columns, rows.column_names, strict=True) if n.lower() == name), None)
+        known = Names(f.name for f in schema)
+        column = next((c for c, n in zip(rows.columns, rows.column_names, strict=True) if known.given(n) == name), None)
         value = column[0].as_py() if column is not None and pa.types.is_integer(column.type) else None
     else:
         place = [f.name for f in schema].index(name)
@@ -162,8 +165,51 @@ def _check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: s
             raise BadRow(where, 0, str(bad), column=name) from None
 
 
-def frame_as_table(rows: object) -> pa.Table | None:
-    """What is a table already, of Arrow, pandas, polars, Spark or whatever speaks Arrow; None if it is not one."""
+def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:
+    """A DataFrame's index of times as the column that it is declared as, if the DataFrame has no such column.
+
+    An index without a name is the only TIMESTAMP that is missing.
+    """
+    if (times := _index_of_times(rows)) is None:
+        return table
+    known = Names(f.name for f in schema)
+    there = {known.given(column) for column in table.column_names}
+    missing = [f.name for f in schema if f.name not in there]
+    if times.name is not None:
+        named = [name for name in missing if name == known.given(str(times.name))]
+    else:
+        named = [f.name for f in schema if f.name in missing and f.type == TIMESTAMP]
+    return table.add_column(0, named[0], pa.array(times)) if len(named) == 1 else table
+
+
+def _index_of_times(rows: object) -> Any:
+    """The DatetimeIndex of a DataFrame of pandas, if it has one."""
+    index = getattr(rows, "index", None)
+    pandas = type(rows).__module__.startswith("pandas") and hasattr(rows, "columns")
+    return index if pandas and type(index).__name__ == "DatetimeIndex" else None
+
+
+_INDEX_NAMES = ("time", "timestamp", "at", "index")
+"""Not ``ts``: that is the instant of an answer."""
+
+
+def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:
+    """What is a table already, of Arrow, pandas, polars, Spark or whatever speaks Arrow; None if it is not one.
+
+    ``index``: a DatetimeIndex of pandas is the first column: under its name, or else as the first of
+    ``_INDEX_NAMES`` that no column has. An index that has the name of a column is left out.
+    """
+    table = _frame_as_table(rows)
+    times = _index_of_times(rows) if index and table is not None else None
+    if times is None or table is None:
+        return table
+    taken = {column.lower() for column in table.column_names}
+    names = [str(times.name)] if times.name is not None else list(_INDEX_NAMES)
+    free = [name for name in names if name.lower() not in taken]
+    return table.add_column(0, free[0], pa.array(times)) if free else table
+
+
+def _frame_as_table(rows: object) -> pa.Table | None:
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatch):
@@ -192,24 +238,28 @@ def frame_as_table(rows: object) -> pa.Table | None:
 
 
 class _Names:
-    """Which column a name in a row means: the same, or the one that differs in case only."""
+    """Which column a key of a row, or a column of a table, means. Each is looked up once."""
 
     def __init__(self, schema: Schema, optional: Sequence[str]) -> None:
-        self.places = {name: i for i, name in enumerate([*(f.name for f in schema), *optional])}
+        self.names = [*(f.name for f in schema), *optional]
         self.declared = len(schema)
-        self._lowered = {name.lower(): i for name, i in self.places.items()}
+        self._known = Names(self.names[: self.declared])
+        self._places: dict[object, int | None] = {name: i for i, name in enumerate(self.names)}
 
     def place(self, name: object) -> int | None:
         """The place of a column; None if there is none of this name."""
-        text = name if isinstance(name, str) else str(name)
-        return found if (found := self.places.get(text)) is not None else self._lowered.get(text.lower())
+        if name not in self._places:
+            declared = self._known.given(str(name))
+            self._places[name] = None if declared is None else self._places[declared]
+        return self._places[name]
 
     def hint(self, name: str) -> str | None:
         """What a name that is not known could have been."""
-        return suggest(name.lower(), list(self.places)[: self.declared])
+        return suggest(name, self.names[: self.declared])
 
 
 _MISSING = object()
+_TWICE = "case makes no difference in names"
 
 
 def _values(
@@ -217,20 +267,18 @@ def _values(
 ) -> tuple[list[Any], list[Any]]:
     """The values of a row in the order of the columns, and those of optional columns; BadRow if it is none."""
     if isinstance(row, Mapping):
-        values = [_MISSING] * len(names.places)
+        values = [_MISSING] * len(names.names)
         for key, value in row.items():
             place = names.place(key)
             if place is None:
                 if unknown == "ignore":
                     continue
-                name = str(key).lower()
-                raise BadRow(where, number, f"no column `{name}`", hint=names.hint(name))
+                raise BadRow(where, number, f"no column `{key}`", hint=names.hint(str(key)))
             if values[place] is not _MISSING:
-                name = list(names.places)[place]
-                raise BadRow(where, number, f"column `{name}` is there twice", hint="names differ in more than case")
+                raise BadRow(where, number, f"column `{names.names[place]}` is there twice", hint=_TWICE)
             values[place] = value
         if _MISSING in (absent := values[: names.declared]):
-            name = list(names.places)[next(i for i, v in enumerate(absent) if v is _MISSING)]
+            name = names.names[next(i for i, v in enumerate(absent) if v is _MISSING)]
             raise BadRow(where, number, f"column `{name}` is missing", hint="None means NULL")
         return values[: names.declared], values[names.declared :]
     if isinstance(row, Sequence) and not isinstance(row, str | bytes):
@@ -238,7 +286,7 @@ def _values(
         if len(values) != names.declared:
             counts = f"{counted(len(values), 'value')} for {counted(names.declared, 'column')}"
             raise BadRow(where, number, counts)
-        return values, [_MISSING] * (len(names.places) - names.declared)
+        return values, [_MISSING] * (len(names.names) - names.declared)
     raise BadRow(
         where, number, f"{said(row)} is not a row", hint="a row is a dict or a tuple",
         if_first="; put a row by itself into a list",
@@ -290,10 +338,11 @@ def _column(values: list[Any], dtype: DataType, name: str, where: str) -> pa.Arr
         values = [_from_text(v, dtype, name, where, i) if isinstance(v, str) else v for i, v in enumerate(values)]
     if dtype.kind is Kind.TIMESTAMP and any(isinstance(v, datetime) for v in values):
         values = [_in_utc(v, dtype, name, where, i) if isinstance(v, datetime) else v for i, v in enumerate(values)]
-    # Arrow would cut off the fraction of a float without a word.
+    # Arrow would cut off the fraction of a float or Decimal without a word.
     if dtype.is_integer or dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL):
         for i, value in enumerate(values):
-            if isinstance(value, float | np.floating) and not (dtype.is_integer and float(value).is_integer()):
+            number = float(value) if isinstance(value, np.floating) else value
+            if isinstance(number, float | Decimal) and not (dtype.is_integer and is_whole(number)):
                 raise _wrong(where, i, name, value, dtype)
     try:
         array = pa.array(values, dtype.arrow, from_pandas=False)
@@ -332,7 +381,7 @@ def counted(n: int, what: str) -> str:
 
 
 def _wrong(where: str, i: int, name: str, value: object, dtype: DataType) -> BadRow:
-    hint = BadValue(i, value, dtype).hint if isinstance(value, str) and dtype.is_numeric else None
+    hint = BadValue(i, value, dtype).hint if dtype.is_numeric else None
     return BadRow(where, i, f"{said(value)} is not {_an(dtype)}", column=name, hint=hint)
 
 
@@ -355,10 +404,9 @@ def _from_table(
     for i, column in enumerate(table.column_names):
         place = known.place(column)
         if place is None and unknown == "refuse":
-            name = column.lower()
-            raise InputError(f"{where}: no column `{name}`", hint=known.hint(name))
+            raise InputError(f"{where}: no column `{column}`", hint=known.hint(column))
         if place is not None and place in have:
-            raise InputError(f"{where}: column `{list(known.places)[place]}` is there twice")
+            raise InputError(f"{where}: column `{known.names[place]}` is there twice", hint=_TWICE)
         if place is not None:
             have[place] = i
     arrays: list[pa.ChunkedArray] = []
@@ -445,6 +493,8 @@ class StreamInput:
     closed: bool = False
     _arrivals: int = 0
     _newest: Instant = -math.inf
+    _promised: Instant = -math.inf
+    """Of a closed stream: its progress before it was closed."""
     _waiting: Batch | None = None
     late: Kept = field(init=False)
     """Rows that came too late."""
@@ -469,9 +519,14 @@ class StreamInput:
         return 0 if self._waiting is None else len(self._waiting)
 
     @property
+    def named(self) -> Instant:
+        """The greatest instant ever seen, or promised by a heartbeat or the clock."""
+        return max(self._newest, self._promised if self.closed else self.progress)
+
+    @property
     def newest(self) -> Instant:
-        """The greatest instant seen, or promised by a heartbeat."""
-        return max(self._newest, -math.inf if self.closed else self.progress)
+        """The same as long as the stream is open; a closed one names no instant any more."""
+        return -math.inf if self.closed else self.named
 
     @property
     def newest_row(self) -> Instant:
@@ -514,7 +569,7 @@ class StreamInput:
         on_error, begun = self.definition.on_error, self._arrivals > self.apart.count
         if isinstance(rows, Rows):  # of a file, whose reader has asked ``check``
             return replace(rows, table=self._read(rows.table, True))
-        found = given(rows, self.where)
+        found = given(rows, self.definition.schema, self.where)
         if on_error == "refuse":
             return Rows(self._read(found, begun))
         tables, bad = sifted(found, self._read, on_error, begun=begun)
@@ -594,7 +649,7 @@ class StreamInput:
 
     def close(self) -> Batch:
         """No more rows will come at all."""
-        self.closed, self.progress = True, math.inf
+        self.closed, self.progress, self._promised = True, math.inf, self.progress
         return self._release(None)
 
     def take_late(self) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.apart import BadRow, OnError, Rows
 from penstock.errors import InputError, suggest
+from penstock.ingest import arrow_schema
 from penstock.io.files import Leave
 from penstock.io.live import Arrivals, LiveText
 from penstock.io.readers import read_batches, read_rows, row_sieve
@@ -246,13 +247,18 @@ def load_relation(db: Database, name: str, given: Input) -> int:
 
     They go in as one batch, because the changes of one ``ts`` are one instant.
     """
-    source = given.whole() if isinstance(given, LiveText) else given
-    batches = list(read_batches(source, db.catalog.relations[name].schema, extra=CHANGE_COLUMNS))
-    if not batches:
-        return 0
-    rows = pa.concat_tables(batches)
-    db.push(name, rows)
+    rows = relation_file(db, name, given)
+    if rows.num_rows:
+        db.push(name, rows)
     return int(rows.num_rows)
+
+
+def relation_file(db: Database, name: str, given: Input) -> pa.Table:
+    """The rows, or changes, of a relation's file."""
+    schema = db.catalog.relations[name].schema
+    source = given.whole() if isinstance(given, LiveText) else given
+    batches = list(read_batches(source, schema, extra=CHANGE_COLUMNS))
+    return pa.concat_tables(batches) if batches else arrow_schema(schema).empty_table()
 
 
 def input_name(db: Database, given: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,19 +14,24 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, QueryFailed, StateError
+from penstock.errors import BindError, PenstockError, QueryFailed, StateError
 from penstock.hosts import Answers, Runner
+from penstock.ingest import counted
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
+from penstock.plan.nodes import Clock, RelationScan, StreamScan, walk
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.order import is_ranking
+from penstock.shown import as_text
 from penstock.standing import Standing
 
 if TYPE_CHECKING:
     from penstock.database import Database
 
 _FEW = 64
+_LOOK = 100_000
+"""Answers that may be put together to show where a query stands, anew for each look."""
 
 _TICK = 0.05
 """Seconds between looks at the clock while an iteration waits: streams stamped on arrival move on by themselves."""
@@ -34,6 +41,10 @@ Due = Callable[[], object]
 
 Status = Literal["running", "ended", "stopped", "failed"]
 
+Start = Literal["now", "retained"]
+"""With which rows of its streams a query begins: those that come, or before them those that all of them retain. Where
+it is not said, those that they retain, if they do."""
+
 
 @dataclass(frozen=True)
 class QueryOptions:
@@ -42,6 +53,30 @@ class QueryOptions:
     priority: int = 5
     latency: int | None = None
     strict: bool = False
+    start: Start | None = None
+
+
+def check_start(value: str, what: str) -> Start:
+    """Where a query may start."""
+    match value:
+        case "now" | "retained":
+            return value  # type: ignore[return-value]
+    hint = "'retained': with the rows that its streams retain; 'now': with the next ones"
+    raise BindError(f"{what} is 'now' or 'retained', not {value!r}", hint=hint)
+
+
+@dataclass(frozen=True)
+class Before:
+    """Rows of a stream that came before a query and that it was not given."""
+
+    rows: int
+    arrivals: int
+    """How many rows the stream had been given, late ones and those that waited for slack included."""
+
+
+def retain_example(clock: Clock) -> str:
+    """A way to say for how long a stream keeps its rows."""
+    return "WITH (retain = 1000)" if clock == "ticks" else "WITH (retain = '1 hour')"
 
 
 class Query:
@@ -64,12 +99,14 @@ class Query:
     ) -> None:
         self.name = name
         self.plan = plan
-        self.schema = schema
+        self.schema = pa.schema(list(schema)[: len(schema) - plan.hidden])
         self.reads = reads
         self.options = options
         self.text = text
         self.error: PenstockError | None = None
         self.answered = 0
+        self.since = 0
+        """How many changes of relations there were before it that no instant had been named for."""
         self._database = database
         self._runner = runner
         self._status: Status = "running"
@@ -78,6 +115,8 @@ class Query:
         self._subscribers: list[Callable[[pa.Table], object]] = []
         self._changed = threading.Condition(database._lock)
         self._standing: Standing | None = None
+        self._before: Mapping[str, Before] = {}
+        self._warned = False
 
     @property
     def status(self) -> Status:
@@ -121,13 +160,16 @@ class Query:
         Waits until what was pushed before has been worked on; with ``wait=False`` it takes what is there. Raises
         ``QueryFailed`` once all answers before the failure have been fetched.
         """
-        return self._taken(lambda table: table, wait=wait)
+        answers = self._taken(self._shown, wait=wait)
+        self._warn_of_rows_before(answers)
+        return answers
 
     def current(self) -> pa.Table:
         """The rows of the answer as it stands now, without ts and op: what all its changes come to.
 
-        Takes the answers that wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps
-        the rows of its answer.
+        With ORDER BY they are in that order, with LIMIT alone in the order of their values. Takes the answers that
+        wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps the rows of its
+        answer.
         """
         with self._changed:
             if self._standing is None:
@@ -135,7 +177,7 @@ class Query:
             standing = self._standing
 
         def put_in(table: pa.Table) -> pa.Table:
-            if standing.changes + table.num_rows != self.answered:
+            if not self._whole:
                 raise StateError(
                     f"some answers of `{self.name}` have been taken in another way",
                     hint="current() puts all of them together: use it from the beginning, and not fetch",
@@ -143,7 +185,62 @@ class Query:
             standing.take(table)
             return standing.table()
 
-        return self._taken(put_in, wait=True)
+        rows = self._taken(put_in, wait=True)
+        self._warn_of_rows_before(rows)
+        return rows
+
+    @property
+    def note(self) -> str | None:
+        """What people should know of rows that came before the query and are not in its answer."""
+        if not self._before:
+            return None
+        had = " and ".join(f"stream `{name}` had {counted(b.rows, 'row')}" for name, b in self._before.items())
+        return f"{had} before the query, which are not in its answer; {self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        """What helps if rows from before a query are wanted."""
+        return (
+            f"register the query before rows are pushed, or declare the stream {retain_example(self.plan.clock)}, "
+            "which keeps rows for queries to come"
+        )
+
+    def _warn_of_rows_before(self, given: pa.Table) -> None:
+        """Warn once a user who pushed first and asked then, and is given nothing.
+
+        As Python does with deprecations, it is told only to code in ``__main__``: a script, a notebook, a prompt.
+        """
+        if given.num_rows or self._warned or not self._before or self.answered:
+            return
+        with self._changed:
+            inputs = self._database._inputs
+            if any(name not in inputs or inputs[name].arrivals > b.arrivals for name, b in self._before.items()):
+                return
+            self._warned = True
+        if sys._getframe(2).f_globals.get("__name__") == "__main__":
+            names = " and ".join(f"`{name}`" for name in self._before)
+            warnings.warn(
+                f"rows that were pushed into {names} before a query are not in its answer; {self._remedy}", stacklevel=3
+            )
+
+    @property
+    def _whole(self) -> bool:
+        """Whether all answers so far wait or are in the answer that stands, so that ``current`` can have them."""
+        with self._changed:
+            return (0 if self._standing is None else self._standing.changes) + self.waiting == self.answered
+
+    def _ranking(self) -> pa.Table | None:
+        """What ``current`` would give of ORDER BY … LIMIT, but nothing is taken.
+
+        None for other queries, where answers have been taken in another way, and where many wait: this is for a look.
+        """
+        with self._changed:
+            if not is_ranking(self.plan) or not self._whole or self.waiting > _LOOK:
+                return None
+            standing = self._standing
+            standing = Standing(self.name, self.plan, self.schema) if standing is None else standing.copy()
+            standing.take(self._runner.table(list(self._waiting)))
+        return standing.table()
 
     def transfer(self, write: Callable[[pa.Table], Mapping[str, object] | None], *, wait: bool = True) -> int:
         """Like ``fetch``, but the answers count as delivered when ``write`` has returned; gives their number.
@@ -156,7 +253,7 @@ class Query:
 
         def writing(table: pa.Table) -> pa.Table:
             if table.num_rows:
-                notes[0] = write(table)
+                notes[0] = write(self._shown(table))
             return table
 
         return int(self._taken(writing, wait=wait, notes=notes).num_rows)
@@ -168,6 +265,7 @@ class Query:
         wait: bool,
         notes: Sequence[Mapping[str, object] | None] = (None,),
     ) -> pa.Table:
+        """Take the answers that wait; ``use`` is given them with hidden columns."""
         self._database.tick()
         if wait:
             self._database._host.settle(self)
@@ -181,6 +279,10 @@ class Query:
             self._runner.delivered(waiting, notes[0])
             return table
 
+    def _shown(self, table: pa.Table) -> pa.Table:
+        """Answers without hidden columns."""
+        return table.select(self.schema.names) if self.plan.hidden else table
+
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of answers as they come; ends with the query. Waits while other threads push."""
         while True:
@@ -193,7 +295,7 @@ class Query:
                         raise self.error
                     return
                 answers = self._waiting[0]
-                batch = self._runner.table([answers])
+                batch = self._shown(self._runner.table([answers]))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             yield batch
@@ -204,7 +306,7 @@ class Query:
             # Under the lock, so that nothing newer can come first.
             while self._waiting:
                 answers = self._waiting[0]
-                callback(self._runner.table([answers]))
+                callback(self._shown(self._runner.table([answers])))
                 self._waiting.popleft()
                 self._runner.delivered([answers])
             self._subscribers.append(callback)
@@ -232,7 +334,7 @@ class Query:
             while count < rows and len(last) < len(self._waiting):
                 last.append(self._waiting[-len(last) - 1])
                 count += len(last[-1])
-            table = self._runner.table(last[::-1])
+            table = self._shown(self._runner.table(last[::-1]))
         return table.slice(max(0, table.num_rows - rows))
 
     def _wait_for_more(self, seconds: float) -> bool:
@@ -269,6 +371,11 @@ class Query:
     def __repr__(self) -> str:
         return f"<Query {self.name}: {self._status}, {self.answered} answers>"
 
+    def __str__(self) -> str:
+        return repr(self) if self.note is None or self.answered else f"{self!r}\n{self.note}"
+
+    _repr_pretty_ = as_text
+
     # -- the database's side, under its lock --------------------------------------------------------
 
     def _advance(self) -> list[Due]:
@@ -294,7 +401,7 @@ class Query:
             self._wait(answers)
             self._changed.notify_all()
             return []
-        table = self._runner.table([answers])
+        table = self._shown(self._runner.table([answers]))
         calls: list[Due] = [partial(callback, table) for callback in self._subscribers]
         return [*calls, partial(self._runner.delivered, [answers])]
 

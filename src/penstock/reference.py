@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from penstock.errors import InputError, PlanError
@@ -29,6 +29,7 @@ from penstock.plan.nodes import (
     TopN,
     Window,
     bounded_window,
+    reads_streams,
     sources,
     walk,
 )
@@ -39,6 +40,8 @@ from penstock.scalar import Context
 
 INFINITY = math.inf
 """The progress of a closed stream."""
+CHANGES = ""
+"""A name that no stream has. Its progress says how many changes were made before any instant was named."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Element:
 class Change:
     """A row put into a relation (sign +1) or taken out (-1).
 
-    ``ts`` None: there from the beginning, no instant. Changes of one ``ts`` and ``group`` are one instant.
+    Changes of one ``ts`` and ``group`` are one instant. ``ts`` None: made before any instant was named; then ``group``
+    is its place among all such changes of the database.
     """
 
     ts: int | None
@@ -75,11 +79,41 @@ class Answer:
     priority: int
 
 
+@dataclass
+class Dating:
+    """Changes of relations as instants of a query without streams.
+
+    Each that comes after the beginning of the query is after the one before. Where no instant has been named, they are
+    counted; ``earlier``: how many there were before the query.
+    """
+
+    begun: bool = False
+    earlier: int = 0
+    last: int = 0
+    """The instant of the last change; at first 0, at which the query is evaluated for the first time."""
+
+    def dated(self, changes: Sequence[Change]) -> Sequence[Change]:
+        """Changes of a relation at their instants, in order."""
+        if not self.begun:
+            self.last = max([self.last, *(c.ts for c in changes if c.ts is not None)])
+            return changes
+        found: list[Change] = []
+        before: Change | None = None
+        for change in changes:
+            if before is None or (change.ts, change.group) != (before.ts, before.group):
+                at = change.group - self.earlier if change.ts is None else change.ts
+                self.last = max(self.last + 1, at)
+            before = change
+            found.append(replace(change, ts=self.last))
+        return found
+
+
 class _Input:
     """What a query reads: a queue of what has come and not been taken, and how far it is."""
 
-    def __init__(self, source: StreamScan | RelationScan | QueryStream, context: Context) -> None:
+    def __init__(self, source: StreamScan | RelationScan | QueryStream, reader: Evaluator) -> None:
         self.source = source
+        self.reader = reader
         self.position = source.position
         self.is_stream = not isinstance(source, RelationScan)
         self.nested: Evaluator | None = None
@@ -90,9 +124,9 @@ class _Input:
                 self.name = source.relation
             case QueryStream():
                 self.name = source.name
-                self.nested = Evaluator(source.query, context, as_stream=True)
+                self.nested = Evaluator(source.query, reader.context, as_stream=True, within=reader)
         self.queue: deque[Element | Change] = deque()
-        self.progress: float = -INFINITY if self.is_stream else INFINITY
+        self._progress: float = -INFINITY
         self.reached: float = -INFINITY
         self.answers = 0
 
@@ -104,6 +138,11 @@ class _Input:
         return ts, self.position
 
     @property
+    def progress(self) -> float:
+        """Nothing before this instant will come. A relation waits for nobody, and nobody waits for it."""
+        return self._progress if self.is_stream else self.reader.horizon
+
+    @property
     def closed(self) -> bool:
         return self.progress == INFINITY
 
@@ -112,7 +151,7 @@ class _Input:
         self.advance(element.ts)
 
     def advance(self, at: float) -> None:
-        self.progress = max(self.progress, at)
+        self._progress = max(self._progress, at)
         if at < INFINITY:
             self.reached = max(self.reached, at)
 
@@ -124,29 +163,37 @@ class _Input:
             self.push(Element(answer.ts, answer.row, self.answers, answer.priority))
             self.answers += 1
         self.reached = max(self.reached, self.nested.reached)
-        self.progress = max(self.progress, self.nested.completed)
+        self._progress = max(self._progress, self.nested.completed)
 
 
 class Evaluator:
     """One registered query, fed with elements, changes and progress; ``run`` gives what they make certain.
 
     ``as_stream``: the answers become elements of a stream, so those of one instant are in value order even
-    where the query orders its delivery.
+    where the query orders its delivery. ``within``: who reads them.
     """
 
-    def __init__(self, query: Query, context: Context | None = None, *, as_stream: bool = False) -> None:
+    def __init__(
+        self,
+        query: Query,
+        context: Context | None = None,
+        *,
+        as_stream: bool = False,
+        within: Evaluator | None = None,
+    ) -> None:
         self.query = query
         self.context = Context() if context is None else context
+        # A relation is never closed: what reads nothing else, also inside sub-queries, never ends.
+        self.reads_streams = reads_streams(query)
+        self._within = within
         self._inputs: dict[int, _Input] = {}
         for source in sources(query):
-            known = self._inputs.setdefault(source.position, _Input(source, self.context))
+            known = self._inputs.setdefault(source.position, _Input(source, self))
             if known.source != source:
                 raise PlanError(
                     f"`{known.name}` and another source both have position {source.position}",
                     hint="each source of a query has its own position in the total order",
                 )
-        # A relation is never closed: what reads nothing else, also inside sub-queries, never ends.
-        self._reads_streams = any(isinstance(n, StreamScan) for n in walk(query))
         self._streams = [i for i in self._inputs.values() if i.is_stream]
         self._relations: dict[int, list[Row]] = {p: [] for p, i in self._inputs.items() if not i.is_stream}
 
@@ -167,7 +214,9 @@ class Evaluator:
         self._counted: set[Hashable] = set()
         self._answers: list[Answer] = []
         self._last_window: float = -INFINITY
-        self._begun = False
+        # What reads no stream is evaluated at 0, whatever happens.
+        self._first: int | None = None if self._streams else 0
+        self._dating = Dating()
 
     # What comes in.
 
@@ -183,7 +232,11 @@ class Evaluator:
 
     def change(self, relation: str, changes: Iterable[Change]) -> None:
         """Changes of a relation, in the order of their instants; all changes of an instant come together."""
+        if self.reads_streams and self.settled == INFINITY:
+            return  # nothing more is answered
         changes = tuple(changes)
+        if not self.reads_streams and self._within is None:
+            changes = tuple(self._dating.dated(changes))
         for i in self._inputs.values():
             if i.nested is not None:
                 i.nested.change(relation, changes)
@@ -196,6 +249,8 @@ class Evaluator:
 
     def progress(self, source: str, at: float) -> None:
         """No more elements of this stream with a ts before ``at`` will come; ``INFINITY`` closes it."""
+        if source == CHANGES:
+            self._dating.earlier = int(at)
         for i in self._streams:
             if i.nested is not None:
                 i.nested.progress(source, at)
@@ -209,9 +264,7 @@ class Evaluator:
         self._answers = []
         for i in self._streams:
             i.pull()
-        if not self._begun and not self._streams:
-            self._evaluate(0)
-        self._begun = True
+        self._dating.begun = True
         while self._step():
             pass
         return self._answers
@@ -226,7 +279,35 @@ class Evaluator:
         else:
             upcoming = self._bounded.next_time(self._closed_at())
         used_up = all(i.closed and not i.queue for i in self._deciding)
-        return self._reads_streams and used_up and upcoming is None
+        return self.reads_streams and used_up and upcoming is None
+
+    @property
+    def settled(self) -> float:
+        """The least progress of the declared streams that are read here or inside sub-queries."""
+        streams = [i for i in self._streams if i.nested is None or i.nested.reads_streams]
+        return min((i.progress if i.nested is None else i.nested.settled for i in streams), default=INFINITY)
+
+    @property
+    def horizon(self) -> float:
+        """No change of a relation before this instant will come.
+
+        Of a query that reads streams they are never waited for: they come after all that it has answered. A query
+        without streams inside another is as far as that one's streams; else all up to the last change has happened.
+        """
+        if self.reads_streams:
+            return INFINITY
+        if self._within is None:
+            return self._dating.last + 1
+        return self._within.settled + 1 if self._within.reads_streams else self._within.horizon
+
+    @property
+    def named(self) -> float:
+        """The furthest instant that the streams here or inside sub-queries have named; without any, that changes of
+        relations have."""
+        if not self.reads_streams:
+            return self._dating.last if self._within is None else self._within.named
+        streams = [i for i in self._streams if i.nested is None or i.nested.reads_streams]
+        return max(i.reached if i.nested is None else i.nested.named for i in streams)
 
     @property
     def completed(self) -> float:
@@ -240,7 +321,7 @@ class Evaluator:
         Closing names no instant: a closed stream has reached what it had before. However the calls on
         different inputs interleave, ``completed`` was never beyond this before it became infinite.
         """
-        named = max((i.reached for i in self._deciding), default=-INFINITY)
+        named = max((i.reached for i in self._deciding), default=self.named)
         if self._bounded is None:
             return named
         return self._last_window if self._bounded.ended else max(named, self._last_window)
@@ -251,7 +332,7 @@ class Evaluator:
 
     def _next_time(self) -> int | None:
         """When something happens next by time alone."""
-        times = [w.next_time() for w in self._sliding.values()]
+        times = [w.next_time() for w in self._sliding.values()] + [self._first]
         if self._bounded is not None:
             times.append(self._bounded.next_time(self._closed_at()))
         return min((t for t in times if t is not None), default=None)
@@ -266,12 +347,15 @@ class Evaluator:
         if now is not None and (first is None or now <= first.head[0]):
             if any(i.progress < now for i in inputs):
                 return False
-            changes = [w.pass_time(now) for w in self._sliding.values()]
+            changes = [w.pass_time(now) for w in self._sliding.values()] + [now == self._first]
+            self._first = None if now == self._first else self._first
             self._instant(now, any(changes), None)
             return True
         if first is None:
             return False
         now, position = first.head
+        if now >= self.horizon:
+            return False
         for other in inputs:
             if other.position < position and not other.progress > now:
                 return False

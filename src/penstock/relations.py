@@ -26,6 +26,30 @@ from penstock.values import to_python, to_rows
 Row = tuple[object, ...]
 
 
+@dataclass(frozen=True)
+class At:
+    """An instant that somebody says; ``time``: as a time, not as a number."""
+
+    instant: int
+    time: bool = False
+
+
+@dataclass(frozen=True)
+class When:
+    """When a change happens: ``at`` an instant, or before any has been named.
+
+    ``given``: somebody said so, and then it must be after ``floor``, up to where answers are final. ``number``: of a
+    change without an instant, its place among all of the database. ``read``: a query that reads streams reads the
+    relation.
+    """
+
+    at: int | None
+    given: bool = False
+    floor: Instant = -math.inf
+    number: int = 1
+    read: bool = False
+
+
 @dataclass
 class RelationStore:
     """The content of one relation."""
@@ -37,8 +61,10 @@ class RelationStore:
     _changes: int = 0
     _groups: int = 0
     _later: list[Change] = field(default_factory=list)
-    is_read: bool = False
-    """Whether a query has been given the rows that are there from the beginning."""
+    early: int = 0
+    """The number of the last change that was made before any instant was named."""
+    times: bool = False
+    """Whether instants of its changes have been given as times."""
 
     @property
     def where(self) -> str:
@@ -55,33 +81,37 @@ class RelationStore:
 
     def read(self, rows: object) -> pa.Table:
         """Rows as a user gives them, in the declared types, perhaps with columns ``ts`` and ``op``."""
-        columns = {f.name for f in self.definition.schema}
+        columns = {f.name.lower() for f in self.definition.schema}
         return as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns])
 
-    def load(self, rows: object, at: int | None, floor: Instant) -> list[Change]:
+    def load(self, rows: object, when: When) -> list[Change]:
         """Rows as a user gives them, or as they have been read, as changes in order."""
-        columns = {f.name for f in self.definition.schema}
+        columns = {f.name.lower() for f in self.definition.schema}
         table = self.read(rows)
         values = to_rows(table, self.definition.schema)
-        instants: list[int | None] = [at] * len(values)
+        instants: list[int | None] = [when.at] * len(values)
+        times = self.times
         if "ts" in table.column_names and "ts" not in columns:
             instants = _instants(table.column("ts"), self.where)
+            when, times = replace(when, given=True), not pa.types.is_integer(table.column("ts").type)
         signs = [1] * len(values)
         if "op" in table.column_names and "op" not in columns:
             signs = [self._sign(op, i) for i, op in enumerate(table.column("op").to_pylist())]
-        return self._apply(list(zip(instants, signs, values, strict=True)), floor, one_instant=False)
+        changes = self._apply(list(zip(instants, signs, values, strict=True)), when, one_instant=False)
+        self.times = self.times or times
+        return changes
 
     def _sign(self, op: object, i: int) -> int:
         if op in ("+", "-", None):
             return -1 if op == "-" else 1
         raise InputError(f"{self.where}, row {i + 1}: op is {op!r}", hint="it is '+' or '-'")
 
-    def insert(self, rows: Iterable[Row], at: int | None, floor: Instant) -> list[Change]:
+    def insert(self, rows: Iterable[Row], when: When) -> list[Change]:
         """Rows put in at an instant."""
-        return self._apply([(at, 1, row) for row in rows], floor)
+        return self._apply([(when.at, 1, row) for row in rows], when)
 
     def update(
-        self, where: Expr | None, assign: dict[int, Expr], at: int | None, floor: Instant, context: scalar.Context
+        self, where: Expr | None, assign: dict[int, Expr], when: When, context: scalar.Context
     ) -> list[Change]:
         """The rows that meet a condition, replaced."""
         steps: list[tuple[int | None, int, Row]] = []
@@ -89,21 +119,22 @@ class RelationStore:
             new = list(row)
             for i, expr in assign.items():
                 new[i] = scalar.evaluate(expr, row, context)
-            steps += [(at, -1, row), (at, 1, tuple(new))]
+            steps += [(when.at, -1, row), (when.at, 1, tuple(new))]
         steps.sort(key=lambda s: s[1])
-        return self._apply(steps, floor)
+        return self._apply(steps, when)
 
-    def delete(self, where: Expr | None, at: int | None, floor: Instant, context: scalar.Context) -> list[Change]:
+    def delete(self, where: Expr | None, when: When, context: scalar.Context) -> list[Change]:
         """The rows that meet a condition, taken out."""
-        return self._apply([(at, -1, row) for row in self._matching(where, context)], floor)
+        return self._apply([(when.at, -1, row) for row in self._matching(where, context)], when)
 
     def _matching(self, where: Expr | None, context: scalar.Context) -> list[Row]:
         return [r for r in self.rows if where is None or scalar.evaluate(where, r, context) is True]
 
-    def initial(self) -> list[Change]:
-        """What a query that starts now must be given: the rows as they are, and the changes still to come."""
+    def initial(self, at: Instant) -> list[Change]:
+        """What a query that starts now must be given: the rows as they are, and the changes still to come; those up to
+        ``at`` are not."""
         first = [Change(None, 1, row, i - len(self._base)) for i, row in enumerate(self._base)]
-        return first + self._later
+        return first + [replace(c, ts=None) if c.ts is not None and c.ts <= at else c for c in self._later]
 
     def replay(self, changes: Sequence[Change]) -> None:
         """Take changes over that were made before, as they were made."""
@@ -119,7 +150,11 @@ class RelationStore:
                 self._base.append(change.row)
             else:
                 self._base.remove(self._find(self._base, change.row, self.where))
-            self._changes, self._groups = change.arrival + 1, change.group + 1
+            self._changes = change.arrival + 1
+            if change.ts is None:
+                self.early = change.group
+            else:
+                self._groups = change.group + 1
 
     def forget(self, before: Instant) -> None:
         """No query that starts from now on needs to know when changes up to this instant happened."""
@@ -131,7 +166,7 @@ class RelationStore:
                 self._base.remove(self._find(self._base, change.row, self.where))
 
     def _apply(
-        self, steps: Sequence[tuple[int | None, int, Row]], floor: Instant, one_instant: bool = True
+        self, steps: Sequence[tuple[int | None, int, Row]], when: When, one_instant: bool = True
     ) -> list[Change]:
         changes: list[Change] = []
         rows, last = list(self.rows), self.last_change
@@ -139,18 +174,18 @@ class RelationStore:
         group, number = self._groups, self._changes
         for i, (at, sign, row) in enumerate(steps):
             here = f"{self.where}, row {i + 1}"
-            if at is None and (math.isfinite(last) or math.isfinite(floor)):
+            if at is None and (math.isfinite(last) or when.at is not None):
                 raise InputError(f"{here}: the change has no instant, but others have", hint="give it a ts")
-            if at is None and sign < 0 and self.is_read:
+            if at is None and sign < 0 and when.read:
                 raise InputError(
                     f"{here}: it has been there from the beginning and a query reads it",
                     hint="say from when on it is gone, as in DELETE … AT 5",
                 )
             if at is not None and at < last:
                 raise InputError(f"{here}: a change at {at} after one at {last}", hint="changes come in order of ts")
-            if at is not None and at <= floor:
+            if at is not None and when.given and at <= when.floor:
                 raise InputError(
-                    f"{here}: a change at {at} comes too late", hint=f"answers up to {floor} have been given"
+                    f"{here}: a change at {at} comes too late", hint=f"answers up to {when.floor} have been given"
                 )
             if sign > 0:
                 if self.definition.key and self._key(row) in keys:
@@ -164,10 +199,12 @@ class RelationStore:
                 keys.discard(self._key(row))
             if changes and not one_instant and (at != last or not math.isfinite(last)):
                 group += 1
-            changes.append(Change(at, sign, row, number, group))
+            changes.append(Change(at, sign, row, number, when.number if at is None else group))
             number += 1
             last = last if at is None else at
         self.rows, self.last_change, self._changes, self._groups = rows, last, number, group + 1
+        if any(c.ts is None for c in changes):
+            self.early = when.number
         self._later += [c for c in changes if c.ts is not None]
         for change in changes:
             if change.ts is None and change.sign > 0:

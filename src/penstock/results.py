@@ -14,15 +14,21 @@ from penstock.shown import as_text
 
 @dataclass(frozen=True)
 class Result:
-    """What a statement gave: a line for people, and a table or a query where there is one."""
+    """What a statement gave: a line for people, and a table or a query where there is one.
+
+    ``note``: what people should know besides.
+    """
 
     kind: Literal["done", "table", "query"]
     message: str
     table: pa.Table | None = None
     query: Query | None = None
+    note: str | None = None
 
     def __str__(self) -> str:
-        return self.message if self.table is None else table_text(self.table).rstrip("\n")
+        if self.table is not None:
+            return table_text(self.table).rstrip("\n")
+        return "\n".join(filter(None, (self.message, self.note)))
 
     _repr_pretty_ = as_text
 
@@ -30,3 +36,8 @@ class Result:
         from penstock.notebook import html
 
         return html.result(self)
+
+
+def query_started(query: Query) -> Result:
+    """What a statement that registers a query gives."""
+    return Result("query", f"query {query.name} started", query=query, note=query.note)

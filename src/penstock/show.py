@@ -110,6 +110,6 @@ def describe(db: Database, tree: exp.Expr) -> Result:
                     f"no stream, relation, view or query `{name}`",
                     hint=suggest(name, [*catalog.names(), *db.queries]),
                 )
-            schema, note = db.queries[name].plan.schema, db.queries[name].text
+            schema, note = db.queries[name].plan.shown, db.queries[name].text
     table = pa.table({"column": [f.name for f in schema], "type": [str(f.type) for f in schema]})
     return Result("table", note, table)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import StateError
-from penstock.plan.derive import is_monotonic
+from penstock.operators.evaluation import order_keys
+from penstock.operators.topn import place_of
 from penstock.plan.nodes import Query as Plan
-from penstock.scalar.order import hashable
+from penstock.plan.order import order_of, stands
+from penstock.scalar import Context, hashable
+from penstock.values import to_arrow, to_rows
 
 
 class Standing:
     """Holds each row of the answer, with how often it is there: as many as the answer has."""
 
     def __init__(self, name: str, plan: Plan, schema: pa.Schema) -> None:
-        if plan.output != "changes" and not (plan.output == "istream" and is_monotonic(plan.input)):
+        if not stands(plan):
             once = "its windows are answered once each, when they end: every answer is the last word"
             raise StateError(
                 f"the answers of `{name}` are a stream, there is none that stands",
@@ -25,31 +29,35 @@ class Standing:
             )
         self.changes = 0
         """How many have been taken."""
-        self._schema = pa.schema(list(schema)[2:])
+        self._plan = plan
+        self._schema = pa.schema(list(schema)[2 : 2 + len(plan.shown)])
+        keys = order_of(plan)
+        self._place = None if keys is None else place_of(keys, Context())
         self._rows: dict[object, list[Any]] = {}
 
+    def copy(self) -> Standing:
+        """The same rows, on their own."""
+        found = copy(self)
+        found._rows = {key: list(held) for key, held in self._rows.items()}
+        return found
+
     def take(self, changes: pa.Table, until: int | None = None) -> None:
-        """Take the next changes of the answer; those after an instant, in ticks, are left out."""
+        """Take the next changes of the answer, with hidden columns; those after an instant, in ticks, are left out."""
         self.changes += changes.num_rows
         if until is not None:
             changes = changes.filter(pc.less_equal(changes["ts"].cast(pa.int64()), until))
-        columns = [column.to_pylist() for column in changes.columns[2:]]
-        rows = zip(*columns, strict=True) if columns else ((),) * changes.num_rows
+        rows = to_rows(changes.select(range(2, changes.num_columns)), self._plan.schema)
         for op, row in zip(changes["op"].to_pylist(), rows, strict=True):
-            key = hashable(_frozen(row))
+            key = hashable(row)
             held = self._rows.setdefault(key, [row, 0])
             held[1] += 1 if op == "+" else -1
             if not held[1]:
                 del self._rows[key]
 
     def table(self) -> pa.Table:
-        """The rows, those first that have been there longest."""
+        """The rows in the order that the query asks for; where it asks for none, those first that came first."""
         rows = [row for row, times in self._rows.values() for _ in range(times)]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
-        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, self._schema, strict=True)]
-        return pa.table(arrays, schema=self._schema)
-
-
-def _frozen(value: Any) -> Any:
-    """A value with its arrays as tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+        if (place := self._place) is not None:
+            rows.sort(key=lambda row: (place(row), order_keys(row)))
+        columns = [to_arrow([row[i] for row in rows], field.type) for i, field in enumerate(self._plan.shown)]
+        return pa.table(columns, schema=self._schema)

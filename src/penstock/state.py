@@ -54,9 +54,22 @@ _LINEAGE = 32
 
 
 def fingerprint(query: Query) -> str:
-    """Equal for equal plans, and for no others."""
-    text = json.dumps(to_json(query), sort_keys=True, separators=(",", ":"))
+    """Equal for equal plans, and for no others; but for the case of names, which state has none of."""
+    text = json.dumps(_folded(to_json(query)), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _folded(part: Any, inside: str = "") -> Any:
+    if isinstance(part, dict):
+        return {key: _folded(value, key) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_folded(value, inside) for value in part]
+    return folded_name(part) if inside in ("name", "names") and isinstance(part, str) else part
+
+
+def folded_name(name: str) -> str:
+    """The name of a column in lower case; a text like ``COUNT(*)``, of which one may be made, stays as it is."""
+    return name.lower() if name.isidentifier() else name
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pyarrow as pa
@@ -13,25 +15,28 @@ from sqlglot import exp
 from penstock import functions, scalar
 from penstock.amounts import Bound, parse_bound
 from penstock.apart import OnError, Unknown
-from penstock.catalog import RelationDef, StreamDef, ViewDef
+from penstock.catalog import EVERYTHING, RelationDef, StreamDef, ViewDef
 from penstock.cql import ast
 from penstock.cql.durations import interval_ticks, parse_duration
-from penstock.cql.expressions import ExpressionBinder, as_priority, bind_type, identifier
+from penstock.cql.expressions import ExpressionBinder, as_priority, bind_type, declared_names, identifier
 from penstock.cql.queries import bind_query
 from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, position_of
 from penstock.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, suggest
 from penstock.ingest import counted
 from penstock.io.times import TimeForm
-from penstock.plan.expr import Cast, Expr
+from penstock.io.values import is_whole
+from penstock.names import find_name
+from penstock.plan.expr import Call, Cast, Expr
+from penstock.plan.meanings import changed_in_text
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority
 from penstock.plan.nodes import Query as Plan
-from penstock.query import QueryOptions
-from penstock.relations import RelationStore
-from penstock.results import Result
+from penstock.query import QueryOptions, Start, check_start, retain_example
+from penstock.relations import At, RelationStore
+from penstock.results import Result, query_started
 from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
-from penstock.values import to_arrow
+from penstock.values import to_arrow, to_instant
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -44,20 +49,42 @@ def run_script(db: Database, text: str) -> list[Result]:
     return [_run(db, statement.tree, text) for statement in parse(text)]
 
 
-def declare(db: Database, text: str, position: int | None) -> None:
-    """Declare again what a definition says that was declared before, at the position that it had."""
+def declare(db: Database, name: str, text: str, position: int | None, meanings: int) -> None:
+    """Declare again what a definition says that was declared before, at the position that it had.
+
+    ``meanings``: the number of meanings that its functions had then. A view or stream of a query that would mean
+    something else now, or that cannot be bound any more, becomes a name that the catalog refuses.
+    """
     if position is not None:
         db.catalog.skip_positions(position)
-    tree = parse(text)[0].tree
-    if isinstance(tree, ast.CreateQuery):
+    is_query = position is None
+    try:
+        tree = parse(text)[0].tree
+        is_query |= tree.args.get("expression") is not None
+        if is_query:
+            _check_meanings(db, tree, meanings)
+        if not isinstance(tree, ast.CreateQuery):
+            _run(db, tree, text)
+            return
         # The stream that a query writes into; the query itself is another matter.
         plan, reads = bind_query(tree.expression, db.catalog)
-        name = identifier(tree.args["into"])
         db.add_stream(
             StreamDef(name, plan.schema, db.catalog.next_position, plan.clock, query=plan, reads=reads, text=text)
         )
-        return
-    _run(db, tree, text)
+    except PenstockError as error:
+        if not is_query:
+            raise
+        db.catalog.refuse(name, "view" if position is None else "stream", error.message)
+
+
+def _check_meanings(db: Database, tree: exp.Expr, number: int) -> None:
+    """Refuse a query that calls a function whose meaning has changed since a number of meanings."""
+    for node in tree.walk():
+        call = ast.function_call(node) if isinstance(node, exp.Anonymous) else None
+        if call is None or call.name in db.catalog.functions:
+            continue
+        if (what := changed_in_text(call.name, [a.sql() for a in call.args], number)) is not None:
+            raise BindError(f"`{call.name}` has another meaning now: {what}")
 
 
 def plan_of_text(db: Database, text: str) -> tuple[Plan, frozenset[str]]:
@@ -100,8 +127,7 @@ def _run(db: Database, tree: exp.Expr, text: str) -> Result:
 
 def _columns(nodes: list[exp.Expr]) -> Schema:
     fields: list[Field] = []
-    for node in nodes:
-        name = identifier(node.this)
+    for node, name in zip(nodes, declared_names([node.this for node in nodes]), strict=True):
         if any(f.name == name for f in fields):
             raise BindError(f"column `{name}` stands twice").at(position_of(node), None)
         kind = node.args.get("kind")
@@ -139,9 +165,9 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     clock, column = _timestamp_by(tree.args.get("timestamp_by"), schema, name)
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
-    known = {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
-    rows_in: dict[str, Parser] = {"time": _time_option, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)}
-    options = _options(tree, {**known, **rows_in})
+    known: dict[str, Parser] = {"retain": partial(_retain_option, clock), "buffer": _amount_option}
+    known |= {"overflow": _overflow_option, "time": _time_option}
+    options = _options(tree, {**known, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)})
     if "time" in options and all(f.type != TIMESTAMP for f in schema):
         hint = "declare the column TIMESTAMP"
         raise BindError(f"stream `{name}` has no TIMESTAMP, so `time` means nothing", hint=hint)
@@ -171,18 +197,23 @@ def _check_is_stream(plan: Plan, name: str) -> None:
 def _timestamp_by(node: exp.Expr | None, schema: Schema, name: str) -> tuple[Clock, str | None]:
     if node is None:
         return "timestamp", None
-    column = identifier(node)
-    found = next((f for f in schema if f.name == column), None)
-    if found is None:
-        hint = suggest(column, (f.name for f in schema))
-        raise BindError(f"no column `{column}` in stream `{name}`", hint=hint).at(position_of(node), None)
+    found = schema[_place(node, schema, f"stream `{name}`")]
     if found.type == TIMESTAMP:
-        return "timestamp", column
+        return "timestamp", found.name
     if found.type == BIGINT:
-        return "ticks", column
+        return "ticks", found.name
     raise BindError(
-        f"TIMESTAMP BY `{column}` is {found.type}", hint="it takes a TIMESTAMP, or a BIGINT that counts ticks"
+        f"TIMESTAMP BY `{found.name}` is {found.type}", hint="it takes a TIMESTAMP, or a BIGINT that counts ticks"
     ).at(position_of(node), None)
+
+
+def _place(node: exp.Expr, schema: Schema, where: str) -> int:
+    """The place of the column that a name means."""
+    place = find_name(name := identifier(node), (f.name for f in schema))
+    if place is None:
+        hint = suggest(name, (f.name for f in schema))
+        raise BindError(f"no column `{name}` in {where}", hint=hint).at(position_of(node), None)
+    return place
 
 
 def _slack(node: exp.Expr | None, clock: Clock) -> int:
@@ -223,22 +254,15 @@ def _create_relation(db: Database, tree: exp.Expr) -> Result:
     db.catalog.check_free(name)
     schema = _columns(tree.args["columns"])
     _options(tree, {})
-    key: list[int] = []
-    for node in tree.args.get("key") or []:
-        column = identifier(node)
-        place = next((i for i, f in enumerate(schema) if f.name == column), None)
-        if place is None:
-            hint = suggest(column, (f.name for f in schema))
-            raise BindError(f"no column `{column}` in relation `{name}`", hint=hint).at(position_of(node), None)
-        key.append(place)
-    definition = RelationDef(name, schema, db.catalog.next_position, tuple(key), format_statement(tree))
+    key = tuple(_place(node, schema, f"relation `{name}`") for node in tree.args.get("key") or [])
+    definition = RelationDef(name, schema, db.catalog.next_position, key, format_statement(tree))
     db.add_relation(RelationStore(definition))
     return Result("done", f"relation {name} created")
 
 
 def _create_view(db: Database, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
-    replaces = bool(tree.args.get("replace")) and name in db.catalog.views
+    replaces = bool(tree.args.get("replace")) and db.catalog.kind_of(name) == "view"
     if not replaces:
         db.catalog.check_free(name)
     plan, reads = bind_query(tree.expression, db.catalog)
@@ -269,8 +293,7 @@ def _drop(db: Database, tree: exp.Expr) -> Result:
 
 def _bare_query(db: Database, tree: exp.Expr) -> Result:
     plan, reads = bind_query(tree, db.catalog)
-    query = db.register(plan, reads, text=format_statement(tree))
-    return Result("query", f"query {query.name} started", query=query)
+    return query_started(db.register(plan, reads, text=format_statement(tree)))
 
 
 def _create_query(db: Database, tree: exp.Expr) -> Result:
@@ -290,7 +313,7 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     if target is not None:
         _check_is_stream(plan, target)
     known = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
-    given = _options(tree, {**known, "join_priority": _join_priority_option})
+    given = _options(tree, {**known, "start": _start_option, "join_priority": _join_priority_option})
     plan = with_join_priority(plan, given.pop("join_priority", "max"))
     text = format_statement(tree)
     if target is not None:
@@ -303,7 +326,7 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
         if target is not None:
             db.drop(target)
         raise
-    return Result("query", f"query {name} started", query=query)
+    return query_started(query)
 
 
 def _stop(db: Database, tree: exp.Expr) -> Result:
@@ -373,6 +396,22 @@ def _duration_option(name: str, node: exp.Expr) -> int:
     return ticks
 
 
+def _retain_option(clock: Clock, name: str, node: exp.Expr) -> int:
+    if isinstance(node, exp.Literal) and node.is_string and node.name.strip().lower() == "all":
+        return EVERYTHING
+    ticks = _duration(node)
+    if clock == "ticks" and isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        ticks = int(node.name)
+    if ticks is None or not 0 < ticks < EVERYTHING:
+        what = "a number of ticks" if clock == "ticks" else "a length of time"
+        raise BindError(f"`{name}` is {what}, or 'all'", hint=f"write for example {retain_example(clock)}")
+    return ticks
+
+
+def _start_option(name: str, node: exp.Expr) -> Start:
+    return check_start(node.name if isinstance(node, exp.Literal) and node.is_string else node.sql(), f"`{name}`")
+
+
 def _amount_option(name: str, node: exp.Expr) -> Bound:
     return parse_bound(f"`{name}`", node.name if isinstance(node, exp.Literal) and node.is_string else node.sql())
 
@@ -418,14 +457,21 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
         same_family = bound.type.is_numeric and wanted.is_numeric
         if not (is_text or same_family or common_type(bound.type, wanted) == wanted):
             raise BindError(f"{what} is {wanted}, this is {bound.type}").at(position_of(node), None)
-        bound = Cast(bound, wanted)
+        given, bound = scalar.fold(bound), Cast(bound, wanted)
+        number = given.value if given is not None else None
+        if wanted.is_integer and isinstance(number, float | Decimal) and not is_whole(number):
+            text = format_statement(node)
+            raise BindError(
+                f"{what} is {wanted}, {number} is not a whole number",
+                hint=f"write round({text}), or CAST({text} AS {wanted}) to cut the fraction off",
+            ).at(position_of(node), None)
     value = scalar.fold(bound)
     if value is None:
         raise BindError(f"`{format_statement(node)}` is not a constant {wanted}").at(position_of(node), None)
     return value.value
 
 
-def _at(db: Database, node: exp.Expr | None) -> int | None:
+def _at(db: Database, node: exp.Expr | None) -> At | None:
     if node is None:
         return None
     bound = ExpressionBinder(db.catalog, Scope()).bind(node)
@@ -433,7 +479,7 @@ def _at(db: Database, node: exp.Expr | None) -> int | None:
     value = _constant(db, node, wanted, "AT")
     if not isinstance(value, int):
         raise BindError("AT needs an instant").at(position_of(node), None)
-    return value
+    return At(to_instant(value), wanted == TIMESTAMP)
 
 
 def _insert(db: Database, tree: exp.Expr) -> Result:
@@ -442,11 +488,8 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
     if kind not in ("stream", "relation"):
         raise db.catalog.unknown(name) if kind is None else InputError(f"`{name}` is a view, nothing can be put in")
     schema = db.catalog.streams[name].schema if kind == "stream" else db.catalog.relations[name].schema
-    names = [identifier(c) for c in tree.args.get("columns") or []] or [f.name for f in schema]
-    for column, node in zip(names, tree.args.get("columns") or [], strict=False):
-        if all(f.name != column for f in schema):
-            hint = suggest(column, (f.name for f in schema))
-            raise BindError(f"no column `{column}` in {kind} `{name}`", hint=hint).at(position_of(node), None)
+    columns = tree.args.get("columns") or []
+    names = [schema[_place(c, schema, f"{kind} `{name}`")].name for c in columns] or [f.name for f in schema]
     if len(set(names)) < len(names):
         raise BindError("a column stands twice in INSERT")
     types = {f.name: f.type for f in schema}
@@ -459,7 +502,7 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
         rows.append(tuple(given.get(f.name) for f in schema))
     if kind == "relation":
         at = _at(db, tree.args.get("at"))
-        db.change_relation(name, lambda store, when, floor: store.insert(rows, when, floor), at)
+        db.change_relation(name, lambda store, when: store.insert(rows, when), at)
     else:
         if tree.args.get("at") is not None:
             raise BindError("AT goes with relations; a stream takes its instants from its rows")
@@ -490,21 +533,16 @@ def _update(db: Database, tree: exp.Expr) -> Result:
     binder = _row_binder(db, definition)
     assign: dict[int, Expr] = {}
     for node in tree.args["assignments"]:
-        column = identifier(node.this.this if isinstance(node.this, exp.Column) else node.this)
-        place = next((i for i, f in enumerate(definition.schema) if f.name == column), None)
-        if place is None:
-            hint = suggest(column, (f.name for f in definition.schema))
-            raise BindError(f"no column `{column}` in relation `{definition.name}`", hint=hint).at(
-                position_of(node), None
-            )
-        wanted = definition.schema[place].type
-        assign[place] = _assigned(binder.bind(node.expression), wanted, column, node.expression)
+        column = node.this.this if isinstance(node.this, exp.Column) else node.this
+        place = _place(column, definition.schema, f"relation `{definition.name}`")
+        field = definition.schema[place]
+        assign[place] = _assigned(binder.bind(node.expression), field.type, field.name, node.expression)
     where = _where(binder, tree)
     context = _user_functions(db)
     at = _at(db, tree.args.get("at"))
     with _nothing_changed():
         changed = db.change_relation(
-            definition.name, lambda store, when, floor: store.update(where, assign, when, floor, context), at
+            definition.name, lambda store, when: store.update(where, assign, when, context), at
         )
     return Result("done", f"{counted(changed // 2, 'row')} of {definition.name} updated")
 
@@ -512,7 +550,10 @@ def _update(db: Database, tree: exp.Expr) -> Result:
 def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr) -> Expr:
     try:
         if not (value.type.is_numeric and wanted.is_numeric) and functions.coerce(value, wanted) is None:
-            raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=f"write CAST(… AS {wanted})")
+            hint = functions.how_to_convert(value.type, wanted)
+            raise BindError(f"`{column}` is {wanted}, this is {value.type}", hint=hint)
+        if wanted.is_integer and not value.type.is_integer and value.type.is_numeric:
+            value = Call("integer", (value,), value.type)
         return functions.cast(value, wanted)
     except PenstockError as error:
         raise error.at(position_of(node), None) from None
@@ -534,7 +575,7 @@ def _delete(db: Database, tree: exp.Expr) -> Result:
     at = _at(db, tree.args.get("at"))
     with _nothing_changed():
         changed = db.change_relation(
-            definition.name, lambda store, when, floor: store.delete(where, when, floor, context), at
+            definition.name, lambda store, when: store.delete(where, when, context), at
         )
     return Result("done", f"{counted(changed, 'row')} of {definition.name} deleted")
 

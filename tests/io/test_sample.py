@@ -87,7 +87,7 @@ def test_columns_that_cannot_be_named(tmp_path: Path) -> None:
         db.execute(found.statement)
         query = db.query('SELECT größe, "from" FROM "select"')
         play(db, {"select": path})
-        assert query.fetch()["größe"].to_pylist() == [5]
+        assert query.fetch()["Größe"].to_pylist() == [5]
 
 
 def test_names_that_differ_in_case_only() -> None:
@@ -239,8 +239,8 @@ def test_texts_of_tables_that_are_times(tmp_path: Path) -> None:
     pa.parquet.write_table(table, tmp_path / "x.parquet")
     wanted = "CREATE STREAM x (zeit TIMESTAMP, v STRING) TIMESTAMP BY zeit;\n"
     for data in (table, table.to_pandas(), pl.from_arrow(table), tmp_path / "x.parquet"):
-        for options in ({}, {"timestamp": "zeit"}):
-            assert str(declaration("x", data, **options)) == wanted
+        for timestamp in (None, "zeit"):
+            assert str(declaration("x", data, timestamp=timestamp)) == wanted
     with penstock.connect(engine="local") as db:
         db.declare("x", table.to_pandas(), timestamp="zeit")
         query = db.query("SELECT v FROM x")
@@ -277,9 +277,9 @@ def test_why_columns_are_texts_in_folders(tmp_path: Path) -> None:
     assert "because b.csv, line 2, has 'none'" in declaration("x", tmp_path).remarks[0]
 
 
-def test_a_field_that_is_too_long_for_python(tmp_path: Path) -> None:
+def test_a_field_that_is_longer_than_python_likes(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"a,v\n{'b' * 200_000},1\nb,2\nb,NA\n")
-    assert "`v` is STRING because row 3 has 'NA'" in declaration("x", tmp_path / "x.csv").remarks[0]
+    assert "`v` is STRING because line 4 has 'NA'" in declaration("x", tmp_path / "x.csv").remarks[0]
 
 
 @pytest.mark.parametrize("line", ["1,2.5,", "2024-05-01 10:00,3", "01.05.2024;7"])

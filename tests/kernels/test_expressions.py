@@ -51,6 +51,7 @@ from penstock.values import to_arrow, to_python
 
 DEC = decimal(9, 2)
 WIDE = decimal(38, 4)
+FRACTION = decimal(19, 18)
 TEXTS = array(STRING)
 FLOATS = array(DOUBLE)
 DAY = 86_400_000_000
@@ -64,6 +65,7 @@ _STRINGS = ("", "a", "A", "abc", " a b ", "ä", "ß", "İ", "ǅ", "e\u0301", "�
             "K", "\x00", "ff")  # fmt: skip
 _TICKS = (0, 1, -1, DAY, -DAY, 1_709_210_096_789_123, -62_135_596_800_000_001, 2**63 - 1, -(2**63), -(2**63) + 1,
           2**53 + 1, -(2**53) - 3, 951_782_400_000_000, -62_167_219_200_000_000, 10**17)  # fmt: skip
+_WIDE_WHOLE = (0, 1, -1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63) + 1, -(2**63), 2**63, 5 * 10**17, -5 * 10**17)
 
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     BOOLEAN: st.booleans(),
@@ -73,7 +75,9 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     REAL: st.sampled_from(_REALS) | st.floats(width=32),
     DOUBLE: st.sampled_from(_DOUBLES) | st.floats(),
     DEC: st.decimals(-9999999, 9999999, places=2),
-    WIDE: st.sampled_from([Decimal(d) for d in ("0.0000", "1.0000", "-0.0001", "9" * 34 + ".9999")]),
+    WIDE: st.sampled_from([Decimal(d) for d in ("0.0000", "1.0000", "-0.0001", "9" * 34 + ".9999", "-0.5000")])
+    | st.decimals(-(2**62), 2**62, places=4),
+    FRACTION: st.decimals(-9, 9, places=18) | st.sampled_from([Decimal(n).scaleb(-18) for n in _WIDE_WHOLE]),
     STRING: st.sampled_from(_STRINGS) | st.text(st.characters(codec="utf-8"), max_size=6),
     BINARY: st.sampled_from((b"", b"a", b"\xff", b"\x00a", "ä".encode())) | st.binary(max_size=4),
     DATE: st.sampled_from((0, -1, 19782, 2**31 - 1, -(2**31), 106751991, 106751992, -106751992, -719529)),
@@ -152,12 +156,13 @@ def _texts_for(name: str) -> tuple[str, ...]:
 def signatures(name: str) -> tuple[tuple[DataType | str, ...], ...]:
     """The lists of argument types that the function takes; a text stands for a constant."""
     units: tuple[DataType | str, ...] = _texts_for(name)
+    last: tuple[DataType | str, ...] = (*TYPES, "month", "week") if name == "trunc" else TYPES
     found = []
     for count in range(7 if name == "make_timestamp" else 4):
         if count > 3:
             pools: list[tuple[DataType | str, ...]] = [(INT, BIGINT)] * (count - 1) + [(DOUBLE,)]
         else:
-            pools = [(*TYPES, *units) if i == 0 else TYPES for i in range(count)]
+            pools = [(*TYPES, *units) if i == 0 else last for i in range(count)]
         for types in product(*pools):
             try:
                 functions.resolve(name, [_stand_in(t) for t in types])
@@ -425,3 +430,36 @@ def test_joining_nothing_but_nulls_gives_a_row_for_each() -> None:
     call = functions.resolve("concat_ws", [Literal("", STRING), Column(0, STRING)])
     found = compile_expr(call, {})([pa.array([None, None], pa.string())], 2, RowErrors())
     assert found.to_pylist() == ["", ""]
+
+
+FIXED_PATTERNS = ("yyyy-MM-dd HH:mm:ss.SSS", "yyyyMMdd", "dd/MM/yyyy", "HH:mm", "'on' EEE dd MMM yyyy, hh:mm a", "DDD", "é",
+                  "yyyyMMddHHmmssSSS", "MM", "ss.SSSSSS", "yyyy-MM-dd'T'HH:mm:ssXXX", "", "yyyy-MM-dd yyyy")  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", FIXED_PATTERNS)
+@settings(max_examples=30, deadline=None, database=None)
+@given(data=st.data())
+def test_patterns(pattern: str, data: st.DataObject) -> None:
+    moments = st.sampled_from((*_TICKS, 253_402_300_799_999_999)) | st.integers(-62_167_219_200_000_000, 2**58)
+    ticks: list[object] = data.draw(st.lists(st.none() | moments, min_size=1, max_size=6))
+    written = Call("date_format", (Column(0, TIMESTAMP), Literal(pattern, STRING)), STRING)
+    check(written, [ticks], [TIMESTAMP])
+    if not set(pattern) & set("Eé"):
+        plain = [scalar.evaluate(written, (t,), scalar.Context()) for t in ticks]
+        other = st.sampled_from(("2024-02-30 10:00:00.000", "20240230", "31/02/2024", "24:00", "12:60", "00", "٢٣:٠٠"))
+        texts: list[object] = [data.draw(st.just(t) | other) for t in plain]
+        check(functions.resolve("to_timestamp", [Column(0, STRING), Literal(pattern, STRING)]), [texts], [STRING])
+
+
+@pytest.mark.parametrize("name", ["round", "trunc"])
+@settings(max_examples=150, deadline=None, database=None)
+@given(data=st.data())
+def test_rounding_near_where_it_turns(name: str, data: st.DataObject) -> None:
+    """Numbers of a few digits, one digit more than is asked for, and their neighbours."""
+    digits = data.draw(st.integers(-5, 24))
+    whole = st.integers(-(10**17), 10**17) | st.integers(-9999, 9999).map(lambda n: n * 10 + 5)
+    numbers = [float(Decimal(n).scaleb(-digits - 1)) for n in data.draw(st.lists(whole, min_size=1, max_size=6))]
+    values: list[object] = [v for n in numbers for v in (n, math.nextafter(n, math.inf), math.nextafter(n, -math.inf))]
+    for dtype in (DOUBLE, REAL):
+        column = to_python(to_arrow(values, DOUBLE).cast(dtype.arrow), dtype)
+        check(functions.resolve(name, [Column(0, dtype), Literal(digits, INT)]), [column], [dtype])

@@ -13,7 +13,9 @@ from tests.budget import examples
 from tests.plan.plans import R, S, call, col, count_by, eq, num, over, project, query
 from tests.strategies import queries
 
+from penstock import functions, scalar
 from penstock.errors import PlanError
+from penstock.plan import meanings
 from penstock.plan.explain import explain_json
 from penstock.plan.expr import Call, Cast, Column, Expr, Literal, UserCall
 from penstock.plan.nodes import Filter, Join, Project, Query, QueryStream, SetOp
@@ -157,7 +159,7 @@ GONE = object()
 @pytest.mark.parametrize(
     ("plan", "path", "value", "message"),
     [
-        (FILTER, "penstock_plan", 2, "plan.penstock_plan: version 2 is not known; this is version 1"),
+        (FILTER, "penstock_plan", 3, "plan.penstock_plan: version 3 is not known; this is version 2"),
         (FILTER, "extra", 1, "plan: unknown field `extra`"),
         (FILTER, "query.input.node", "Filtre", "query.input.node: `Filtre` is not one of `StreamScan`"),
         (FILTER, "query.input.predicat", 1, "query.input: unknown field `predicat`; did you mean `predicate`?"),
@@ -252,3 +254,41 @@ def test_bounded_windows_of_a_query_are_one() -> None:
 def test_column_and_call_survive() -> None:
     plan = query(Project(over(R), (Call("+", (Column(0, INT, "k"), num(1)), INT),), ("ä b",)))
     assert from_json(to_json(plan)) == plan
+
+
+def computing(expr: Any) -> Query:
+    return query(Project(over(S), (expr,), ("x",)))
+
+
+def test_the_version_says_which_meanings_a_plan_needs() -> None:
+    text = Literal("abc", STRING)
+    for changed, unchanged in (
+        (Call("substr", (text, col(S, "k")), STRING), Call("substr", (text, num(2)), STRING)),
+        (Call("left", (text, num(-1)), STRING), Call("left", (text, num(1)), STRING)),
+        (Call("regexp_like", (text, Literal("\\d", STRING)), BOOLEAN), Call("regexp_like", (text, text), BOOLEAN)),
+        (Call("round", (Literal(1.5, DOUBLE), num(1)), DOUBLE), Call("round", (Literal(1.5, DOUBLE), num(0)), DOUBLE)),
+    ):
+        assert to_json(computing(unchanged))["penstock_plan"] == 1
+        plan = to_json(computing(changed))
+        assert plan["penstock_plan"] == 2
+        assert from_json(plan) == computing(changed)
+        plan["penstock_plan"] = 1
+        with pytest.raises(PlanError, match=f"`{changed.function}` has another meaning than in version 1 of plans: "):
+            from_json(plan)
+        assert from_json(plan, whatever_it_meant=True) == computing(changed)
+
+
+def test_calls_that_are_no_more_are_refused_by_name() -> None:
+    old = Call("to_timestamp", (Literal("2024", STRING), Literal("%Y", STRING)), TIMESTAMP)
+    plan = to_json(computing(old)) | {"penstock_plan": 1}
+    with pytest.raises(PlanError, match=r"`to_timestamp` has another meaning .*: its patterns are Spark's"):
+        from_json(plan)
+
+
+def test_every_changed_meaning_is_that_of_a_function() -> None:
+    names = [n for change in meanings.CHANGES for n in change.names]
+    assert set(names) <= set(functions.names())
+    assert len(names) == len(set(names))
+    calls = {c for change in meanings.CHANGES for c in change.calls}
+    assert calls - scalar.BUILTINS == meanings.GONE
+    assert max(change.since for change in meanings.CHANGES) == meanings.NUMBER

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.hosts.spark.live import frames, host, journal
 from penstock.hosts.spark.live.plan import Plan, Report
+from penstock.plan import meanings
 from tests.spark.direct import Direct, directly
 from tests.spark.processes import interruptible
 
@@ -137,6 +138,60 @@ def test_queries_that_failed_or_were_stopped(tmp_path: Path) -> None:
         db.stop_query("strict")
     with opened(tmp_path) as db:
         assert set(db.queries) == {"null"}
+
+
+def test_functions_whose_meaning_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was stored with another meaning is refused by name; all else goes on."""
+    with monkeypatch.context() as before, opened(tmp_path) as db:
+        before.setattr(meanings, "number_of", lambda plan: 1)
+        before.setattr(host, "NUMBER", 1)
+        db.run_script(f"""
+            {S};
+            CREATE VIEW shown AS SELECT left(CAST(k AS STRING), 1) AS c FROM s [NOW];
+            CREATE VIEW again AS SELECT c FROM shown;
+            CREATE VIEW same AS SELECT upper('a') AS c, EXTRACT(hour FROM TIMESTAMP '2024-01-01') AS h FROM s [NOW];
+            CREATE STREAM tens AS SELECT ISTREAM round(v, 1) AS r FROM s;
+            CREATE QUERY near AS SELECT ISTREAM round(v, 2) AS r FROM s INTO nearer;
+            CREATE QUERY whole AS SELECT ISTREAM round(v) AS r FROM s;
+            CREATE QUERY first AS SELECT ISTREAM substr('abc', k, 1) AS c FROM s;
+            CREATE QUERY second AS SELECT ISTREAM substr('abc', 2, 1) AS c FROM s;
+        """)
+        db.push("s", [(1, 0, 2.675)])
+    with opened(tmp_path) as db:
+        db.push("s", [(2, 0, 1.5)])
+        assert {q.name: q.status for q in db.queries.values()} == {
+            "near": "failed", "whole": "running", "first": "failed", "second": "running",
+        }  # fmt: skip
+        assert values(db.queries["whole"].fetch(), "r") == [3.0, 2.0]
+        assert values(db.queries["second"].fetch(), "c") == ["b", "b"]
+        first = db.queries["first"]
+        assert values(first.fetch(), "c") == ["a"]
+        with pytest.raises(penstock.PlanError, match=r"query `first`: `substr` has another meaning .* a start of 0 is"):
+            first.fetch()
+        for name, kind, why in (
+            ("shown", "view", "`left` has another meaning now: it is '' for a negative number"),
+            ("again", "view", "view `shown` cannot be used since it was stored: `left` has"),
+            ("tens", "stream", "`round` has another meaning now: a REAL or DOUBLE is rounded as it is written"),
+            ("nearer", "stream", "`round` has another meaning now"),
+        ):
+            with pytest.raises(penstock.CatalogError) as refused:
+                db.query(f"SELECT * FROM {name}")
+            assert f"{kind} `{name}` cannot be used since it was stored: {why}" in str(refused.value)
+            assert f"DROP {kind.upper()} {name} and create it anew" in str(refused.value)
+        db.query("SELECT c, h FROM same", name="fine")
+        with pytest.raises(penstock.CatalogError, match="there is a view `shown` already"):
+            db.execute("CREATE VIEW shown AS SELECT k FROM s [NOW]")
+        db.execute("CREATE OR REPLACE VIEW shown AS SELECT left('abc', -1) AS c FROM s [NOW]")
+        db.execute("DROP VIEW again; DROP STREAM tens")
+        db.stop_query("first")
+        anew = db.query("SELECT ISTREAM substr('abc', k, 1) || c AS c FROM s [NOW], shown", name="first")
+    with opened(tmp_path) as db:
+        db.push("s", [(3, 0, 1.5)])
+        anew = db.queries["first"]
+        assert values(anew.fetch(), "c") == ["a"]
+        assert db.queries["near"].status == "failed"
+        with pytest.raises(penstock.CatalogError, match="no stream, relation or view `tens`"):
+            db.query("SELECT * FROM tens")
 
 
 def test_answers_count_as_delivered_when_they_are_written(tmp_path: Path) -> None:

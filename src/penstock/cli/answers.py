@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -43,10 +43,8 @@ class Answers:
 
     def drain(self, *, wait: bool = True) -> None:
         for query, sink in self._queries:
-            try:
+            with failing():
                 self.counts[query.name] += query.transfer(self._announced(sink), wait=wait)
-            except QueryFailed as error:
-                raise Failure(error.one_line, FAILED) from None
 
     def _announced(self, sink: Sink) -> Sink:
         def write(table: pa.Table) -> dict[str, object] | None:
@@ -54,6 +52,15 @@ class Answers:
             return sink(table)
 
         return write
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """A query that failed ends the command."""
+    try:
+        yield
+    except QueryFailed as error:
+        raise Failure(error.one_line, FAILED) from None
 
 
 def resume_answers(db: Database, queries: Sequence[Query], output: Path, stack: ExitStack) -> Answers:

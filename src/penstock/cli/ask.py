@@ -6,16 +6,17 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import pyarrow as pa
 import typer
 
 from penstock.apart import BadRow
-from penstock.cli.answers import Answers, open_answer, open_answers
+from penstock.cli.answers import Answers, failing, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
 from penstock.cli.far import HowFar
 from penstock.cli.inputs import FollowOption, InputFormatOption, open_inputs, stoppable
@@ -129,7 +130,7 @@ def query(
             opened = {input_name(db, name): given for name, given in inputs.items()}
             if final:
                 standing = Standing(asked.name, asked.plan, asked.schema)
-                answers = Answers([asked], [lambda changes: standing.take(changes, _newest(db, opened))])
+                answers: Answers = Together(asked, standing, lambda: _newest(db, opened))
             else:
                 answers = open_answers([asked], output, chosen, sys.stdout, stack, as_they_come=follow)
             aside = [
@@ -164,6 +165,22 @@ def _with_type(error: InputError, inputs: Mapping[str, Input]) -> InputError:
         advice = f"--type {error.column}=… gives the column another type, such as DOUBLE or STRING"
         error.hint = "; ".join(filter(None, (error.hint, advice)))
     return error
+
+
+class Together(Answers):
+    """Puts the answers of a query together; what comes after the newest row is left out."""
+
+    def __init__(self, query: Query, standing: Standing, newest: Callable[[], int | None]) -> None:
+        super().__init__([query], [lambda _: None])
+        self._query, self._standing, self._newest = query, standing, newest
+
+    def drain(self, *, wait: bool = True) -> None:
+        with failing():
+            self._query._taken(self._take, wait=wait)
+
+    def _take(self, changes: pa.Table) -> pa.Table:
+        self._standing.take(changes, self._newest())
+        return changes
 
 
 def _newest(db: Database, inputs: Iterable[str]) -> int | None:

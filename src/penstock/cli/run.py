@@ -99,6 +99,8 @@ def run(
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)
+                if result.note is not None and result.query is not None and not quiet:
+                    print(f"penstock: query `{result.query.name}`: {result.note}", file=sys.stderr)
             queries = list(db.queries.values())
             if not queries:
                 raise Failure(f"{file} has no query to run")

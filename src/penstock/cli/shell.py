@@ -15,13 +15,15 @@ from penstock.cli.statements import split
 from penstock.errors import CatalogError, InputError, suggest
 from penstock.io.table_text import table_text
 from penstock.plan.nodes import Schema
+from penstock.plan.order import is_ranking
 from penstock.play import input_name, load_relation, stream_rows
 
 if TYPE_CHECKING:
     from penstock.database import Database
 
 HELP = """\
-Statements end with ; and may go over several lines. Answers of running queries appear after each statement.
+Statements end with ; and may go over several lines. Answers of running queries appear after each statement,
+of ORDER BY … LIMIT the whole answer as it stands, in its order.
   \\d                  streams, relations, views and queries
   \\d NAME             the columns of one of them
   \\declare NAME PATH  declare a stream with the columns of a file
@@ -43,6 +45,8 @@ class Shell:
         self._db = db
         self._out = out
         self._text = ""
+        self._answered: dict[str, int] = {}
+        """How many answers each query had given when they were last shown."""
         self.done = False
         self._commands: dict[str, Callable[[list[str]], None]] = {
             "\\d": self._describe,
@@ -90,16 +94,20 @@ class Shell:
         for result in self._db.run_script(text):
             if result.table is not None:
                 self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
-            elif result.message:
-                self._say(result.message)
+            elif str(result):
+                self._say(str(result))
         self._answers()
 
     def _answers(self) -> None:
         headings = Headings(self._out)
         for query in list(self._db.queries.values()):
-            answers = query.fetch()
-            if answers.num_rows:
+            if is_ranking(query.plan) and query._whole:
+                standing = query.current()
+                if query.answered > self._answered.get(query.name, 0):
+                    headings.sink(f"{query.name}, as it stands", standing.schema)(standing)
+            elif (answers := query.fetch()).num_rows:
                 headings.sink(query.name, query.schema)(answers)
+        self._answered = {query.name: query.answered for query in self._db.queries.values()}
 
     def _command(self, line: str) -> None:
         name, *arguments = line.strip().rstrip(";").split(maxsplit=2)
@@ -130,7 +138,7 @@ class Shell:
     def _describe_one(self, given: str) -> None:
         catalog = self._db.catalog
         known: dict[str, Schema] = {
-            **{name: query.plan.schema for name, query in self._db.queries.items()},
+            **{name: query.plan.shown for name, query in self._db.queries.items()},
             **{name: view.schema for name, view in catalog.views.items()},
             **{name: relation.schema for name, relation in catalog.relations.items()},
             **{name: stream.schema for name, stream in catalog.streams.items()},

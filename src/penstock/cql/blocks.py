@@ -11,10 +11,11 @@ from sqlglot import exp
 from penstock import functions
 from penstock.catalog import Catalog
 from penstock.cql.expressions import AGGREGATE, SUBQUERY, ExpressionBinder, as_priority, identifier
-from penstock.cql.scope import OUTER, Scope
+from penstock.cql.scope import OUTER, Scope, UnknownName
 from penstock.cql.subqueries import SubQuery, as_marks, attach
 from penstock.cql.text import format_statement, position_of
 from penstock.errors import BindError, PenstockError
+from penstock.names import find_name, unique_names
 from penstock.plan import expr as ex
 from penstock.plan.expr import Cast, Column, Expr, conjunction, conjuncts
 from penstock.plan.nodes import (
@@ -27,6 +28,7 @@ from penstock.plan.nodes import (
     Prioritise,
     Project,
     Query,
+    SemiJoin,
     SortKey,
     TopN,
     Window,
@@ -47,6 +49,8 @@ class Output:
     name: str
     expr: Expr
     tree: exp.Expr | None
+    exact: bool = False
+    """Whether case matters in its name: it is quoted, or a column that only case tells from another one."""
 
 
 class SelectBinder:
@@ -124,64 +128,76 @@ class SelectBinder:
             raise BindError("a query needs FROM", hint="name a stream, relation or sub-query").at(
                 position_of(tree), None
             )
-        plan = self._entry(clause.this)
-        for join in [*(clause.this.args.get("joins") or []), *(tree.args.get("joins") or [])]:
-            plan = self._join(plan, join)
+        groups: list[tuple[exp.Expr, list[exp.Join]]] = [(clause.this, [])]
+        for join in tree.args.get("joins") or []:
+            if join.args.get("method") or join.side or join.kind or join.args.get("on") or join.args.get("using"):
+                groups[-1][1].append(join)
+            else:
+                groups.append((join.this, []))
+        plan: Node | None = None
+        for first, joins in groups:
+            # A comma binds less than JOIN: what stands between two commas is joined by itself.
+            left, self.scope = self.scope, Scope(parent=self.scope.parent, before=self.scope)
+            right = self._entry(first)
+            for join in joins:
+                right = self._join(right, join)
+            self.scope = left.beside(self.scope)
+            plan = right if plan is None else Join("inner", plan, right)
+        assert plan is not None
         self.scope.window_bound = _bound_type(plan)
         return plan
 
     def _entry(self, tree: exp.Expr) -> Node:
-        source = self.source(tree)
         try:
+            source = self.source(tree)
             self.scope.add(source.alias, source.what, source.node.schema, source.unread)
+        except UnknownName as error:
+            seen = [self.scope, *([self.scope.before] if self.scope.before else [])]
+            if any(scope.find(error.name, error.qualifier) is not None for scope in seen):
+                raise BindError(
+                    "a sub-query in FROM does not see the other entries of FROM",
+                    hint="put the condition behind it, into ON or WHERE",
+                ).at(error.position, None) from None
+            raise
         except PenstockError as error:
             raise error.at(position_of(tree), None) from None
         return source.node
 
     def _join(self, left: Node, join: exp.Join) -> Node:
-        if join.args.get("method"):
-            raise BindError(f"{join.args['method']} JOIN is not part of CQL", hint="use ON or USING").at(
-                position_of(join), None
-            )
-        side, word = (join.args.get("side") or "").lower(), (join.args.get("kind") or "").upper()
-        if word in ("SEMI", "ANTI"):
-            raise BindError(f"{word} JOIN is not part of CQL", hint="use [NOT] EXISTS or [NOT] IN").at(
-                position_of(join), None
-            )
+        side, word = join.side.lower(), join.kind
         kind: JoinKind = side if side in ("left", "right", "full") else "inner"  # type: ignore[assignment]
+        kept = replace(self.scope, items=list(self.scope.items), shown=list(self.scope.shown))
         right = self._entry(join.this)
-        for nested in join.this.args.get("joins") or []:
-            raise BindError("nested joins need parentheses and an alias").at(position_of(nested), None)
         on, using = join.args.get("on"), join.args.get("using")
         condition: Expr | None = None
-        if on is not None:
+        if join.args.get("method"):
+            theirs = {name for name, _ in self.scope.shown[len(kept.shown) :]}
+            common = [name for name, _ in kept.shown if name in theirs]
+            if not common:
+                raise BindError("NATURAL JOIN of two sides that have no column in common", hint="write CROSS JOIN").at(
+                    position_of(join), None
+                )
+            condition = self._using(common, len(kept.shown), kind, join)
+        elif on is not None:
             binder = self._binder("ON")
             binder.bind_subquery = None
             condition = binder.condition(on, "ON")
             self._refuse_outer([condition], on)
         elif using:
-            condition = self._using(using, kind)
-        elif kind != "inner":
-            raise BindError(f"{kind.upper()} JOIN needs ON or USING").at(position_of(join), None)
+            condition = self._using([identifier(node) for node in using], len(kept.shown), kind, using[0])
+        if word in ("SEMI", "ANTI"):
+            self.scope = kept
+            return SemiJoin("semi" if word == "SEMI" else "anti", left, right, (), condition)
         return Join(kind, left, right, (), condition)
 
-    def _using(self, names: list[exp.Expr], kind: str) -> Expr:
-        parts: list[Expr] = []
-        for node in names:
-            name = identifier(node)
-            try:
-                left = Scope(self.scope.items[:-1], dict(self.scope.merged)).resolve(name, None)
-                right = Scope(self.scope.items[-1:]).resolve(name, None)
-            except PenstockError as error:
-                raise error.at(position_of(node), None) from None
-            assert isinstance(right, Column)
-            parts.append(functions.resolve("=", [left, right]))
-            if not isinstance(left, Column):
-                raise BindError(f"`{name}` was merged by FULL JOIN before", hint="use ON").at(position_of(node), None)
-            self.scope.merge_using(name, left, right, kind)
-        result = conjunction(parts)
-        assert result is not None
-        return result
+    def _using(self, names: list[str], place: int, kind: str, tree: exp.Expr) -> Expr:
+        try:
+            pairs = self.scope.using(names, place, kind)
+            condition = conjunction([functions.resolve("=", list(pair)) for pair in pairs])
+        except PenstockError as error:
+            raise error.at(position_of(tree), None) from None
+        assert condition is not None
+        return condition
 
     def _binder(self, aggregates_in: str | None) -> ExpressionBinder:
         return ExpressionBinder(self.catalog, self.scope, self.subquery, aggregates_in)
@@ -209,10 +225,7 @@ class SelectBinder:
 
     def _refuse_outer(self, exprs: Sequence[Expr], tree: exp.Expr) -> None:
         if any(_reads_outer(e) for e in exprs):
-            raise BindError(
-                "a sub-query may refer to the query around it only in the WHERE of a plain SELECT",
-                hint="write it as a join",
-            ).at(position_of(tree), None)
+            raise refers_outwards().at(position_of(tree), None)
 
     # -- SELECT list, GROUP BY and what follows ------------------------------------------------------
 
@@ -248,7 +261,7 @@ class SelectBinder:
             raise BindError("DISTINCT ON is not part of CQL").at(position_of(tree), None)
         if distinct and hidden:
             raise BindError("ORDER BY of SELECT DISTINCT must use its columns").at(position_of(order or tree), None)
-        names_out = unique_names([o.name for o in outputs])
+        names_out = unique_names([o.name for o in outputs], exact=[o.exact for o in outputs])
         all_names = [*names_out, *(f"sort{i + 1}" for i in range(len(hidden)))]
         plan = Project(plan, (*exprs, *hidden), tuple(all_names))
         if distinct:
@@ -278,7 +291,8 @@ class SelectBinder:
                 # EXISTS asks for rows, whatever their columns.
                 whole = not isinstance(tree.parent, exp.Exists)
                 try:
-                    outputs += [Output(n, e, None) for n, e in self.scope.star(qualifier, whole=whole)]
+                    columns = self.scope.star(qualifier, whole=whole)
+                    outputs += [Output(n, e, None, self.scope.case_matters(n)) for n, e in columns]
                 except PenstockError as error:
                     raise error.at(position_of(item), None) from None
                 continue
@@ -287,10 +301,22 @@ class SelectBinder:
                 raise BindError("a column of nothing but NULL needs a type", hint="CAST(NULL AS …)").at(
                     position_of(item), None
                 )
-            outputs.append(Output(_output_name(item), bound, item))
+            outputs.append(self._output(item, bound))
         if not outputs:
             raise BindError("SELECT needs at least one column").at(position_of(tree), None)
         return outputs
+
+    def _output(self, item: exp.Expr, bound: Expr) -> Output:
+        """A column keeps the name that was declared, an alias is as it is written."""
+        if isinstance(item, exp.Alias):
+            alias = item.args["alias"]
+            return Output(alias.name, bound, item, bool(alias.args.get("quoted")))
+        if not isinstance(item, exp.Column):
+            return Output(format_statement(item), bound, item)
+        # Merged by USING in a FULL JOIN, it is called as in the first of both.
+        column = bound.args[0] if isinstance(bound, ex.Call) else bound
+        name = column.name if isinstance(column, Column) and column.name else identifier(item.this)
+        return Output(name, bound, item, bool(item.this.args.get("quoted")) or self.scope.case_matters(name))
 
     def _group_keys(self, tree: exp.Select, outputs: list[Output]) -> list[Expr]:
         group = tree.args.get("group")
@@ -328,21 +354,23 @@ class SelectBinder:
         name = identifier(node.this)
         if clause == "GROUP BY" and any(item.find(name) for item in self.scope.items):
             return None
-        return next((o.expr for o in outputs if o.name == name and o.tree is not None), None)
+        named = [o for o in outputs if o.tree is not None]
+        place = find_name(name, (o.name for o in named))
+        return None if place is None else named[place].expr
 
     def _sort_expr(self, ordered: exp.Expr, outputs: list[Output], binder: ExpressionBinder) -> Expr:
         node = ordered.this
         return self._named_output(node, outputs, "ORDER BY") or binder.bind(node)
 
     def ordered(self, plan: Node, tree: exp.Expr) -> Node:
-        """ORDER BY and LIMIT of a set operation, by names or numbers of its columns."""
+        """ORDER BY and LIMIT behind a set operation or parentheses, by names or numbers of the columns."""
         order = tree.args.get("order")
         outputs = [Output(f.name, Column(i, f.type, f.name), tree) for i, f in enumerate(plan.schema)]
         places: list[Column] = []
         for item in order.expressions if order else []:
             found = self._named_output(item.this, outputs, "ORDER BY")
             if not isinstance(found, Column):
-                raise BindError("ORDER BY after a set operation takes names or numbers of its columns").at(
+                raise BindError("ORDER BY behind a set operation or parentheses takes names or numbers of columns").at(
                     position_of(item), None
                 )
             places.append(found)
@@ -357,6 +385,15 @@ class SelectBinder:
             for o, place in zip(order, places, strict=True)
         )
         return TopN(plan, keys, limit, offset or 0)
+
+
+def refers_outwards() -> BindError:
+    """A sub-query uses a column of the query around it where it cannot."""
+    return BindError(
+        "a sub-query can refer to the query around it only in the WHERE of a plain SELECT, without aggregates, "
+        "GROUP BY, DISTINCT, ORDER BY and LIMIT",
+        hint="join with a sub-query in FROM, as in JOIN (SELECT k, max(x) AS x FROM r GROUP BY k) AS m USING (k)",
+    )
 
 
 def _over_groups(keys: list[Expr], binder: ExpressionBinder) -> Callable[[Expr], Expr]:
@@ -402,19 +439,6 @@ def _cast_all(node: Node, types: list[DataType]) -> Node:
     return Project(node, tuple(exprs), tuple(f.name for f in node.schema))
 
 
-def unique_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
-    """The names, a second ``a`` made ``a_2`` and so on; none of ``taken`` is used."""
-    used, result = set(taken), []
-    for name in names:
-        unique, n = name, 1
-        while unique in used:
-            n += 1
-            unique = f"{name}_{n}"
-        used.add(unique)
-        result.append(unique)
-    return result
-
-
 def _reads_outer(expr: Expr) -> bool:
     return any(isinstance(e, Column) and OUTER <= e.index < AGGREGATE for e in ex.walk(expr))
 
@@ -447,14 +471,6 @@ def _key_name(key: Expr, index: int) -> str:
         case ex.WindowBound(which, _):
             return f"window_{which}"
     return f"key{index + 1}"
-
-
-def _output_name(item: exp.Expr) -> str:
-    if isinstance(item, exp.Alias):
-        return identifier(item.args["alias"])
-    if isinstance(item, exp.Column):
-        return identifier(item.this)
-    return format_statement(item)
 
 
 def _count(clause: exp.Expr | None, word: str) -> int | None:

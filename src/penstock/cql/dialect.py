@@ -19,8 +19,8 @@ _OPERATORS = ("::", "||", ">=", "<=", "<>", "!=")
 _WORDS = (
     "ALL", "AND", "ASC", "AS", "BETWEEN", "CASE", "CREATE", "CROSS", "DELETE", "DESC", "DESCRIBE", "DISTINCT",
     "DIV", "DROP", "ELSE", "END", "ESCAPE", "EXCEPT", "EXISTS", "FALSE", "FILTER", "FROM", "FULL", "GROUP BY",
-    "HAVING", "ILIKE", "IN", "INNER", "INSERT", "INTERSECT", "INTERVAL", "INTO", "IS", "JOIN", "LEFT", "LIKE",
-    "LIMIT", "NATURAL", "NOT", "NULL", "OFFSET", "ON", "OR", "ORDER BY", "OUTER", "PARTITION BY", "RIGHT",
+    "HAVING", "ILIKE", "IN", "INNER", "INSERT", "INTERSECT", "INTERVAL", "INTO", "IS", "ISNULL", "JOIN", "LEFT", "LIKE",
+    "LIMIT", "NATURAL", "NOT", "NOTNULL", "NULL", "OFFSET", "ON", "OR", "ORDER BY", "OUTER", "PARTITION BY", "RIGHT",
     "SELECT", "SET", "THEN", "TRUE", "UNION", "UPDATE", "USING", "VALUES", "WHEN", "WHERE", "WITH",
 )  # fmt: skip
 _TYPES = {

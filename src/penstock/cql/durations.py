@@ -24,6 +24,7 @@ _ALIASES = {
 }  # fmt: skip
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d]+)\s*", re.UNICODE)
+UNITS_OF_TIME = frozenset(unit.lower() for unit in (*_TICKS, *_MONTHS))
 UNITS = "microseconds, milliseconds, seconds, minutes, hours, days, weeks"
 
 
@@ -41,39 +42,47 @@ def unit_name(text: str) -> str:
 
 def parse_duration(text: str) -> int:
     """Ticks of a text like ``100 ms`` or ``1 hour 30 min``."""
-    total, at = Decimal(0), 0
+    months, ticks = _parts(text)
+    if months:
+        raise _no_length("month")
+    return ticks
+
+
+def _parts(text: str) -> tuple[int, int]:
+    """(months, ticks) of a text like ``1 month 2 days``."""
+    total, months, at = Decimal(0), Decimal(0), 0
     while at < len(text):
         part = _PART.match(text, at)
         if part is None:
             break
         unit = unit_name(part.group(2))
         if unit in _MONTHS:
-            raise BindError(f"a {unit.lower()} has no fixed length", hint=_calendar(unit))
-        total += Decimal(part.group(1)) * _TICKS[unit]
+            months += Decimal(part.group(1)) * _MONTHS[unit]
+        else:
+            total += Decimal(part.group(1)) * _TICKS[unit]
         at = part.end()
     if at < len(text) or not text.strip():
         raise BindError(f"'{text}' is not a length of time", hint="write for example '10 seconds'")
-    return _whole(total, text)
+    return _whole(months, text), _whole(total, text)
 
 
-def _calendar(unit: str) -> str:
-    """What to do where something of the calendar is meant."""
-    return f"use {UNITS}; or GROUP BY date_trunc('{unit.lower()}', …)"
+def _no_length(unit: str) -> BindError:
+    return BindError(f"a {unit} has no fixed length", hint=f"use {UNITS}")
 
 
 def interval_ticks(node: exp.Interval) -> int:
     """Ticks of an interval literal of fixed length."""
     months, ticks = interval_parts(node)
     if months:
-        raise BindError("a month has no fixed length", hint=_calendar("MONTH"))
+        raise _no_length("month")
     return ticks
 
 
 def interval_parts(node: exp.Interval) -> tuple[int, int]:
-    """(months, ticks) of an interval literal; one of them is 0."""
+    """(months, ticks) of an interval literal."""
     value, unit = node.this, node.args.get("unit")
     if unit is None:
-        return 0, parse_duration(str(value.this) if value is not None else "")
+        return _parts(str(value.this) if value is not None else "")
     sign = 1
     while isinstance(value, exp.Neg | exp.Paren):
         sign = -sign if isinstance(value, exp.Neg) else sign
@@ -94,5 +103,5 @@ def _whole(ticks: Decimal, text: str) -> int:
     if ticks != int(ticks):
         raise BindError(f"`{text}` is not a whole number of microseconds")
     if abs(ticks) >= 2**62:
-        raise BindError(f"`{text}` is longer than time itself", hint="use RANGE UNBOUNDED")
+        raise BindError(f"`{text}` is longer than time itself")
     return int(ticks)

@@ -7,7 +7,10 @@ the sub-query to its plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -16,13 +19,15 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.cql.ast import function_call
-from penstock.cql.durations import interval_parts
-from penstock.cql.scope import OUTER, Scope
-from penstock.cql.text import position_of
-from penstock.errors import BindError, PenstockError, suggest
+from penstock.cql.durations import UNITS_OF_TIME, interval_parts
+from penstock.cql.scope import OUTER, Scope, UnknownName
+from penstock.cql.text import format_statement, position_of
+from penstock.errors import BindError, PenstockError, typo
+from penstock.names import Names
 from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import fold
+from penstock.scalar.numbers import negate
 from penstock.types import (
     BIGINT,
     BINARY,
@@ -68,6 +73,15 @@ def identifier(node: exp.Expr) -> str:
     """A name as the catalog knows it: folded to lower case unless quoted."""
     name = node.name
     return name if node.args.get("quoted") else name.lower()
+
+
+def declared_names(nodes: Sequence[exp.Expr]) -> list[str]:
+    """The names of new columns, in the case in which they are written; two that differ only so as ``identifier``."""
+    names = Names(node.name for node in nodes)
+    twice = Counter(node.name for node in nodes)
+    return [
+        identifier(node) if twice[node.name] > 1 or names.case_matters(node.name) else node.name for node in nodes
+    ]
 
 
 def bind_type(node: exp.Expr) -> DataType:
@@ -184,6 +198,9 @@ class ExpressionBinder:
                 return self._cast(node)
             case exp.Bracket():
                 return self._call("element_at", self.bind(node.this), self.bind(node.expressions[0]))
+            case exp.Trim():
+                characters = node.expression or exp.Literal.string(" ")
+                return self._call(f"trim {node.args['position'].lower()}", self.bind(node.this), self.bind(characters))
             case exp.Star():
                 raise BindError("`*` stands for columns only in SELECT and count(*)")
         if (call := function_call(node)) is not None:
@@ -191,13 +208,16 @@ class ExpressionBinder:
         raise BindError(f"`{node.sql()}` is not an expression of CQL")
 
     def _binary(self, operator: str, node: exp.Expr) -> Expr:
-        right_node = node.expression
-        if operator in ("+", "-") and isinstance(right_node, exp.Interval):
-            months, _ = interval_parts(right_node)
+        right = node.expression
+        sign = -1 if isinstance(right, exp.Neg) else 1
+        inner = right.this if sign < 0 else right
+        if operator in ("+", "-") and isinstance(inner, exp.Interval):
+            months, ticks = interval_parts(inner)
             if months:
-                count = Literal(months if operator == "+" else -months, INT)
-                return self._call("add_months", self.bind(node.this), count)
-        return self._call(operator, self.bind(node.this), self.bind(right_node))
+                by = sign if operator == "+" else -sign
+                moved = self._call("+ months", self.bind(node.this), Literal(by * months, INT))
+                return self._call("+", moved, Literal(by * ticks, INTERVAL)) if ticks else moved
+        return self._call(operator, self.bind(node.this), self.bind(right))
 
     def _column(self, node: exp.Column) -> Expr:
         if isinstance(node.this, exp.Star):
@@ -220,12 +240,11 @@ class ExpressionBinder:
 
     def _negated(self, node: exp.Neg) -> Expr:
         arg = self.bind(node.this)
-        if isinstance(arg, Literal) and isinstance(arg.value, int | float) and arg.type.kind is not Kind.BOOLEAN:
-            if arg.type.is_integer:
-                return _integer(-arg.value)  # type: ignore[arg-type]
-            return replace(arg, value=-arg.value)
-        if isinstance(arg, Literal) and arg.type == decimal(19, 0) and arg.value == 2**63:
-            return Literal(-(2**63), BIGINT)
+        if isinstance(arg, Literal) and arg.type.is_numeric and arg.value is not None:
+            assert isinstance(arg.value, int | float | Decimal)
+            if arg.type.is_integer or (arg.type == decimal(19, 0) and arg.value == 2**63):
+                return _integer(-int(arg.value))
+            return replace(arg, value=negate(arg.value))
         return self._call("neg", arg)
 
     def _not(self, node: exp.Not) -> Expr:
@@ -236,9 +255,7 @@ class ExpressionBinder:
         what = node.expression
         if isinstance(what, exp.Null):
             return self._call("is_null", value)
-        if isinstance(what, exp.Boolean):
-            return self._call("is_not_distinct", value, Literal(bool(what.this), BOOLEAN))
-        raise BindError("IS goes with NULL, TRUE, FALSE or [NOT] DISTINCT FROM")
+        return self._call("is_not_distinct", value, Literal(bool(what.this), BOOLEAN))
 
     def _in(self, node: exp.In) -> Expr:
         query = node.args.get("query")
@@ -286,21 +303,37 @@ class ExpressionBinder:
     ) -> Expr:
         if functions.is_aggregate(name) and name not in self.catalog.functions:
             return self._aggregate(name, args, distinct, star, where)
+        if not functions.is_scalar(name) and name not in self.catalog.functions:
+            raise self._no_function(name, None if distinct or star or where is not None else args)
         if distinct or star or where is not None:
             raise BindError(f"`{name}` is not an aggregate", hint="DISTINCT, * and FILTER go with aggregates")
-        if name == "extract" and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
+        named = name == "extract" or (name in ("date_diff", "datediff", "timestampdiff") and len(args) == 3)
+        if named and args and isinstance(args[0], exp.Literal | exp.Var | exp.Column):
             bound = [Literal(args[0].name.lower(), STRING), *(self.bind(a) for a in args[1:])]
             return functions.resolve(name, bound)
-        bound = [self.bind(a) for a in args]
+        try:
+            bound = [self.bind(a) for a in args]
+        except UnknownName as error:
+            if error.qualifier is None and args[0].name.lower() == error.name and error.name in UNITS_OF_TIME:
+                called = f"{name}('{error.name}', …)"
+                raise BindError(f"the unit of `{name}` is a text", hint=f"write {called}").at(
+                    error.position, None
+                ) from None
+            raise
         if (user := self.catalog.functions.get(name)) is not None:
             return self._user_call(name, bound, user.args, user.returns)
-        try:
-            return functions.resolve(name, bound)
-        except BindError as error:
-            if error.message.startswith("no function"):
-                known = [*functions.SCALARS, *functions.AGGREGATES, *self.catalog.functions]
-                error.hint = suggest(name, known)
-            raise
+        return functions.resolve(name, bound)
+
+    def _no_function(self, name: str, args: list[exp.Expr] | None) -> BindError:
+        hint: str | None = "SHOW FUNCTIONS lists all"
+        if name in functions.ELSEWHERE:
+            hint = functions.ELSEWHERE[name]
+        elif functions.is_foreign(name):
+            same = None if args is None else functions.instead(name, [_operand(a) for a in args])
+            hint = None if same is None else f"write {same}"
+        elif meant := typo(name, [*functions.names(), *functions.AGGREGATES, *self.catalog.functions]):
+            hint = f"did you mean `{meant}`?"
+        return BindError(f"no function `{name}`", hint=hint)
 
     def _user_call(self, name: str, args: list[Expr], wanted: tuple[DataType, ...], returns: DataType) -> Expr:
         if len(args) != len(wanted):
@@ -309,7 +342,7 @@ class ExpressionBinder:
         for i, (arg, target) in enumerate(zip(args, wanted, strict=True)):
             if arg.type != target and common_type(arg.type, target) != target:
                 raise BindError(f"argument {i + 1} of `{name}` is {arg.type}, it takes {target}", hint="CAST it")
-            cast.append(arg if arg.type == target else Cast(arg, target))
+            cast.append(functions.convert(arg, target))
         return UserCall(name, tuple(cast), returns)
 
     def _aggregate(self, name: str, args: list[exp.Expr], distinct: bool, star: bool, where: exp.Expr | None) -> Expr:
@@ -370,13 +403,44 @@ def inner_columns(expr: Expr) -> Expr:
     )
 
 
+_WHOLE = re.compile(r"[0-9]+")
+_POINT = re.compile(r"[0-9]+\.[0-9]*|\.[0-9]+")
+_EXPONENT = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][+-]?[0-9]+")
+_DIGITS = 38
+
+
+def _operand(node: exp.Expr) -> str:
+    """The text of an expression, in parentheses where an operator around it could pull it apart."""
+    text = format_statement(node)
+    return text if isinstance(node, exp.Column | exp.Literal | exp.Anonymous | exp.Interval) else f"({text})"
+
+
 def _literal(node: exp.Literal) -> Expr:
-    if node.is_string:
-        return Literal(node.name, STRING)
-    text = node.name
-    if text.isdigit():
-        return _integer(int(text))
-    return Literal(float(text), DOUBLE)
+    return Literal(node.name, STRING) if node.is_string else number(node.name)
+
+
+def number(text: str) -> Literal:
+    """The constant that a number in a text is: whole, exact with a decimal point, DOUBLE with an exponent."""
+    if _EXPONENT.fullmatch(text):
+        value = float(text)
+        if math.isinf(value):
+            raise BindError(f"the number {_shown(text)} is out of range of DOUBLE")
+        return Literal(value, DOUBLE)
+    whole = _WHOLE.fullmatch(text)
+    if not whole and not _POINT.fullmatch(text):
+        raise BindError(f"`{_shown(text)}` is not a number", hint="write for example 12, 0.5 or 1e6")
+    before, _, after = text.partition(".")
+    digits = before.lstrip("0") + after
+    if len(digits) > _DIGITS:
+        hint = f"at most {_DIGITS} are exact; with an exponent (…e0) it is a DOUBLE"
+        raise BindError(f"the number {_shown(text)} has {len(digits)} digits", hint=hint)
+    if whole:
+        return _integer(int(digits or "0"))
+    return Literal(Decimal(text), decimal(len(digits), len(after)))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 50 else text[:50] + "…"
 
 
 def _integer(value: int) -> Literal:
@@ -384,6 +448,4 @@ def _integer(value: int) -> Literal:
         return Literal(value, INT)
     if -(2**63) <= value < 2**63:
         return Literal(value, BIGINT)
-    if abs(value) < 10**38:
-        return Literal(Decimal(value), decimal(max(19, len(str(abs(value)))), 0))
-    raise BindError(f"the number {value} has more than 38 digits")
+    return Literal(Decimal(value), decimal(max(19, len(str(abs(value)))), 0))

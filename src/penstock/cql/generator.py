@@ -136,6 +136,11 @@ class CqlGenerator(generator.Generator):
     def exists_sql(self, expression: exp.Exists) -> str:
         return f"EXISTS ({self.sql(expression, 'this')})"
 
+    def trim_sql(self, expression: exp.Trim) -> str:
+        characters = self.sql(expression, "expression")
+        side = self.sql(expression, "position")
+        return f"TRIM({side} {characters + ' ' if characters else ''}FROM {self.sql(expression, 'this')})"
+
     def anonymous_sql(self, expression: exp.Anonymous) -> str:
         args = expression.expressions
         if str(expression.this).upper() == "EXTRACT" and len(args) == 2 and args[0].name.isidentifier():

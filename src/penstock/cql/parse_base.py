@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Set
 from typing import ClassVar, TypeVar
 
@@ -11,7 +11,8 @@ from sqlglot import exp, parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.positions import position_at
-from penstock.errors import CqlSyntaxError
+from penstock.cql.words import INSTEAD, NOT_CQL, WINDOWS
+from penstock.errors import CqlSyntaxError, typo
 
 T = TypeVar("T")
 
@@ -30,22 +31,31 @@ TYPES = {
 }
 EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
-# Known from other systems; naming them beats complaining about whatever token comes after them.
-NOT_CQL = {
-    "LATERAL", "UNNEST", "PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "QUALIFY", "ROLLUP", "CUBE",
-    "NATURAL", "RECURSIVE", "FETCH", "RETURNING", "COLLATE", "ALTER", "MERGE", "GRANT", "REVOKE", "TRUNCATE",
-    "COMMIT", "ROLLBACK", "REPLACE", "TABLE", "INDEX", "OVER", "RLIKE", "REGEXP", "SIMILAR", "GLOB",
-}  # fmt: skip
 CLAUSES = (
     "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "PRIORITY BY", "MASTER", "UNION", "EXCEPT",
     "INTERSECT", "JOIN", "SELECT", "DISTINCT", *EMITS,
 )  # fmt: skip
+# Behind a word that is reserved, these say that a column of that name was meant.
+CONTINUES_COLUMN = {
+    TokenType.DOT, TokenType.COMMA, TokenType.FROM, TokenType.ALIAS, TokenType.R_PAREN, TokenType.SENTINEL,
+    TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.SLASH,
+    TokenType.MOD, TokenType.DIV, TokenType.DPIPE, TokenType.DCOLON, TokenType.IS, TokenType.IN,
+    TokenType.LIKE, TokenType.ILIKE, TokenType.BETWEEN, TokenType.AND, TokenType.OR, TokenType.PLUS,
+    TokenType.L_BRACKET, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT,
+}  # fmt: skip
 
+# No alias is followed by one of these.
+_NOT_BEHIND_ALIAS = {
+    TokenType.VAR, TokenType.NUMBER, TokenType.STRING, TokenType.L_PAREN, TokenType.INTERVAL, TokenType.SELECT,
+    TokenType.ALIAS, TokenType.ALL, TokenType.UPDATE,
+}  # fmt: skip
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '.*\.(\w+)'>")
 
 
 class BaseParser(parser.Parser):
-    ID_VAR_TOKENS: ClassVar[set[TokenType]] = {TokenType.VAR, TokenType.FILTER, *TYPES}
+    ID_VAR_TOKENS: ClassVar[set[TokenType]] = {
+        TokenType.VAR, TokenType.FILTER, TokenType.ISNULL, TokenType.NOTNULL, *TYPES,
+    }  # fmt: skip
 
     # Errors
 
@@ -61,8 +71,36 @@ class BaseParser(parser.Parser):
 
     def _expected(self, what: str) -> CqlSyntaxError:
         if self._word_ahead(NOT_CQL):
-            return self._fail(f"{self._curr.text.upper()} is not part of CQL", hint=f"expected {what}")
-        return self._fail(f"expected {what}, found {self._found()}")
+            return self._not_cql(self._curr, f"expected {what}")
+        return self._fail(f"expected {what}, found {self._found()}", hint=self._quoting())
+
+    def _not_cql(self, token: Token, otherwise: str | None = None) -> CqlSyntaxError:
+        word = token.text.upper()
+        return self._fail(f"{word} is not part of CQL", token, hint=INSTEAD.get(word, otherwise))
+
+    def _no_alias(self) -> CqlSyntaxError:
+        """An error about a word that only AS makes an alias."""
+        token, word = self._curr, self._curr.text.upper()
+        hints = [INSTEAD[word]] if word in INSTEAD else []
+        # What comes next may leave no doubt that it is no name.
+        sure = self._next.token_type in _NOT_BEHIND_ALIAS or (
+            self._next.token_type is TokenType.JOIN and word in ("ASOF", "POSITIONAL", "GLOBAL")
+        )
+        if not sure and self._prev.token_type is not TokenType.STAR:
+            hints.append(f"write AS {token.text} if it is a name")
+        return self._fail(
+            f"{word} is not part of CQL" if word in NOT_CQL else f"{word} cannot stand here",
+            hint="; ".join(hints) or None,
+        )
+
+    def _quoting(self) -> str | None:
+        """A hint for a reserved word that stands where only a column can be meant."""
+        token = self._curr
+        if not token or token.token_type in (TokenType.VAR, TokenType.IDENTIFIER, *self.PRIMARY_PARSERS):
+            return None
+        if not token.text.isidentifier() or self._next.token_type not in CONTINUES_COLUMN:
+            return None
+        return f'a reserved word is quoted to be a name: "{token.text}"'
 
     def _found(self, token: Token | None = None) -> str:
         token = token or (self._curr if self._curr else None)
@@ -70,17 +108,24 @@ class BaseParser(parser.Parser):
 
     def _unexpected(self) -> CqlSyntaxError:
         """An error about what is left over, naming the likely slip where there is one."""
+        if self._word_ahead(WINDOWS):
+            return self._bare_window()
         for token in (self._curr, self._prev):
             if token and token.text.upper() in NOT_CQL and token.token_type is not TokenType.IDENTIFIER:
-                return self._fail(f"{token.text.upper()} is not part of CQL", token)
+                return self._not_cql(token)
         for token in (self._prev, self._curr):
             if token and token.token_type is TokenType.VAR:
-                close = difflib.get_close_matches(token.text.upper(), CLAUSES, n=1, cutoff=0.7)
-                if close and close[0] != token.text.upper():
-                    return self._fail(f"unexpected {self._found(token)}", token, hint=f"did you mean {close[0]}?")
+                meant = typo(token.text.upper(), [clause.partition(" ")[0] for clause in CLAUSES])
+                clause = next((c for c in CLAUSES if c.partition(" ")[0] == meant), None)
+                if clause and clause != token.text.upper():
+                    return self._fail(f"unexpected {self._found(token)}", token, hint=f"did you mean {clause}?")
         return self._fail(
             f"unexpected {self._found()}", hint="expected another clause, `;` or the end of the statement"
         )
+
+    @abstractmethod
+    def _bare_window(self) -> CqlSyntaxError:
+        """An error about a window without its brackets, which is next."""
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         """What sqlglot's own code complains about, in the words used here."""

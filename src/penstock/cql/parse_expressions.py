@@ -1,4 +1,4 @@
-"""Expressions of CQL: sqlglot's operator precedence with CQL's own calls and stricter forms.
+"""Expressions of CQL: PostgreSQL's operator precedence, CQL's own calls and stricter forms.
 
 Calls are never turned into sqlglot's typed functions, so names stay as written and the binder decides.
 Where sqlglot forgives (a missing operand, a trailing comma, BETWEEN without AND) this parser does not.
@@ -12,12 +12,20 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parser
 from sqlglot.parser import binary_range_parser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.cql.parse_base import EMITS, TYPES
-from penstock.cql.parse_types import TypeParser
+from penstock.cql.parse_base import CONTINUES_COLUMN, EMITS, TYPES
+from penstock.cql.parse_types import UNITS, TypeParser
+from penstock.cql.words import AFTER_VALUE
+from penstock.errors import CqlSyntaxError
 
+_SIDES = ("BOTH", "LEADING", "TRAILING")
 _NO_CALL = {"ROLLUP", "CUBE", "UNNEST"}
+_COMPARISONS: dict[TokenType, type[exp.Binary]] = {**parser.Parser.EQUALITY, **parser.Parser.COMPARISON}
+# What would belong to the operand of NOT, and comes too late for it.
+_TIGHT = {
+    TokenType.DPIPE, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.MOD, TokenType.DIV,
+}  # fmt: skip
 
 
 class ExpressionParser(TypeParser):
@@ -36,6 +44,8 @@ class ExpressionParser(TypeParser):
         TokenType.RIGHT,
         TokenType.FILTER,
         TokenType.EXISTS,
+        TokenType.ISNULL,
+        TokenType.NOTNULL,
         *TYPES,
     }
     TERM: ClassVar[dict[TokenType, type[exp.Binary]]] = {
@@ -49,7 +59,8 @@ class ExpressionParser(TypeParser):
         TokenType.STAR: exp.Mul,
     }
     UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
-        token: parser.Parser.UNARY_PARSERS[token] for token in (TokenType.PLUS, TokenType.NOT, TokenType.DASH)
+        **{token: parser.Parser.UNARY_PARSERS[token] for token in (TokenType.PLUS, TokenType.DASH)},
+        TokenType.NOT: lambda self: self._parse_not(),
     }
     BRACKETS: ClassVar[frozenset[TokenType]] = frozenset({TokenType.L_BRACKET})
     COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
@@ -59,7 +70,6 @@ class ExpressionParser(TypeParser):
         TokenType.BETWEEN: lambda self, this: self._parse_between(this),
         TokenType.ILIKE: binary_range_parser(exp.ILike),
         TokenType.IN: lambda self, this: self._parse_in(this),
-        TokenType.IS: lambda self, this: self._parse_is(this),
         TokenType.LIKE: binary_range_parser(exp.Like),
     }
     PRIMARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
@@ -82,30 +92,66 @@ class ExpressionParser(TypeParser):
     def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
         return this
 
-    def _build_predicate(
-        self,
-        klass: type[exp.Binary],
-        this: exp.Expr | None,
-        expression: exp.Expr | None,
-        comments: list[str] | None = None,
-        negate: bool = False,
-    ) -> exp.Expr:
-        # `a NOT IN (1) = b` prints as `NOT a IN (1) = b`, where NOT reaches further: keep the grouping.
-        if isinstance(this, exp.Not):
-            this = exp.Paren(this=this)
-        if isinstance(expression, exp.Not):
-            expression = exp.Paren(this=expression)
-        return super()._build_predicate(klass, this, expression, comments, negate)
+    def _parse_equality(self, parse_is: bool = True) -> exp.Expr | None:
+        """IS binds less than the comparisons, which bind less than BETWEEN, IN and LIKE, as in PostgreSQL."""
+        this = self._parse_comparison()
+        while parse_is and self._match_set((TokenType.IS, TokenType.ISNULL, TokenType.NOTNULL)):
+            # What IS makes may be compared in turn: `x IS NULL = FALSE`.
+            this = self._parse_comparison(self._parse_range(self._parse_is(this)))
+        return this
 
-    def _negate_range(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        return self.expression(exp.Not(this=this)) if this else this
+    def _parse_comparison(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        this = this or self._parse_range()
+        if not self._match_set(_COMPARISONS):
+            return this
+        compare = _COMPARISONS[self._prev.token_type]
+        compared = self.expression(compare(this=_grouped(this), expression=_grouped(self._parse_range())))
+        if self._match_set(_COMPARISONS, advance=False):
+            raise self._fail("comparisons do not chain", hint="join two of them with AND, or put one in parentheses")
+        return compared
+
+    def _parse_range(self, this: exp.Expr | None = None, parse_is: bool = False) -> exp.Expr | None:
+        this = this or self._parse_bitwise()
+        while True:
+            negated = self._match(TokenType.NOT)
+            if not self._match_set(self.RANGE_PARSERS):
+                if negated:
+                    self._retreat(self._index - 1)
+                return this
+            word = self._prev
+            this = self.RANGE_PARSERS[word.token_type](self, _grouped(this))
+            this = self.expression(exp.Not(this=this)) if negated else this
+            ahead = self._next if self._curr.token_type is TokenType.NOT else self._curr
+            # IN ends with its parenthesis; what LIKE and BETWEEN end with could belong to either.
+            if word.token_type is not TokenType.IN and ahead.token_type in self.RANGE_PARSERS:
+                raise self._fail(
+                    f"{ahead.text.upper()} behind {word.text.upper()}", ahead, hint="put one of them in parentheses"
+                )
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr:
+        if self._prev.token_type is not TokenType.IS:
+            found = self.expression(exp.Is(this=_grouped(this), expression=exp.Null()))
+            return found if self._prev.token_type is TokenType.ISNULL else self.expression(exp.Not(this=found))
+        negated = self._match(TokenType.NOT)
+        if self._word("DISTINCT", "FROM"):
+            klass = exp.NullSafeEQ if negated else exp.NullSafeNEQ
+            return self.expression(klass(this=_grouped(this), expression=_grouped(self._parse_comparison())))
+        if not self._match_set((TokenType.NULL, TokenType.TRUE, TokenType.FALSE)):
+            raise self._expected("NULL, TRUE, FALSE or DISTINCT FROM")
+        value = self.PRIMARY_PARSERS[self._prev.token_type](self, self._prev)
+        found = self.expression(exp.Is(this=_grouped(this), expression=value))
+        return self.expression(exp.Not(this=found)) if negated else found
+
+    def _parse_not(self) -> exp.Expr:
+        this = self.expression(exp.Not(this=self._parse_equality()))
+        if self._match_set(_TIGHT, advance=False):
+            raise self._fail(f"`{self._curr.text}` behind NOT …", hint="put what NOT belongs to in parentheses")
+        return this
 
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
         low = self._required(self._parse_bitwise())
         self._take(TokenType.AND, "AND between the bounds of BETWEEN")
         high = self._required(self._parse_bitwise())
-        if isinstance(this, exp.Is | exp.NullSafeEQ | exp.NullSafeNEQ):
-            this = exp.Paren(this=this)
         return self.expression(exp.Between(this=this, low=low, high=high))
 
     def _parse_primary(self) -> exp.Expr | None:
@@ -131,6 +177,9 @@ class ExpressionParser(TypeParser):
 
     def _parse_case(self) -> exp.Expr | None:
         token = self._prev
+        if self._curr.token_type in CONTINUES_COLUMN - {TokenType.PLUS}:
+            self._retreat(self._index - 1)
+            raise self._expected("an expression")
         this = None if self._match(TokenType.WHEN, advance=False) else self._parse_scalar()
         ifs: list[exp.Expr] = []
         while self._match(TokenType.WHEN):
@@ -149,6 +198,11 @@ class ExpressionParser(TypeParser):
         elif explicit or self._clause_ahead():
             alias = None
         else:
+            if self._word_ahead(AFTER_VALUE):
+                raise self._no_alias()
+            if self._prev.token_type in (TokenType.NUMBER, TokenType.STRING) and self._word_ahead(UNITS):
+                length = f"INTERVAL '{self._prev.text}' {self._curr.text.upper()}"
+                raise self._fail("a length of time is an INTERVAL", hint=f"write {length}")
             alias = self._parse_id_var()
         return self.expression(exp.Alias(this=this, alias=alias)) if this and alias else this
 
@@ -181,6 +235,8 @@ class ExpressionParser(TypeParser):
                 call = self._parse_cast(strict=word == "CAST", safe=word == "TRY_CAST")
             case "EXTRACT":
                 call = self._parse_extract_call()
+            case "TRIM":
+                call = self._parse_trim(token)
             case "EXISTS":
                 call = exp.Exists(this=self._parse_query())
             case _:
@@ -213,8 +269,21 @@ class ExpressionParser(TypeParser):
             TokenType.VAR,
             TokenType.IDENTIFIER,
         ):
-            raise self._fail("OVER is not part of CQL", hint="put the window on the stream: FROM s [ROWS 10]")
+            raise self._fail("OVER is not part of CQL")
+        if self._word_ahead(("WITHIN",)) and self._next.text.upper() == "GROUP":
+            raise self._within_group(call)
         return call
+
+    def _within_group(self, call: exp.Expr) -> CqlSyntaxError:
+        token, hint = self._curr, None
+        self._advance(2)
+        if self._match(TokenType.L_PAREN) and self._match(TokenType.ORDER_BY):
+            start = self._curr
+            self._parse_scalar()
+            if isinstance(call, exp.Anonymous) and call.name.lower() == "percentile_cont" and len(call.expressions) == 1:
+                by, ascending = self._find_sql(start, self._prev), self._match(TokenType.R_PAREN, advance=False)
+                hint = f"write quantile({by}, {call.expressions[0].sql()})" if ascending else None
+        return self._fail("WITHIN GROUP is not part of CQL", token, hint=hint)
 
     def _parse_cast(self, strict: bool, safe: bool | None = None) -> exp.Expr:
         this = self._parse_scalar()
@@ -232,6 +301,24 @@ class ExpressionParser(TypeParser):
             raise self._expected("FROM")
         return exp.Anonymous(this="EXTRACT", expressions=[part, self._parse_scalar()])
 
+    def _parse_trim(self, token: Token) -> exp.Expr:
+        """``TRIM([BOTH | LEADING | TRAILING] [characters] FROM text)``, or the plain call."""
+        side = None
+        if self._word_ahead(_SIDES) and self._next.token_type not in (TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT):
+            side = self._curr.text.upper()
+            self._advance()
+        characters = [] if self._match(TokenType.FROM, advance=False) else self._parse_call_args()
+        if side is None and (len(characters) != 1 or not self._match(TokenType.FROM, advance=False)):
+            return exp.Anonymous(this=token.text, expressions=characters)
+        self._take(TokenType.FROM, "FROM")
+        text = self._parse_scalar()
+        return exp.Trim(this=text, expression=characters[0] if characters else None, position=side or "BOTH")
+
     @abstractmethod
     def _parse_query(self) -> exp.Expr:
         """A query, which may stand inside an expression."""
+
+
+def _grouped(operand: exp.Expr | None) -> exp.Expr | None:
+    """`a NOT IN (1) = b` would print as `NOT a IN (1) = b`, where NOT reaches further: keep the grouping."""
+    return exp.Paren(this=operand) if isinstance(operand, exp.Not) else operand

@@ -9,8 +9,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.ast import Emit, Master, PriorityBy
-from penstock.cql.parse_base import EMITS, NOT_CQL
+from penstock.cql.parse_base import CONTINUES_COLUMN, EMITS
 from penstock.cql.parse_windows import WindowParser
+from penstock.cql.words import AFTER_SOURCE, NOT_CQL, WINDOWS
+from penstock.errors import CqlSyntaxError
 
 _SELECT_ONLY = ("where", "group", "having")
 _CLAUSES = {
@@ -24,14 +26,13 @@ _CLAUSES = {
     "master": "MASTER",
 }
 
-# After `SELECT ISTREAM`, these say that a column of that name was meant.
-_CONTINUES_COLUMN = {
-    TokenType.DOT, TokenType.COMMA, TokenType.FROM, TokenType.ALIAS, TokenType.R_PAREN, TokenType.SENTINEL,
-    TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.SLASH,
-    TokenType.MOD, TokenType.DIV, TokenType.DPIPE, TokenType.DCOLON, TokenType.IS, TokenType.IN,
-    TokenType.LIKE, TokenType.ILIKE, TokenType.BETWEEN, TokenType.AND, TokenType.OR, TokenType.PLUS,
-    TokenType.L_BRACKET, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT,
-}  # fmt: skip
+_SEMI = ("SEMI", "ANTI")
+# Windows as functions of Flink, with how many lengths of time they take, and what is written here.
+_WINDOW_FUNCTIONS = {
+    "TUMBLE": ("TUMBLING {0}", 1),
+    "HOP": ("HOPPING {1} EVERY {0}", 2),
+    "SESSION": ("SESSION GAP {0}", 1),
+}
 
 
 class QueryParser(WindowParser):
@@ -120,7 +121,7 @@ class QueryParser(WindowParser):
         return emit
 
     def _is_emit_word(self) -> bool:
-        if not self._word_ahead(EMITS) or self._next.token_type in _CONTINUES_COLUMN:
+        if not self._word_ahead(EMITS) or self._next.token_type in CONTINUES_COLUMN:
             return False
         if self._next.token_type is TokenType.STAR:
             after = self._tokens[self._index + 2 : self._index + 3]
@@ -207,6 +208,8 @@ class QueryParser(WindowParser):
         return source
 
     def _parse_source_name(self) -> exp.Identifier:
+        if self._next.token_type is TokenType.L_PAREN and self._word_ahead(("TABLE", *_WINDOW_FUNCTIONS)):
+            raise self._window_function()
         word = self._curr.text.upper()
         if word in NOT_CQL and self._next.token_type in (TokenType.L_PAREN, TokenType.VAR):
             raise self._expected("a stream, relation or view")
@@ -217,44 +220,84 @@ class QueryParser(WindowParser):
             raise self._fail("a function in FROM is not part of CQL")
         return name
 
+    def _window_function(self) -> CqlSyntaxError:
+        """``TABLE(TUMBLE(TABLE s, DESCRIPTOR(at), INTERVAL '10' MINUTE))`` is ``s [TUMBLING …]`` here."""
+        token = self._curr
+        self._word("TABLE")
+        self._match(TokenType.L_PAREN)
+        function = self._curr.text.upper()
+        if function not in _WINDOW_FUNCTIONS:
+            return self._fail("a function in FROM is not part of CQL", token)
+        self._advance()
+        self._match(TokenType.L_PAREN)
+        source, keys, lengths = "s", "", []
+        while self._curr and self._curr.token_type is not TokenType.SEMICOLON:
+            start = self._curr
+            if self._word("TABLE") and self._curr:
+                source = self._find_sql(self._curr, self._curr)
+            elif self._match(TokenType.PARTITION_BY):
+                while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+                    self._advance()
+                keys = f"{self._find_sql(start, self._prev)} "
+            elif start.token_type is TokenType.INTERVAL and self._parse_interval() is not None:
+                lengths.append(self._find_sql(start, self._prev))
+            else:
+                self._advance()
+        form, wanted = _WINDOW_FUNCTIONS[function]
+        hint = f"write {source} [{keys}{form.format(*lengths)}]" if len(lengths) == wanted else None
+        return self._fail(f"{function} is written as a window in brackets", token, hint=hint)
+
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
         if self._match(TokenType.ALIAS):
             name: exp.Expr | None = self._name("a name after AS")
-        elif self._clause_ahead():
+        elif self._clause_ahead() or self._semi_ahead():
             return None
         else:
-            start = self._curr
+            if self._word_ahead(WINDOWS):
+                raise self._bare_window()
+            if self._word_ahead(AFTER_SOURCE):
+                raise self._no_alias()
             name = self._parse_id_var()
-            if name is not None:
-                self._refuse_bare_window(start)
         if name is None:
             return None
         columns: list[exp.Identifier] = []
         if self._match(TokenType.L_PAREN):
-            if self._prev and name.name.upper() in NOT_CQL and not name.args.get("quoted"):
-                self._retreat(self._index - 1)
-                raise self._unexpected()
             columns = self._parse_csv(lambda: self._name("a column name"))
             self._match_r_paren()
         return self.expression(exp.TableAlias(this=name, columns=columns or None))
+
+    def _semi_ahead(self) -> bool:
+        return self._word_ahead(_SEMI) and self._next.token_type is TokenType.JOIN
 
     def _parse_join(self, *_: Any, **__: Any) -> exp.Join | None:
         start = self._curr
         if self._match(TokenType.COMMA):
             return self.expression(exp.Join(this=self._parse_table()), start)
-        if self._match(TokenType.NATURAL, advance=False):
-            raise self._expected("JOIN … ON or JOIN … USING")
         join = exp.Join()
+        if self._match(TokenType.NATURAL):
+            join.set("method", "NATURAL")
         if self._match_set((TokenType.LEFT, TokenType.RIGHT, TokenType.FULL)):
-            join.set("side", self._prev.text.upper())
-            self._match(TokenType.OUTER)
+            side = self._prev.text.upper()
+            if side == "LEFT" and self._semi_ahead():
+                self._advance()
+                join.set("kind", self._prev.text.upper())
+            else:
+                join.set("side", side)
+                self._match(TokenType.OUTER)
         elif self._match_set((TokenType.INNER, TokenType.CROSS)):
             join.set("kind", self._prev.text.upper())
-        elif not self._match(TokenType.JOIN, advance=False):
+        elif self._semi_ahead():
+            self._advance()
+            join.set("kind", self._prev.text.upper())
+        elif not self._match(TokenType.JOIN, advance=False) and not join.args.get("method"):
             return None
+        if self._semi_ahead():
+            word = self._curr.text.upper()
+            raise self._fail(f"{start.text.upper()} {word} JOIN is not part of CQL", start,
+                             hint=f"exchange the two sides, with {word} JOIN between them")  # fmt: skip
         self._take(TokenType.JOIN, "JOIN")
         join.set("this", self._parse_table())
-        if join.args.get("kind") == "CROSS":
+        if join.args.get("kind") == "CROSS" or join.args.get("method"):
             return self.expression(join, start)
         if self._match(TokenType.ON):
             join.set("on", self._parse_scalar())

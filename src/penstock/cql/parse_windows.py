@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from penstock.cql.ast import StreamWindow
 from penstock.cql.parse_expressions import ExpressionParser
-from penstock.cql.parse_types import UNIT_NAMES
+from penstock.cql.parse_types import UNIT_NAMES, UNITS
+from penstock.cql.words import WINDOWS
 from penstock.errors import CqlSyntaxError
 
 _FORMS = "ROWS, RANGE, NOW, UNBOUNDED, TUMBLING, HOPPING, SESSION, PARTITION BY or BEGIN WINDOW"
@@ -71,7 +72,12 @@ class WindowParser(ExpressionParser):
             return found
         unit = self._next.text.upper() if self._next and self._next.token_type is not TokenType.R_BRACKET else None
         self._retreat(start)
-        meant = f"ROWS {amount}" if unit in (None, "ROWS", "ROW", "TUPLES") else f"RANGE {amount} {unit}"
+        if unit in (None, "ROWS", "ROW", "TUPLES"):
+            meant = f"ROWS {amount}"
+        elif unit in UNITS and UNITS[unit] not in ("MONTH", "QUARTER", "YEAR"):
+            meant = f"RANGE {amount} {unit}"
+        else:
+            return found
         return self._fail(f"{self._found()} is the beginning of no window", hint=f"did you mean [{meant}]?")
 
     def _parse_window_keys(self) -> list[exp.Expr]:
@@ -134,9 +140,16 @@ class WindowParser(ExpressionParser):
         window.set("tuples", tuples)
         return window
 
-    def _refuse_bare_window(self, token: Token) -> None:
-        """``FROM s ROWS 2`` reads ROWS as an alias; say what was meant."""
-        if token.text.upper() in ("ROWS", "RANGE", "TUMBLING", "HOPPING") and self._match_set(
-            (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL), advance=False
-        ):
-            raise self._fail("a window is written in brackets", token, hint=f"write [{token.text.upper()} …]")
+    def _bare_window(self) -> CqlSyntaxError:
+        """``FROM s ROWS 2``: what was meant, or something like it."""
+        start, index = self._curr, self._index
+        hint = f"write {WINDOWS[start.text.upper()]}"
+        try:
+            self._parse_window_body()
+            hint = f"write [{self._find_sql(start, self._prev)}]"
+        except CqlSyntaxError:
+            pass
+        if self._index <= index + 1 and start.token_type in self.ID_VAR_TOKENS:
+            hint += f"; write AS {start.text} if it is a name"
+        self._retreat(index)
+        return self._fail("a window is written in brackets", start, hint=hint)

@@ -102,7 +102,7 @@ class CqlParser(QueryParser):
     def _parse_create_relation(self) -> exp.Expr:
         exists = self._word("IF", "NOT", "EXISTS")
         name = self._name("a name for the relation")
-        columns = self._parse_columns()
+        columns = self._parse_columns(keyed=True)
         key: list[exp.Identifier] = []
         if self._word("KEY"):
             self._take(TokenType.L_PAREN, "( and the columns of the key")
@@ -123,15 +123,15 @@ class CqlParser(QueryParser):
         into = self._name("a stream after INTO") if self._match(TokenType.INTO) else None
         return ast.CreateQuery(this=name, expression=query, into=into, options=self._parse_options(), exists=exists)
 
-    def _parse_columns(self, otherwise: str | None = None) -> list[exp.ColumnDef]:
+    def _parse_columns(self, otherwise: str | None = None, keyed: bool = False) -> list[exp.ColumnDef]:
         what = "( and the columns" + (f", or {otherwise}" if otherwise else "")
         self._take(TokenType.L_PAREN, what)
-        columns = self._parse_csv(self._parse_column_declaration)
+        columns = self._parse_csv(lambda: self._parse_column_declaration(keyed))
         if not self._match(TokenType.R_PAREN):
             raise self._expected("`,`, NOT NULL or )")
         return columns
 
-    def _parse_column_declaration(self) -> exp.ColumnDef:
+    def _parse_column_declaration(self, keyed: bool) -> exp.ColumnDef:
         name = self._name("a column name")
         column = exp.ColumnDef(this=name, kind=self._parse_types())
         if self._match(TokenType.NOT):
@@ -140,7 +140,8 @@ class CqlParser(QueryParser):
             constraint = exp.ColumnConstraint(kind=exp.NotNullColumnConstraint())
             column.set("constraints", [self.expression(constraint, start)])
         elif self._word_ahead(("PRIMARY", "KEY", "UNIQUE")):
-            raise self._fail(f"{self._curr.text.upper()} of a column", hint="write KEY (…) behind the columns")
+            hint = "write KEY (…) behind the columns" if keyed else "only a relation has a KEY"
+            raise self._fail(f"{self._curr.text.upper()} of a column", hint=hint)
         return self.expression(column)
 
     def _parse_options(self) -> list[ast.Option]:

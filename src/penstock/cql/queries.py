@@ -13,10 +13,10 @@ from sqlglot import exp
 
 from penstock.catalog import Catalog, Unread
 from penstock.cql.ast import Emit, StreamWindow
-from penstock.cql.blocks import SelectBinder, unify
-from penstock.cql.expressions import ExpressionBinder, identifier
+from penstock.cql.blocks import SelectBinder, refers_outwards, unify
+from penstock.cql.expressions import ExpressionBinder, declared_names, identifier
 from penstock.cql.padding import typed_nulls
-from penstock.cql.scope import Scope
+from penstock.cql.scope import Scope, UnknownName
 from penstock.cql.subqueries import SubQuery
 from penstock.cql.text import position_of
 from penstock.cql.windows import bind_window
@@ -33,11 +33,13 @@ from penstock.plan.nodes import (
     SetOp,
     StreamScan,
     Window,
+    reads_streams,
     sources,
     walk,
 )
 from penstock.plan.window import Session, Unbounded, WindowSpec, is_bounded
 
+_TAIL = ("order", "limit", "offset")
 _SET_KINDS = {exp.Union: "union", exp.Except: "except", exp.Intersect: "intersect"}
 
 
@@ -63,22 +65,22 @@ class QueryBinder:
 
     def query(self, tree: exp.Expr) -> Query:
         """The plan of a complete query, its output decided."""
-        emit, inner, masters = self._peel(tree)
-        binder = self._with_ctes(inner)
+        emit, inner, masters, named = self._peel(tree)
+        binder = self._with_ctes(named)
         query = binder._finish(binder._relation(inner, None), emit, masters, tree)
         self._absorb(binder)
         return query
 
     def relation(self, tree: exp.Expr, parent: Scope | None) -> Node:
         """The plan of a query used as a relation inside another one."""
-        emit, inner, masters = self._peel(tree)
+        emit, inner, masters, named = self._peel(tree)
         if emit is not None:
             return Window(self._query_stream(tree, "query"), Unbounded())
         if masters:
             raise BindError(
                 "MASTER belongs to a whole query", hint="write ISTREAM in the sub-query to make it a stream"
             ).at(position_of(masters[0]), None)
-        binder = self._with_ctes(inner)
+        binder = self._with_ctes(named)
         node = binder._relation(inner, parent)
         self._absorb(binder)
         return node
@@ -90,20 +92,23 @@ class QueryBinder:
 
     # -- what a query is wrapped in -------------------------------------------------------------
 
-    def _peel(self, tree: exp.Expr) -> tuple[str | None, exp.Expr, list[exp.Expr]]:
-        """(ISTREAM… or None, the query inside, the identifiers of MASTER)."""
+    def _peel(self, tree: exp.Expr) -> tuple[str | None, exp.Expr, list[exp.Expr], list[exp.With]]:
+        """(ISTREAM… or None, the query inside, the identifiers of MASTER, the clauses WITH in which it stands)."""
         masters: list[exp.Expr] = []
+        named: list[exp.With] = []
         emit: str | None = None
         while True:
             if (clause := tree.args.get("master")) is not None:
                 masters = clause.expressions
+            if (clause := tree.args.get("with_")) is not None:
+                named.append(clause)
             if isinstance(tree, Emit):
                 if emit is not None:
                     raise BindError(f"{emit} of {tree.args['kind']}", hint="one of them is enough").at(
                         position_of(tree), None
                     )
                 emit, tree = tree.args["kind"], tree.this
-            elif isinstance(tree, exp.Subquery) and not tree.args.get("stream_window"):
+            elif isinstance(tree, exp.Subquery) and not any(map(tree.args.get, ("stream_window", *_TAIL))):
                 tree = tree.this
             else:
                 break
@@ -111,18 +116,18 @@ class QueryBinder:
             if emit is not None or len(modifiers) > 1:
                 raise BindError("more than one of ISTREAM, DSTREAM, RSTREAM").at(position_of(tree), None)
             emit = modifiers[0].name
-        return emit, tree, masters
+        return emit, tree, masters, named
 
-    def _with_ctes(self, tree: exp.Expr) -> QueryBinder:
-        clause = tree.args.get("with_")
-        if clause is None:
+    def _with_ctes(self, clauses: list[exp.With]) -> QueryBinder:
+        if not clauses:
             return self
-        if clause.args.get("recursive"):
-            raise BindError("a recursive query has no end on a stream").at(position_of(clause), None)
         binder = QueryBinder(self.catalog, dict(self.ctes))
         binder._stream_count = self._stream_count
-        for cte in clause.expressions:
-            binder.ctes[identifier(cte.args["alias"].this)] = cte.this
+        for clause in clauses:
+            if clause.args.get("recursive"):
+                raise BindError("a recursive query has no end on a stream").at(position_of(clause), None)
+            for cte in clause.expressions:
+                binder.ctes[identifier(cte.args["alias"].this)] = cte.this
         return binder
 
     def _finish(self, node: Node, emit: str | None, masters: list[exp.Expr], tree: exp.Expr) -> Query:
@@ -171,14 +176,15 @@ class QueryBinder:
         for leaf in sources(Query(node, "changes")):
             if isinstance(leaf, StreamScan):
                 clocks.setdefault(leaf.clock, leaf.stream)
-            elif isinstance(leaf, QueryStream):
+            elif isinstance(leaf, QueryStream) and reads_streams(leaf.query):
                 clocks.setdefault(leaf.clock, leaf.name)
         if len(clocks) > 1:
             raise BindError(
                 f"stream `{clocks['ticks']}` counts ticks and `{clocks['timestamp']}` has a TIMESTAMP clock",
                 hint="streams of one query need one kind of clock",
             )
-        return next(iter(clocks), "timestamp")
+        # What reads relations alone goes with either kind.
+        return next(iter(clocks), self.catalog.clock)
 
     def _bounded(self, node: Node) -> WindowSpec | None:
         windows = [n for n in walk(node, into_queries=False) if isinstance(n, Window) and is_bounded(n.spec)]
@@ -200,6 +206,8 @@ class QueryBinder:
                 return self._select(parent).relation(tree)
             case exp.SetOperation():
                 return self._set_operation(tree, parent)
+            case exp.Subquery():
+                return self._select(parent).ordered(self.relation(tree.this, parent), tree)
             case exp.Values():
                 raise BindError("VALUES is not a stream", hint="declare a RELATION and INSERT the rows")
             case exp.Table():
@@ -211,13 +219,17 @@ class QueryBinder:
 
     def subquery(self, tree: exp.Expr, scope: Scope) -> SubQuery:
         """A sub-query of an expression; it may refer to columns of the query around it in its WHERE."""
-        emit, inner, masters = self._peel(tree)
-        if emit is None and not masters and isinstance(inner, exp.Select) and "with_" not in inner.args:
+        emit, inner, masters, named = self._peel(tree)
+        if emit is None and not masters and isinstance(inner, exp.Select) and not named:
             block = self._select(scope)
             if (simple := block.correlated(inner)) is not None:
                 return simple
-        node = self.relation(tree, None)
-        return SelectBinder.uncorrelated(node)
+        try:
+            return SelectBinder.uncorrelated(self.relation(tree, None))
+        except UnknownName as error:
+            if scope.find(error.name, error.qualifier) is None:
+                raise
+            raise refers_outwards().at(error.position, None) from None
 
     def _set_operation(self, tree: exp.SetOperation, parent: Scope | None) -> Node:
         tree = typed_nulls(tree, lambda side: QueryBinder(self.catalog, dict(self.ctes)).relation(side, parent).schema)
@@ -248,7 +260,7 @@ class QueryBinder:
         alias = identifier(tree.args["alias"].this) if tree.args.get("alias") else None
         if tree.args.get("alias") and tree.args["alias"].args.get("columns"):
             source = self._plain_source(tree, window, alias)
-            return self._renamed(source, [identifier(c) for c in tree.args["alias"].args["columns"]])
+            return self._renamed(source, declared_names(tree.args["alias"].args["columns"]))
         return self._plain_source(tree, window, alias)
 
     def _renamed(self, source: Source, names: list[str]) -> Source:
@@ -302,7 +314,7 @@ class QueryBinder:
         return source
 
     def _derived(self, query: exp.Expr, window: StreamWindow | None, alias: str, what: str) -> Source:
-        emit, _, _ = self._peel(query)
+        emit, *_ = self._peel(query)
         if emit is None and window is None:
             return Source(self.relation(query, None), alias, what)
         stream = self._query_stream(query, alias)

@@ -10,6 +10,7 @@ from penstock.cql.expressions import ExpressionBinder, identifier
 from penstock.cql.scope import Scope
 from penstock.cql.text import position_of
 from penstock.errors import BindError, PenstockError, suggest
+from penstock.names import find_name
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Clock, Schema
 from penstock.plan.window import Generic, Now, PartitionRows, Range, Rows, Session, Unbounded, WindowSpec
@@ -93,9 +94,8 @@ class _Binder:
 
     def _key(self, column: exp.Expr) -> int:
         name = identifier(column.this if isinstance(column, exp.Column) else column)
-        for i, field in enumerate(self.schema):
-            if field.name == name:
-                return i
+        if (place := find_name(name, [f.name for f in self.schema])) is not None:
+            return place
         hint = suggest(name, (f.name for f in self.schema))
         raise BindError(f"no column `{name}` in {self.where}", hint=hint).at(position_of(column), None)
 

@@ -6,18 +6,25 @@ insert the implicit conversions, so what they return says exactly what is comput
 """
 
 from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate
-from penstock.functions.coerce import case, cast, coerce, unify
-from penstock.functions.scalar import SCALARS, names, resolve
+from penstock.functions.coerce import case, cast, coerce, convert, how_to_convert, unify
+from penstock.functions.foreign import instead, is_foreign
+from penstock.functions.scalar import ELSEWHERE, SCALARS, is_scalar, names, resolve
 from penstock.functions.signature import Function
 
 __all__ = [
     "AGGREGATES",
+    "ELSEWHERE",
     "SCALARS",
     "Function",
     "case",
     "cast",
     "coerce",
+    "convert",
+    "how_to_convert",
+    "instead",
     "is_aggregate",
+    "is_foreign",
+    "is_scalar",
     "names",
     "resolve",
     "resolve_aggregate",

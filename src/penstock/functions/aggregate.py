@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.errors import BindError, suggest
+from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert
 from penstock.functions.signature import Function, argument, check_arity, wrong_type
 from penstock.plan.expr import Call, Expr, Literal
@@ -135,9 +135,9 @@ _ENTRIES = (
     _entry("var_pop(x DOUBLE) -> DOUBLE", "population variance", _spread("var_pop")),
     _entry("first(x) -> same", "x of the earliest row, NULL too", _chosen("first"), "first_value"),
     _entry("last(x) -> same", "x of the latest row, NULL too", _chosen("last"), "last_value"),
-    _entry("median(x DOUBLE) -> DOUBLE", "quantile(x, 0.5)", _median),
-    _entry("quantile(x DOUBLE, fraction) -> DOUBLE", "exact, with linear interpolation between neighbours",
-           _quantile, "percentile", "quantile_cont"),
+    _entry("median(x DOUBLE) -> DOUBLE", "percentile(x, 0.5)", _median),
+    _entry("percentile(x DOUBLE, fraction) -> DOUBLE", "exact, with linear interpolation between neighbours",
+           _quantile, "quantile_cont"),
     _entry("collect(x) -> ARRAY", "the values that are not NULL, earliest first", _collect, "collect_list",
            "array_agg", "list"),
     _entry("bool_and(x BOOLEAN) -> BOOLEAN", "whether all are TRUE", _boolean("min"), "every"),
@@ -159,7 +159,7 @@ def resolve_aggregate(
     """The typed call of an aggregate; ``where`` is its FILTER. ``count(*)`` has no arguments."""
     found = _RESOLVERS.get(name)
     if found is None:
-        raise BindError(f"no aggregate `{name}`", hint=suggest(name, _RESOLVERS))
+        raise BindError(f"no aggregate `{name}`")
     call = found(name, args, distinct)
     if where is None:
         return call

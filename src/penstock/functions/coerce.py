@@ -23,10 +23,33 @@ def is_text(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.type.kind is Kind.STRING
 
 
+# Casts between numbers (True) and times, which mean seconds in Spark, and nothing in PostgreSQL and DuckDB.
+_UNITLESS: dict[tuple[Kind | bool, Kind | bool], str] = {
+    (True, Kind.TIMESTAMP): "timestamp_seconds(…), timestamp_millis(…) or timestamp_micros(…)",
+    (Kind.TIMESTAMP, True): "unix_seconds(…), unix_millis(…) or unix_micros(…)",
+    (True, Kind.INTERVAL): "… * INTERVAL '1' SECOND",
+    (Kind.INTERVAL, True): "epoch(…) for seconds or to_ticks(…) for microseconds",
+}
+
+
+def _unitless(source: DataType, target: DataType) -> str | None:
+    return _UNITLESS.get((source.is_integer or source.kind, target.is_integer or target.kind))
+
+
+def how_to_convert(source: DataType, target: DataType) -> str | None:
+    """What to write in a query to convert one type to the other."""
+    if (instead := _unitless(source, target)) is not None:
+        return f"write {instead}"
+    return f"write CAST(… AS {target})" if can_cast(source, target) else None
+
+
 def cast(expr: Expr, dtype: DataType, *, safe: bool = False) -> Expr:
     """An explicit CAST or TRY_CAST; raises where the types do not convert."""
+    if (instead := _unitless(expr.type, dtype)) is not None:
+        what = f"CAST of {expr.type} to {dtype} does not say the unit of the number, which is seconds in Spark"
+        raise BindError(what, hint=f"write {instead}")
     if not can_cast(expr.type, dtype):
-        targets = sorted(k.value for k in CASTS.get(expr.type.kind, ()))
+        targets = sorted(k.value for k in CASTS.get(expr.type.kind, ()) if not _unitless(expr.type, DataType(k)))
         hint = f"{expr.type} converts to {', '.join(targets)}" if targets else None
         raise BindError(f"cannot CAST {expr.type} to {dtype}", hint=hint)
     return expr if expr.type == dtype else Cast(expr, dtype, safe)
@@ -72,13 +95,10 @@ def unify(exprs: Sequence[Expr], doing: str = "combine") -> list[Expr]:
 
 
 def _mismatch(left: DataType, right: DataType, doing: str) -> BindError:
-    hint = None
-    if left.kind is Kind.STRING and can_cast(left, right):
-        hint = f"write CAST(… AS {right})"
-    elif right.kind is Kind.STRING and can_cast(right, left):
-        hint = f"write CAST(… AS {left})"
-    elif can_cast(left, right):
-        hint = f"write CAST(… AS {right})"
+    if right.kind is Kind.STRING and left.kind is not Kind.STRING:
+        hint = how_to_convert(right, left)
+    else:
+        hint = how_to_convert(left, right)
     return BindError(f"cannot {doing} {left} with {right}", hint=hint)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from penstock.functions import operators
 from penstock.functions.coerce import case, unify
 from penstock.functions.signature import Function, Resolver, argument, check_arity, entry, number, typed
+from penstock.functions.temporal import trunc_date
 from penstock.plan.expr import Call, Expr, Literal
 from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, DataType, Kind, decimal
 
@@ -65,6 +66,17 @@ def _rounding(call: str) -> Resolver:
     return resolve if call == "round" else truncating
 
 
+def _trunc(name: str, args: Sequence[Expr]) -> Expr:
+    """Of a DATE or TIMESTAMP as in Spark, of a number as in PostgreSQL and DuckDB."""
+    times = bool(args) and args[0].type.kind in (Kind.DATE, Kind.TIMESTAMP)
+    return (trunc_date if times else _rounding("trunc"))(name, args)
+
+
+def _log(name: str, args: Sequence[Expr]) -> Expr:
+    """Of one argument the natural logarithm."""
+    return (typed("ln", (DOUBLE,), DOUBLE) if len(args) == 1 else typed("log", (DOUBLE, DOUBLE), DOUBLE))(name, args)
+
+
 def _pi(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 0, 0)
     return Literal(math.pi, DOUBLE)
@@ -97,10 +109,11 @@ NUMBERS: tuple[Function, ...] = (
     entry("ceil(x NUMBER) -> same", "the least whole number not below x", _whole("ceil"), "ceiling"),
     entry("floor(x NUMBER) -> same", "the greatest whole number not above x", _whole("floor")),
     entry("round(x NUMBER[, digits BIGINT]) -> same",
-          "x rounded half away from zero to so many digits after the point; negative digits round before it",
+          "x, as it is written, rounded half away from zero to digits after the point; negative digits round before it",
           _rounding("round")),
-    entry("trunc(x NUMBER[, digits BIGINT]) -> same", "x cut off toward zero, digits as in round",
-          _rounding("trunc"), "truncate"),
+    entry("trunc(x NUMBER[, digits BIGINT]) -> same",
+          "x cut off toward zero, digits as in round; trunc(d, unit) is the first DATE of the week, month, quarter or year",
+          _trunc, "truncate"),
     entry("sqrt(x DOUBLE) -> DOUBLE", "square root; negative x fails", typed("sqrt", (DOUBLE,), DOUBLE)),
     entry("cbrt(x DOUBLE) -> DOUBLE", "cube root", typed("cbrt", (DOUBLE,), DOUBLE)),
     entry("exp(x DOUBLE) -> DOUBLE", "e to the power of x", typed("exp", (DOUBLE,), DOUBLE)),
@@ -108,8 +121,7 @@ NUMBERS: tuple[Function, ...] = (
     entry("log10(x DOUBLE) -> DOUBLE", "logarithm to base 10; x <= 0 fails",
           typed("log10", (DOUBLE,), DOUBLE)),
     entry("log2(x DOUBLE) -> DOUBLE", "logarithm to base 2; x <= 0 fails", typed("log2", (DOUBLE,), DOUBLE)),
-    entry("log(base DOUBLE, x DOUBLE) -> DOUBLE", "ln(x) / ln(base); base 1, and either <= 0, fail",
-          typed("log", (DOUBLE, DOUBLE), DOUBLE)),
+    entry("log([base DOUBLE, ]x DOUBLE) -> DOUBLE", "ln(x), or ln(x) / ln(base); base 1, and either <= 0, fail", _log),
     entry("power(x DOUBLE, y DOUBLE) -> DOUBLE", "x to the power of y; negative x with fractional y fails",
           typed("power", (DOUBLE, DOUBLE), DOUBLE), "pow"),
     entry("mod(x NUMBER, y NUMBER) -> common", "x % y: the remainder, with the sign of x; y = 0 fails",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from decimal import Decimal
 
 from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert, is_text, unify
 from penstock.functions.signature import Resolver, argument, check_arity, typed, wrong_type
-from penstock.plan.expr import Call, Expr, Literal
+from penstock.plan.expr import Call, Cast, Expr, Literal
+from penstock.scalar.context import RowError
+from penstock.scalar.strings import like_parts
 from penstock.types import (
     BIGINT,
     BOOLEAN,
@@ -27,9 +31,31 @@ from penstock.types import (
 _TIMES = (Kind.TIMESTAMP, Kind.DATE)
 
 
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
 def comparison(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 2, 2)
-    return Call(name, tuple(unify(args, "compare")), BOOLEAN)
+    left, right = args
+    if left.type.is_integer:
+        name, right = _whole_bound(name, right)
+    elif right.type.is_integer:
+        turned, left = _whole_bound(_FLIPPED.get(name, name), left)
+        name = _FLIPPED.get(turned, turned)
+    return Call(name, tuple(unify((left, right), "compare")), BOOLEAN)
+
+
+def _whole_bound(name: str, bound: Expr) -> tuple[str, Expr]:
+    """What a whole number is compared with: `i < 1.5` is `i <= 1`, which needs no DECIMAL."""
+    value = bound.value if isinstance(bound, Literal) else None
+    if not isinstance(value, Decimal) or not -(2**63) <= value < 2**63:
+        return name, bound
+    whole = math.floor(value)
+    if whole != value:
+        if name not in _FLIPPED:
+            return name, bound
+        name = "<=" if name in ("<", "<=") else ">"
+    return name, Literal(whole, INT if -(2**31) <= whole < 2**31 else BIGINT)
 
 
 def membership(name: str, args: Sequence[Expr]) -> Expr:
@@ -83,9 +109,15 @@ def _arithmetic(name: str, left: Expr, right: Expr) -> Expr | None:
     assert common is not None
     if common.kind is not Kind.DECIMAL:
         return Call(name, (convert(left, common), convert(right, common)), common)
-    left = convert(left, common if left.type.kind is Kind.NULL else as_decimal(left.type))
-    right = convert(right, common if right.type.kind is Kind.NULL else as_decimal(right.type))
+    left, right = (convert(e, common if e.type.kind is Kind.NULL else _decimal_of(e)) for e in (left, right))
     return Call(name, (left, right), _decimal_result(name, left.type, right.type))
+
+
+def _decimal_of(expr: Expr) -> DataType:
+    """The DECIMAL that holds a number: of a constant as narrow as its digits."""
+    if isinstance(expr, Literal) and isinstance(expr.value, int):
+        return decimal(len(str(abs(expr.value))), 0)
+    return as_decimal(expr.type)
 
 
 def _decimal_result(name: str, a: DataType, b: DataType) -> DataType:
@@ -187,11 +219,24 @@ def negate(name: str, args: Sequence[Expr]) -> Expr:
 
 def like(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 2, 3)
-    bound = tuple(argument(name, args, i, STRING) for i in range(len(args)))
-    escape = bound[2] if len(bound) == 3 else None
-    if isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) != 1:
-        raise BindError(f"the ESCAPE of {name.upper()} is one character, not '{escape.value}'")
-    return Call(name, bound, BOOLEAN)
+    text, pattern, escape = (argument(name, [*args, Literal("\\", STRING)], i, STRING) for i in range(3))
+    if isinstance(escape, Literal) and isinstance(escape.value, str):
+        known = pattern.value if isinstance(pattern, Literal) and isinstance(pattern.value, str) else ""
+        try:
+            like_parts(known, escape.value)
+        except RowError as e:
+            twice = known + escape.value
+            hint = f"write '{twice}' for the character itself" if len(escape.value) == 1 else "ESCAPE '' is none"
+            raise BindError(str(e), hint=hint) from None
+    return Call(name, (text, pattern, escape), BOOLEAN)
+
+
+def add_months(name: str, args: Sequence[Expr]) -> Expr:
+    """A DATE or TIMESTAMP moved by months, of the same type."""
+    check_arity(name, len(args), 2, 2)
+    ticks, months = argument(name, args, 0, TIMESTAMP), argument(name, args, 1, BIGINT)
+    moved = Call("add_months", (ticks, months), TIMESTAMP)
+    return Cast(moved, DATE) if args[0].type.kind is Kind.DATE else moved
 
 
 def coalesce(name: str, args: Sequence[Expr]) -> Expr:
@@ -206,7 +251,7 @@ def nullif(name: str, args: Sequence[Expr]) -> Expr:
     return Call("nullif", tuple(bound), bound[0].type)
 
 
-# Operators, by the names of ``plan.expr``. COALESCE and NULLIF are listed among the functions too.
+# Operators, by the names of ``plan.expr``; TRIM by its side, and what is added as INTERVAL … MONTH. COALESCE and NULLIF are listed among the functions too.
 OPERATORS: dict[str, Resolver] = {
     "and": typed("and", (BOOLEAN, BOOLEAN), BOOLEAN),
     "or": typed("or", (BOOLEAN, BOOLEAN), BOOLEAN),
@@ -224,4 +269,7 @@ OPERATORS: dict[str, Resolver] = {
     "%": modulo,
     "neg": negate,
     "||": concat,
-}
+    "+ months": add_months,
+    **{f"trim {side}": typed(call, (STRING, STRING), STRING)
+       for side, call in (("both", "trim"), ("leading", "ltrim"), ("trailing", "rtrim"))},
+}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.errors import BindError, suggest
+from penstock.errors import BindError
 from penstock.functions.numeric import CHOICE, NUMBERS
 from penstock.functions.operators import OPERATORS
 from penstock.functions.signature import Function, Resolver
@@ -23,6 +23,18 @@ _RESOLVERS: dict[str, Resolver] = {
 }
 
 
+def is_scalar(name: str) -> bool:
+    """Whether the name, in lower case, is that of a scalar function or operator."""
+    return name in _RESOLVERS
+
+
+# Names that mean something here that is not there, and what comes close.
+ELSEWHERE: dict[str, str] = {
+    "quantile": "DuckDB's gives one of the values; write percentile(x, fraction), which interpolates between two",
+    "list": "DuckDB's keeps NULLs; write collect_list(x), which leaves them out",
+}
+
+
 def names() -> list[str]:
     """Every name a scalar function can be called by, aliases too."""
     return sorted(n for f in SCALARS.values() for n in (f.name, *f.aliases))
@@ -32,5 +44,5 @@ def resolve(name: str, args: Sequence[Expr]) -> Expr:
     """The typed call of a function or operator; ``name`` in lower case."""
     found = _RESOLVERS.get(name)
     if found is None:
-        raise BindError(f"no function `{name}`", hint=suggest(name, names()))
+        raise BindError(f"no function `{name}`")
     return found(name, args)

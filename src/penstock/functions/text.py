@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from penstock.errors import BindError
@@ -10,6 +9,7 @@ from penstock.functions.coerce import convert, unify
 from penstock.functions.operators import as_text
 from penstock.functions.signature import Function, Resolver, argument, check_arity, entry, typed, wrong_type
 from penstock.plan.expr import Call, Cast, Expr, Literal
+from penstock.scalar.regexps import RegexpError, check_group, compiled, replacement
 from penstock.types import BIGINT, BINARY, BOOLEAN, NULL, STRING, DataType, Kind, array
 
 
@@ -31,20 +31,47 @@ def _position(name: str, args: Sequence[Expr]) -> Expr:
     return Call("strpos", (text, search), BIGINT)
 
 
-def _regexp(call: str, params: Sequence[DataType], result: DataType, optional: int = 0) -> Resolver:
+def _regexp(call: str, params: Sequence[DataType], result: DataType) -> Resolver:
     """A pattern that stands in the query is checked at once."""
-    plain = typed(call, params, result, optional)
+    plain = typed(call, params, result)
 
     def resolve(name: str, args: Sequence[Expr]) -> Expr:
+        if name == "regexp_extract" and len(args) == 2:
+            args = (*args, Literal(1, BIGINT))
         bound = plain(name, args)
         assert isinstance(bound, Call)
-        pattern = bound.args[1]
-        if isinstance(pattern, Literal) and isinstance(pattern.value, str):
-            try:
-                re.compile(pattern.value)
-            except (re.error, OverflowError, RecursionError) as e:
-                raise BindError(f"'{pattern.value}' is not a regular expression: {e}") from None
+        values = [a.value if isinstance(a, Literal) else None for a in bound.args]
+        match values:
+            case [_, str() as pattern, *rest]:
+                try:
+                    compiled(pattern)
+                except RegexpError as e:
+                    raise BindError(f"'{pattern}' is not a regular expression: {e}") from None
+                try:
+                    match rest:
+                        case [str() as new]:
+                            replacement(pattern, new)
+                        case [int() as group]:
+                            check_group(pattern, group)
+                except RegexpError as e:
+                    raise BindError(f"`{name}`: {e}") from None
         return bound
+
+    return resolve
+
+
+def _trim(call: str, side: str) -> Resolver:
+    """Without blanks; with characters only where the text says which argument they are."""
+
+    def resolve(name: str, args: Sequence[Expr]) -> Expr:
+        if name != "btrim" and len(args) == 2:
+            raise BindError(
+                f"`{name}` with two arguments means `{name}(characters, text)` in Spark and `{name}(text, characters)`"
+                " in PostgreSQL and DuckDB",
+                hint=f"write TRIM({side} characters FROM text)",
+            )
+        check_arity(name, len(args), 1, 2 if name == "btrim" else 1)
+        return Call(call, tuple(argument(name, args, i, STRING) for i in range(len(args))), STRING)
 
     return resolve
 
@@ -101,13 +128,13 @@ def _element_at(name: str, args: Sequence[Expr]) -> Expr:
     return Call("element_at", (values, argument(name, args, 1, BIGINT)), values.type.element)
 
 
-def _array_contains(name: str, args: Sequence[Expr]) -> Expr:
+def _contains(name: str, args: Sequence[Expr]) -> Expr:
     check_arity(name, len(args), 2, 2)
     values = _array(name, args)
     assert values.type.element is not None
     # A stand-in of the element's type finds the type in which both are compared.
     stand_in, needle = unify((Literal(None, values.type.element), args[1]), "compare")
-    return Call("array_contains", (convert(values, array(stand_in.type)), needle), BOOLEAN)
+    return Call(name, (convert(values, array(stand_in.type)), needle), BOOLEAN)
 
 
 def _array_join(name: str, args: Sequence[Expr]) -> Expr:
@@ -128,25 +155,23 @@ TEXT: tuple[Function, ...] = (
           typed("length", (STRING,), BIGINT), "len", "char_length", "character_length"),
     entry("octet_length(x STRING|BINARY) -> BIGINT", "number of bytes, of a text in UTF-8",
           _of_bytes("octet_length", BIGINT)),
-    entry("trim(text STRING[, characters STRING]) -> STRING",
-          "without blanks, or the given characters, at both ends",
-          typed("trim", (STRING, STRING), STRING, 1), "btrim"),
-    entry("ltrim(text STRING[, characters STRING]) -> STRING",
-          "without blanks, or the given characters, at the beginning",
-          typed("ltrim", (STRING, STRING), STRING, 1)),
-    entry("rtrim(text STRING[, characters STRING]) -> STRING",
-          "without blanks, or the given characters, at the end", typed("rtrim", (STRING, STRING), STRING, 1)),
+    entry("trim(text STRING) -> STRING", "without blanks at both ends; TRIM(BOTH|LEADING|TRAILING c FROM text) without c",
+          _trim("trim", "BOTH")),
+    entry("btrim(text STRING[, characters STRING]) -> STRING",
+          "without blanks, or the given characters, at both ends", _trim("trim", "BOTH")),
+    entry("ltrim(text STRING) -> STRING", "without blanks at the beginning", _trim("ltrim", "LEADING")),
+    entry("rtrim(text STRING) -> STRING", "without blanks at the end", _trim("rtrim", "TRAILING")),
     entry("substr(text STRING, start BIGINT[, length BIGINT]) -> STRING",
-          "from the start-th code point; a negative start counts from the end; a negative length gives ''",
+          "from the start-th code point; 0 is the first, a negative start counts from the end; a negative length gives ''",
           typed("substr", (STRING, BIGINT, BIGINT), STRING, 1), "substring"),
     entry("replace(text STRING, search STRING, new STRING) -> STRING",
           "every occurrence replaced; '' occurs nowhere", typed("replace", (STRING, STRING, STRING), STRING)),
     entry("concat(a, b, …) -> STRING", "all joined, as with ||; NULL where one is NULL", _concat),
     entry("concat_ws(separator STRING, a, …) -> STRING",
           "all that are not NULL, with the separator between; NULL where the separator is", _concat_ws),
-    entry("left(text STRING, n BIGINT) -> STRING", "the first n; a negative n leaves out the last -n",
+    entry("left(text STRING, n BIGINT) -> STRING", "the first n; '' for n <= 0",
           typed("left", (STRING, BIGINT), STRING)),
-    entry("right(text STRING, n BIGINT) -> STRING", "the last n; a negative n leaves out the first -n",
+    entry("right(text STRING, n BIGINT) -> STRING", "the last n; '' for n <= 0",
           typed("right", (STRING, BIGINT), STRING)),
     entry("lpad(text STRING, n BIGINT[, fill STRING]) -> STRING",
           "exactly n long: cut at the end, or filled at the beginning (with blanks)",
@@ -173,17 +198,19 @@ TEXT: tuple[Function, ...] = (
     entry("regexp_like(text STRING, pattern STRING) -> BOOLEAN", "whether the pattern matches somewhere",
           _regexp("regexp_like", (STRING, STRING), BOOLEAN), "regexp_matches", "regexp", "rlike"),
     entry("regexp_replace(text STRING, pattern STRING, new STRING) -> STRING",
-          r"every match replaced; \1 or \g<name> in new is a group",
+          r"every match replaced; $1 or ${name} in new is a group, \$ the character",
           _regexp("regexp_replace", (STRING, STRING, STRING), STRING)),
     entry("regexp_extract(text STRING, pattern STRING[, group BIGINT]) -> STRING",
-          "the first match, or a group of it; '' without a match; a group that is not in the pattern fails",
-          _regexp("regexp_extract", (STRING, STRING, BIGINT), STRING, 1)),
+          "a group of the first match: 1 unless told, 0 is the whole match; '' without a match; no such group fails",
+          _regexp("regexp_extract", (STRING, STRING, BIGINT), STRING)),
     entry("ascii(text STRING) -> BIGINT", "the first code point; 0 for ''",
-          typed("ascii", (STRING,), BIGINT), "unicode", "ord"),
-    entry("chr(code BIGINT) -> STRING", "the character; what is none fails",
+          typed("ascii", (STRING,), BIGINT)),
+    entry("unicode(text STRING) -> BIGINT", "the first code point; -1 for ''",
+          typed("unicode", (STRING,), BIGINT), "ord"),
+    entry("chr(code BIGINT) -> STRING", "the character of the last byte of the code (of 256 characters); '' for a negative one",
           typed("chr", (BIGINT,), STRING), "char"),
     entry("hex(x BIGINT|STRING|BINARY) -> STRING", "hexadecimal digits in upper case", _hex, "to_hex"),
-    entry("unhex(text STRING) -> BINARY", "the bytes; what is not hexadecimal fails",
+    entry("unhex(text STRING) -> BINARY", "the bytes, after a leading 0 where digits are odd; what is not hexadecimal fails",
           typed("unhex", (STRING,), BINARY), "from_hex"),
     entry("md5(x STRING|BINARY) -> STRING", "hexadecimal MD5 digest", _of_bytes("md5", STRING)),
     entry("sha256(x STRING|BINARY) -> STRING", "hexadecimal SHA-256 digest", _of_bytes("sha256", STRING)),
@@ -196,8 +223,9 @@ ARRAYS: tuple[Function, ...] = (
           _cardinality, "array_length", "array_size", "size"),
     entry("element_at(values ARRAY, n BIGINT) -> element",
           "the n-th from 1, from the end where negative; NULL where there is none", _element_at),
-    entry("array_contains(values ARRAY, x) -> BOOLEAN", "x IN (the elements)",
-          _array_contains, "list_contains"),
+    entry("array_contains(values ARRAY, x) -> BOOLEAN", "x IN (the elements)", _contains),
+    entry("list_contains(values ARRAY, x) -> BOOLEAN", "whether an element equals x; elements that are NULL do not",
+          _contains),
     entry("array_join(values ARRAY, separator STRING) -> STRING",
           "the elements as texts with the separator between; NULLs are left out",
           _array_join, "array_to_string"),

@@ -17,6 +17,7 @@ from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertices import OperatorVertex
 from penstock.ingest import Batch
 from penstock.operators.arrivals import joined
+from penstock.reference import CHANGES
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph, Member, Past
@@ -36,10 +37,11 @@ class Beginning:
         ticks: list[Ticks] = []
         for vertex in member.vertices:
             if isinstance(vertex, Relation) and vertex.id in new:
-                changes = past.changes.get(vertex.relation, ())
-                vertex.incoming.append(changes)
-                self._graph.saw(vertex, changes)
+                vertex.incoming.append(past.changes.get(vertex.relation, ()))
             elif isinstance(vertex, Ticks) and vertex.id in new:
+                vertex.dating.earlier = int(past.progress.get(CHANGES, 0))
+                for relation in vertex.relations:
+                    vertex.dating.dated(past.changes.get(relation, ()))
                 ticks.append(vertex)
         for vertex in member.vertices:
             if isinstance(vertex, Source):

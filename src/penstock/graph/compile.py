@@ -17,7 +17,7 @@ from penstock.graph.bounded import BoundedBody
 from penstock.graph.ends import Bounded
 from penstock.graph.operators import Emitting, Gated, SmartWindowed, Staged, Stateless, Windowed
 from penstock.graph.ports import Port
-from penstock.graph.sources import Entry, Intake, Relation, Source, Ticks
+from penstock.graph.sources import Entry, Horizon, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
 from penstock.operators.build import Leaf, Stage, build
@@ -39,6 +39,7 @@ from penstock.plan.nodes import (
     RelationScan,
     StreamScan,
     bounded_window,
+    reads_streams,
     sources,
     walk,
 )
@@ -72,11 +73,15 @@ class Compiler:
         self._naive = naive
         self.used: dict[int, OperatorVertex] = {}
 
-    def answers(self, query: Query, *, as_stream: bool = False) -> OperatorVertex:
-        """The vertex that gives the answers of a query; ``as_stream``: in the order of elements."""
-        streams = self._streams(query)
+    def answers(self, query: Query, *, as_stream: bool = False, beat: OperatorVertex | None = None) -> OperatorVertex:
+        """The vertex that gives the answers of a query; ``as_stream``: in the order of elements; ``beat``: what lets it
+        go on if it reads no stream, given by the query that it is in."""
+        beat = self._beat(query, beat)
+        streams = self._streams(query, beat)
+        # What reads relations alone is as far as its beat says, which may be less than what it has been given.
+        clocks = [*streams.values(), *([] if reads_streams(query) or beat is None else [beat])]
         if bounded_window(query) is not None:
-            return self._bounded(query, streams, as_stream)
+            return self._bounded(query, streams, clocks, as_stream)
         istream = query.output == "istream"
         gated = bool(query.masters) and not self._naive
         naive = identified(query.input) if query.masters and self._naive else None
@@ -86,10 +91,9 @@ class Compiler:
         )  # fmt: skip
         chosen = (streams[s.position] for s in sources(query) if _name(s) in query.masters)
         masters: list[OperatorVertex] = list(dict.fromkeys(chosen))
-        relations = _relation_names(query)
         leaves: list[OperatorVertex] = []
         for leaf in tree.leaves:
-            vertex = self._leaf(leaf, streams, relations, masters)
+            vertex = self._leaf(leaf, streams, clocks, masters)
             leaves.append(self._gate(vertex, masters) if gated and not leaf.smart else vertex)
         mode = tree.leaves[0].mode
         stages: list[OperatorVertex] = []
@@ -101,7 +105,23 @@ class Compiler:
 
     # -- what is read -------------------------------------------------------------------------------
 
-    def _streams(self, query: Query) -> dict[int, OperatorVertex]:
+    def _beat(self, query: Query, outside: OperatorVertex | None) -> OperatorVertex | None:
+        """What lets those parts of a query go on that read relations alone; None if there are none."""
+        if not reads_streams(query):
+            relations = frozenset(n.relation for n in walk(query) if isinstance(n, RelationScan))
+            return outside or self._use(("ticks", tuple(sorted(relations))), lambda: Ticks(relations))
+        if all(reads_streams(s.query) for s in sources(query) if isinstance(s, QueryStream)):
+            return None
+        intakes = dict.fromkeys(self._intake(n) for n in walk(query) if isinstance(n, StreamScan))
+        return self._use(("horizon",), lambda: Horizon(len(intakes)), *intakes)
+
+    def _intake(self, scan: StreamScan) -> OperatorVertex:
+        key = ("stream", scan.stream, scan.position)
+        source = self._use(key, partial(Source, scan.stream, scan.schema, scan.position))
+        assert isinstance(source, Source)
+        return self._use(("intake",), partial(Intake, source), source)
+
+    def _streams(self, query: Query, beat: OperatorVertex | None) -> dict[int, OperatorVertex]:
         """The streams that a query reads, by their position in it."""
         scans = {s.position: s for s in sources(query)}
         declared = max((p for p, s in scans.items() if not isinstance(s, QueryStream)), default=-1)
@@ -111,26 +131,18 @@ class Compiler:
         for position, scan in scans.items():
             match scan:
                 case StreamScan():
-                    key = ("stream", scan.stream, position)
-                    source = self._use(key, partial(Source, scan.stream, scan.schema, scan.position))
-                    assert isinstance(source, Source)
-                    streams[position] = self._use(("intake",), partial(Intake, source), source)
+                    streams[position] = self._intake(scan)
                 case QueryStream():
-                    streams[position] = self._entry(scan, order[position])
+                    streams[position] = self._entry(scan, order[position], beat)
         return streams
 
-    def _entry(self, scan: QueryStream, position: int) -> OperatorVertex:
-        answers = self.answers(scan.query, as_stream=True)
+    def _entry(self, scan: QueryStream, position: int, beat: OperatorVertex | None) -> OperatorVertex:
+        answers = self.answers(scan.query, as_stream=True, beat=beat)
         label = f"stream {scan.name}"
         return self._use(("entry", position), lambda: Entry(label, scan.schema, position), answers)
 
-    def _relation(
-        self, scan: RelationScan, streams: Mapping[int, OperatorVertex], relations: frozenset[str]
-    ) -> OperatorVertex:
-        clocks: list[OperatorVertex] = list(dict.fromkeys(streams.values()))
-        if not clocks:
-            clocks = [self._use(("ticks", tuple(sorted(relations))), lambda: Ticks(relations))]
-        clocks.sort(key=lambda v: v.id)
+    def _relation(self, scan: RelationScan, clocks: Sequence[OperatorVertex]) -> OperatorVertex:
+        clocks = sorted(dict.fromkeys(clocks), key=lambda v: v.id)
         key = ("relation", scan.relation, scan.position)
         return self._use(
             key, lambda: Relation(scan.relation, scan.schema, scan.position, len(clocks)), *clocks
@@ -142,11 +154,11 @@ class Compiler:
         self,
         leaf: Leaf,
         streams: Mapping[int, OperatorVertex],
-        relations: frozenset[str],
+        clocks: Sequence[OperatorVertex],
         masters: Sequence[OperatorVertex],
     ) -> OperatorVertex:
         if isinstance(leaf.node, RelationScan):
-            return self._relation(leaf.node, streams, relations)
+            return self._relation(leaf.node, clocks)
         below: OperatorVertex = streams[leaf.position]
         if leaf.stateless is not None and leaf.chain_identity:
             below = self._chain(leaf.chain, leaf.chain_identity, leaf.stateless, leaf.errors, below, elements=True)
@@ -264,12 +276,17 @@ class Compiler:
         key = ("emit", query.output, as_stream, order, bool(masters), streams, rows)
         return self._use(key, make, root, *told)
 
-    def _bounded(self, query: Query, streams: Mapping[int, OperatorVertex], as_stream: bool) -> OperatorVertex:
+    def _bounded(
+        self,
+        query: Query,
+        streams: Mapping[int, OperatorVertex],
+        clocks: Sequence[OperatorVertex],
+        as_stream: bool,
+    ) -> OperatorVertex:
         read: dict[int, OperatorVertex] = dict(streams)
-        relations = _relation_names(query)
         for scan in sources(query):
             if isinstance(scan, RelationScan):
-                read[scan.position] = self._relation(scan, streams, relations)
+                read[scan.position] = self._relation(scan, clocks)
         places = sorted(read)
 
         def make() -> OperatorVertex:
@@ -308,10 +325,6 @@ def _name(source: object) -> str:
     if isinstance(source, StreamScan):
         return source.stream
     return source.name if isinstance(source, QueryStream) else ""
-
-
-def _relation_names(query: Query) -> frozenset[str]:
-    return frozenset(s.relation for s in sources(query) if isinstance(s, RelationScan))
 
 
 def _begins_with_rows(query: Query) -> bool:

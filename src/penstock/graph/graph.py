@@ -8,6 +8,7 @@ Bounded by the registered queries: a vertex goes with the last query that uses i
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -19,14 +20,13 @@ from penstock.graph.converge import Twins
 from penstock.graph.faults import located
 from penstock.graph.message import Data
 from penstock.graph.operators import Emitting, Stateless, Windowed
-from penstock.graph.relations import instant_of
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertex import Edge
 from penstock.graph.vertices import OperatorVertex
 from penstock.ingest import Batch
 from penstock.plan.nodes import Query
-from penstock.reference import Change
+from penstock.reference import CHANGES, Change
 
 _T = TypeVar("_T")
 _GROUP = 4
@@ -74,6 +74,8 @@ class Graph:
         self._relations: dict[str, list[Relation]] = {}
         self._ticks: dict[str, list[Ticks]] = {}
         self._versions: dict[str, int] = {}
+        self._ahead: dict[str, int] = {}
+        """Of each relation, how many changes were still to come for the query that was added last."""
         self.twins = Twins(self)
         self._next = 0
         self._new: dict[int, OperatorVertex] = {}
@@ -98,6 +100,12 @@ class Graph:
         """
         assert name not in self.members, "names are unique in a database"
         self._new = {}
+        for relation, changes in ({} if past is None else past.changes).items():
+            ahead = sum(1 for change in changes if change.ts is not None)
+            if self._ahead.setdefault(relation, ahead) != ahead:
+                # What was to come for older queries has happened.
+                self._ahead[relation] = ahead
+                self._versions[relation] = self._versions.get(relation, 0) + 1
         compiler = Compiler(self, functions, strict, mirrors=self._mirrors, naive=naive)
         try:
             answers = compiler.answers(query)
@@ -170,16 +178,33 @@ class Graph:
                 source.advance(int(batch.ts[-1]))
 
     def progress(self, stream: str, at: float) -> None:
-        """No more elements of a declared stream before ``at``."""
+        """No more elements of a declared stream before ``at``; ``CHANGES``: so many changes have no instant and were
+        there before the queries."""
+        if stream == CHANGES:
+            for ticks in self._beginning():
+                ticks.dating.earlier = int(at)
         for source in self._sources.get(stream, ()):
             source.advance(at)
+
+    def begin(self) -> None:
+        """All that was there before queries over relations alone has been given; what follows is news."""
+        for ticks in self._beginning():
+            ticks.dating.begun = True
+
+    def _beginning(self) -> list[Ticks]:
+        return [v for v in self.vertices.values() if isinstance(v, Ticks) and not v.dating.begun]
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         """Changes of a relation, in order."""
         self._versions[relation] = self._versions.get(relation, 0) + 1
+        dated = {ticks.id: ticks.dating.dated(changes) for ticks in self._ticks.get(relation, ())}
         for vertex in self._relations.get(relation, ()):
-            vertex.incoming.append(changes)
-            self.saw(vertex, changes)
+            below = self.below(vertex)
+            ticks = next((v for v in below if isinstance(v, Ticks)), None)
+            if ticks is not None:
+                vertex.incoming.append(dated[ticks.id])
+            elif any(isinstance(v, Source) and v.progress < math.inf for v in below):
+                vertex.incoming.append(changes)  # else all streams are closed, and nothing more is answered
 
     def flush(self, name: str | None = None) -> None:
         """Send on what was pushed into a stream, or what changed in a relation; without a name: everything."""
@@ -188,12 +213,6 @@ class Graph:
                 source.flush()
             for tick in self._ticks.get(key, ()):
                 tick.flush()
-
-    def saw(self, vertex: Relation, changes: Sequence[Change]) -> None:
-        """Changes of a relation have been handed over, which is an instant for queries over relations alone."""
-        for ticks in self._ticks.get(vertex.relation, ()):
-            for change in changes:
-                ticks.saw(instant_of(change, vertex.position))
 
     # -- vertices -----------------------------------------------------------------------------------
 
@@ -258,22 +277,27 @@ class Graph:
     def given_below(self, vertex: OperatorVertex) -> dict[str, int]:
         """How much has been given to the sources below a vertex."""
         given: dict[str, int] = {}
-        todo, seen = [vertex], {vertex.id}
-        while todo:
-            at = todo.pop()
+        for at in self.below(vertex):
             if isinstance(at, Source):
                 given[f"stream {at.stream} {at.position}"] = at.given
             elif isinstance(at, Relation):
                 given[f"relation {at.relation}"] = self._versions.get(at.relation, 0)
             elif isinstance(at, Ticks):
                 given |= {f"relation {r}": self._versions.get(r, 0) for r in at.relations}
-            for edge in at.inputs:
+        return given
+
+    def below(self, vertex: OperatorVertex) -> list[OperatorVertex]:
+        """A vertex and all that feeds it."""
+        found = {vertex.id: vertex}
+        todo = [vertex]
+        while todo:
+            for edge in todo.pop().inputs:
                 source = edge.source
                 assert isinstance(source, OperatorVertex)
-                if source.id not in seen:
-                    seen.add(source.id)
+                if source.id not in found:
+                    found[source.id] = source
                     todo.append(source)
-        return given
+        return list(found.values())
 
     def _drop(self, vertex: OperatorVertex) -> None:
         del self.vertices[vertex.id]

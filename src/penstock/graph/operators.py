@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.graph.composed import Tail
 
 Instants = tuple[Ints, Ints]
+_FIRST = (0, 0)
 _NONE: Instants = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -320,10 +321,12 @@ class Emitting(OperatorVertex):
                 delta = self.net.process([delta], Step(mark.frontier, instants))
         elif self.emit.needs_instants:
             told = inputs[1:] if self.ports is not None else inputs
-            instants = sorted_instants([(d.ts, d.sub) for d in told])
-            if not self._begun and not self._streams:
-                instants = (np.zeros(1, np.int64), np.zeros(1, np.int64))
-        self._begun = True
+            parts = [(d.ts, d.sub) for d in told]
+            if not self._streams and not self._begun and mark.frontier > _FIRST:
+                # What reads no stream is evaluated at 0, whatever happens.
+                parts.append((np.zeros(1, np.int64), np.zeros(1, np.int64)))
+                self._begun = True
+            instants = sorted_instants(parts)
         return self.emit.process([delta], Step(mark.frontier), instants)
 
     def measured(self) -> StateSize:

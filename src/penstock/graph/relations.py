@@ -112,14 +112,9 @@ class RelationInput:
             self._entered.setdefault(_hashable(row.values), deque()).append(id)
 
     def _instant(self, change: Change) -> Instant:
-        return instant_of(change, self.position)
-
-
-def instant_of(change: Change, position: int) -> Instant:
-    """When a change of the relation at this position of the catalog happens."""
-    if change.ts is None:
-        return (MIN_TS, 0)
-    return change.ts, int(arrival_sub(position, change.group))
+        if change.ts is None:
+            return (MIN_TS, 0)
+        return change.ts, int(arrival_sub(self.position, change.group))
 
 
 def _changes_table(schema: Schema, changes: Sequence[Change]) -> pa.Table:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub, empty
-from penstock.graph.message import Data, Mark, Message
+from penstock.graph.message import Data, Mark, Message, least
 from penstock.graph.ports import Port
 from penstock.graph.relations import RelationInput
 from penstock.graph.vertices import OperatorVertex
@@ -20,7 +20,7 @@ from penstock.operators.arrivals import joined
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.tables import from_number, number
 from penstock.plan.nodes import Schema
-from penstock.reference import Change
+from penstock.reference import Change, Dating
 
 
 def bound(progress: float, position: int, next_arrival: int) -> Instant:
@@ -222,47 +222,75 @@ class Entry(Stream):
         self.load_early(state)
 
 
-AFTER_BEGINNING: Instant = (MIN_TS, 1)
-
-
-class Ticks(OperatorVertex):
-    """What lets queries over relations alone go on: each change of one of the relations is an instant."""
+class Beat(OperatorVertex):
+    """What lets those go on who read relations alone: nothing but how far they are."""
 
     stateless = False
-
-    def __init__(self, relations: frozenset[str]) -> None:
-        super().__init__("ticks", "changes of " + ", ".join(sorted(relations)), ())
-        self.relations = relations
-        self.begun = False
-        self._latest: Instant = AFTER_BEGINNING
 
     @property
     def nothing(self) -> Delta:
         return empty(())
 
-    def saw(self, at: Instant) -> None:
-        """One of the relations changes at an instant."""
-        self._latest = max(self._latest, (at[0], at[1] + 1))
+    def reach(self, progress: float, newest: float) -> None:
+        """All changes before ``progress`` have been handed over."""
+        frontier = bound(progress, -1, 0)
+        if frontier > self.mark.frontier or newest > self.mark.newest:
+            self.send(self.nothing, Mark(frontier, progress, newest))
+
+
+class Ticks(Beat):
+    """The beat of queries that read no stream at all: each change of one of the relations is an instant."""
+
+    def __init__(self, relations: frozenset[str]) -> None:
+        super().__init__("ticks", "changes of " + ", ".join(sorted(relations)), ())
+        self.relations = relations
+        self.dating = Dating()
 
     def flush(self) -> None:
-        if not self.begun:
-            self.begun = self.touched = True
-            self.send(self.nothing, Mark(AFTER_BEGINNING, math.inf, -math.inf))
-        if self._latest > self.mark.frontier:
-            self.send(self.nothing, Mark(self._latest, math.inf, -math.inf))
+        self.dating.begun = self.touched = True
+        self.reach(self.dating.last + 1, self.dating.last)
 
     def save(self) -> State:
-        return {"ticks": Saved({"begun": self.begun, "latest": list(self._latest)})}
+        dating = self.dating
+        return {"ticks": Saved({"begun": dating.begun, "last": dating.last, "earlier": dating.earlier})}
 
     def load(self, state: LoadedState) -> None:
         meta = state["ticks"].meta
-        ts, sub = meta["latest"]
-        self.begun, self._latest = meta["begun"], (ts, sub)
-        if self.begun:
-            self.mark = Mark(self._latest, math.inf, -math.inf)
+        self.dating = Dating(meta["begun"], meta["earlier"], meta["last"])
+        if self.dating.begun:
+            progress = self.dating.last + 1
+            self.mark = self.sent = Mark(bound(progress, -1, 0), progress, self.dating.last)
 
     def catch_up(self, state: LoadedState) -> None:
         self.load(state)
+
+
+class Horizon(Beat):
+    """The beat of what reads relations alone inside a query that reads streams: it is as far as all of these.
+
+    Changes come after all that the streams have reached, so at that instant too none can come any more.
+    """
+
+    def __init__(self, streams: int) -> None:
+        super().__init__("horizon", "as far as the streams", ())
+        self.ports = [Port((), elements=True, counts=False) for _ in range(streams)]
+
+    def take_early(self, port: int, data: Data) -> None:
+        """Only how far the streams are matters."""
+
+    def take(self, port: int, message: Message) -> None:
+        if self.state == "stopped":
+            return
+        assert self.ports is not None
+        self.stats.calls += 1
+        self.ports[port].add(message)
+        said = least([p.mark for p in self.ports])
+        self.reach(said.progress + 1, said.newest)
+
+    def _marked(self) -> None:
+        super()._marked()
+        progress = self.mark.progress + 1
+        self.mark = self.sent = Mark(bound(progress, -1, 0), progress, self.mark.newest)
 
 
 class Relation(OperatorVertex):

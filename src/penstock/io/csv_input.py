@@ -10,14 +10,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-import threading
-import weakref
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -27,9 +24,12 @@ from penstock.errors import InputError
 from penstock.io.columns import Target, bad_value, match, whole
 from penstock.io.files import Leave, Piece, Source, data_suffix, open_text
 from penstock.io.values import BadValue, convert_text
+from penstock.types import DataType
 
 _BLOCK_BYTES = 4 << 20
-_RELEASE_SECONDS = 10.0
+_LONGEST = 4 * _BLOCK_BYTES
+"""Bytes that a record has at most."""
+csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
 _HEADER_LINES = 100
 _CAREFUL_ROWS = 4_096
 _QUOTED = re.compile(rb'"[^"]*"')
@@ -37,55 +37,39 @@ _QUOTED = re.compile(rb'"[^"]*"')
 
 def read_csv(path: Source, sieve: Sieve, leave: Leave | None = None) -> Iterator[Rows]:
     """Rows of the wanted columns, in pieces of a few megabytes of text."""
-    done, held, fault = 0, None, False
-    with open_text(path, leave) as raw:
-        source = io.BufferedReader(_QuoteCounter(raw), _BLOCK_BYTES)
-        counter = source.raw
-        assert isinstance(counter, _QuoteCounter)
+    done = 0
+    with open_text(path, leave) as source:
         header = _header(source, path)
         columns = match(header, sieve.targets, path, sieve.unknown)
-        if not source.peek(1):
-            return
-        before = [(target.types, target.begun) for target, _ in columns]
+        delimiter = delimiter_of(path)
+        used = [at for _, at in columns]
+        before: list[tuple[tuple[DataType, ...], bool]] = []
         try:
-            with closing(_parse(source, len(header), [at for _, at in columns], delimiter_of(path))) as batches:
-                for batch in batches:
-                    before = [(target.types, target.begun) for target, _ in columns]
-                    table = _typed(batch, columns, path)
-                    if sieve.check is not None:
-                        sieve.check(table)
-                    if held is not None:
-                        done += len(held)
-                        yield Rows(held)
-                    held = table
-            # Arrow takes a quote that is never closed as closed by the end of the file; it may be in the last rows.
-            fault = counter.quotes % 2 == 1
-        except (pa.ArrowInvalid, BadRow):
-            fault = True
-            for (target, _), (types, begun) in zip(columns, before, strict=True):
+            for block in _blocks(source, delimiter):
+                before = [(target.types, target.begun) for target, _ in columns]
+                table = _typed(_parsed(block, len(header), used, delimiter), columns, path)
+                if sieve.check is not None:
+                    sieve.check(table)
+                yield Rows(table)
+                done += len(table)
+            return
+        except (pa.ArrowInvalid, BadRow, _Unclosed):
+            for (target, _), (types, begun) in zip(columns, before, strict=False):
                 target.types, target.begun = types, begun
-            if held is not None:
-                done += len(held)
-                yield Rows(held)
-                held = None
-    if not fault:
-        if held is not None:
-            yield Rows(held)
-        return
     yield from _carefully(path, columns, len(header), sieve, leave, done)
 
 
 def csv_header(path: Source) -> list[str]:
     """The names of the columns, as the first line of the file has them."""
     with open_text(path) as raw:
-        return _header(io.BufferedReader(_QuoteCounter(raw)), path)
+        return _header(raw, path)
 
 
 def csv_line(files: Sequence[Source], row: int) -> tuple[Source, int] | None:
     """The file and the line on which a row of some files begins; None where Python and Arrow see other rows."""
     for path in files:
         with open_text(path) as raw:
-            records = csv.reader(_Lines(io.BufferedReader(_QuoteCounter(raw)), path), delimiter=delimiter_of(path))
+            records = csv.reader(_Lines(raw, path), delimiter=delimiter_of(path))
             begins, is_header = 1, True
             try:
                 for record in records:
@@ -98,24 +82,6 @@ def csv_line(files: Sequence[Source], row: int) -> tuple[Source, int] | None:
             except csv.Error:
                 break
     return None
-
-
-class _QuoteCounter(io.RawIOBase):
-    """Passes bytes on and counts the quotes among them."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
-        self.quotes = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: object) -> int:
-        view = memoryview(into)  # type: ignore[arg-type]
-        data = self._source.read(len(view))
-        view[: len(data)] = data
-        self.quotes += data.count(b'"')
-        return len(data)
 
 
 def delimiter_of(path: Source) -> str:
@@ -142,54 +108,74 @@ def _header(source: IO[bytes], path: Source) -> list[str]:
     raise InputError(f"{path} is empty: a CSV file needs a header line")
 
 
-def _parse(
-    source: io.BufferedReader[_QuoteCounter], width: int, used: list[int], delimiter: str
-) -> Generator[pa.RecordBatch, None, None]:
-    released = threading.Event()
-    reader = None
-    try:
-        reader = pa.csv.open_csv(_lent(source, released), **_options(width, used, delimiter))
-        yield from reader
-    finally:
-        del reader
-        released.wait(_RELEASE_SECONDS)
+class _Unclosed(Exception):
+    """There is a quote that is not closed, in this file or in what of it is looked at."""
 
 
-def _options(width: int, used: list[int], delimiter: str) -> dict[str, Any]:
-    """How Arrow reads the records of a file, of which it gets no header."""
+def _blocks(source: IO[bytes], delimiter: str) -> Iterator[bytes]:
+    """The bytes of a file in pieces that end where a record ends.
+
+    They are read here and given to Arrow one after the other: if its threads read them, through a Python object, one
+    could still be at it when the interpreter ends, which aborts the process.
+    """
+    whole, last = _patterns(delimiter)
+    rest = b""
+    while data := source.read(_BLOCK_BYTES):
+        data = rest + data
+        if b'"' in data:
+            found = whole.match(data)
+            end = found.end() if found is not None else 0
+        else:
+            end = data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, len(data) - 1) + 1
+        if not end and len(data) > _LONGEST:
+            raise _Unclosed
+        if end:
+            yield data[:end]
+        rest = data[end:]
+    if rest and last.fullmatch(rest) is None:
+        raise _Unclosed
+    if rest:
+        yield rest
+
+
+def _patterns(delimiter: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """As many whole records as there are, and the last one of a file, which needs no end of line.
+
+    As Arrow reads them: quotes mean something only at the beginning of a field.
+    """
+    cut = re.escape(delimiter.encode())
+    text = rb"[^" + cut + rb"\r\n]*+"
+    field = rb'(?>"[^"]*+(?:""[^"]*+)*+"' + text + rb'|[^"' + cut + rb"\r\n]" + text + rb"|)"
+    fields = field + rb"(?:" + cut + field + rb")*+"
+    # A \r at the very end may be half of \r\n.
+    return re.compile(rb"(?>" + fields + rb"(?:\r\n|\n|\r(?!\Z)))*+"), re.compile(fields + rb"\r?")
+
+
+def _parsed(data: bytes, width: int, used: list[int], delimiter: str) -> pa.Table:
+    """Whole records of a file as texts."""
     names = [str(i) for i in range(width)]
     wanted = [names[i] for i in used]
-    return {
-        "read_options": pa.csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
-        "parse_options": pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
-        "convert_options": pa.csv.ConvertOptions(
+    if not data.strip(b"\r\n"):
+        return pa.table([pa.nulls(0, pa.string())] * len(wanted), names=wanted)
+    return pa.csv.read_csv(
+        pa.BufferReader(data),
+        read_options=pa.csv.ReadOptions(column_names=names, block_size=max(len(data), _BLOCK_BYTES)),
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
+        convert_options=pa.csv.ConvertOptions(
             column_types=dict.fromkeys(wanted, pa.string()),
             include_columns=wanted,
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
-    }
+    )
 
 
-def _lent(source: io.BufferedReader[_QuoteCounter], released: threading.Event) -> IO[bytes]:
-    """The source in an object that Arrow alone holds; ``released`` tells when it lets go of it.
-
-    Arrow reads ahead in a thread of its own, which lets go a little after the last batch. If the interpreter ends in
-    between, that thread cannot come to its end and aborts the process.
-    """
-    handle = io.BufferedReader(source, _BLOCK_BYTES)
-    weakref.finalize(handle, released.set)
-    return handle
-
-
-def _typed(batch: pa.RecordBatch | pa.Table, columns: list[tuple[Target, int]], path: Source) -> pa.Table:
+def _typed(texts: pa.Table, columns: list[tuple[Target, int]], path: Source) -> pa.Table:
     arrays = []
     for i, (target, _) in enumerate(columns):
-        column = batch.column(i)
-        column = whole(column) if isinstance(column, pa.ChunkedArray) else column
         try:
-            arrays.append(target.convert(column, convert_text))
+            arrays.append(target.convert(whole(texts.column(i)), convert_text))
         except BadValue as bad:
             raise bad_value(path, bad.index, target.name, bad) from None
     return pa.table(arrays, names=[target.name for target, _ in columns])
@@ -223,39 +209,36 @@ class _Record:
     fault: str | None = None
 
 
-class _Unclosed(Exception):
-    """The file ends within quotes."""
-
-
 def _carefully(
     path: Source, columns: list[tuple[Target, int]], width: int, sieve: Sieve, leave: Leave | None, done: int
 ) -> Iterator[Rows]:
     """The rows after the first ``done``, record by record, so that it is known which are wrong and where they are.
 
     A record is read by Arrow as all others are; a line with a quote that is never closed is wrong by itself, and
-    reading goes on with the next.
+    reading goes on with the next line.
     """
     delimiter = delimiter_of(path)
     skipped = path.skipped if isinstance(path, Piece) else 0
-    options = _options(width, [at for _, at in columns], delimiter)
     with open_text(path, leave) as raw:
-        records = islice(_records(raw, delimiter), 1 + done, None)
+        records = islice(_records(raw, delimiter, width), 1 + done, None)
         while batch := list(islice(records, _CAREFUL_ROWS)):
             found = sifted_file(
                 batch,
-                lambda some: _read_records(some, columns, width, path, options),
+                lambda some: _read_records(some, columns, width, path, delimiter),
                 sieve,
                 lambda row, batch=batch: f"line {batch[row].line + skipped}",
-                lambda row, batch=batch: _record_text(batch[row], width, columns, options),
+                lambda row, batch=batch: _record_text(batch[row], width, columns, delimiter),
             )
             yield found
             if found.stopped is not None:
                 return
 
 
-def _records(raw: IO[bytes], delimiter: str) -> Iterator[_Record]:
+def _records(raw: IO[bytes], delimiter: str, width: int) -> Iterator[_Record]:
+    """The records of a file, the header included. Where a quote that goes on over lines makes a wrong width,
+    it is taken for one that was never closed, so that the lines after it are not lost."""
     # Every byte is a character of latin-1, so lines that are not UTF-8 are counted as well.
-    lines = _Again(io.TextIOWrapper(io.BufferedReader(_QuoteCounter(raw)), "latin-1", newline=""))
+    lines = _Again(io.TextIOWrapper(io.BufferedReader(raw), "latin-1", newline=""))
     reader = csv.reader(lines, delimiter=delimiter)
     while True:
         begins = lines.number + 1
@@ -267,11 +250,19 @@ def _records(raw: IO[bytes], delimiter: str) -> Iterator[_Record]:
         except _Unclosed:
             fields, fault = [], "a quote is opened and never closed"
             lines.again()
-        except csv.Error as problem:
-            fields, fault = [], str(problem)
+        except csv.Error:
+            fields, fault = [], f"a quote is opened and not closed within {csv.field_size_limit():,} characters"
+            lines.again()
+        if fault is None and len(lines.taken) > 1 and len(fields) != width:
+            last = begins + len(lines.taken) - 1
+            fault = f"a quote is opened that closes in line {last}, which makes {_fields(len(fields), width)}"
             lines.again()
         if fields or fault:
             yield _Record(begins, "".join(lines.taken).encode("latin-1"), len(fields), fault)
+
+
+def _fields(count: int, width: int) -> str:
+    return f"{count} field{'' if count == 1 else 's'} where the header has {width}"
 
 
 class _Again:
@@ -309,16 +300,15 @@ class _Again:
 
 
 def _read_records(
-    records: list[_Record], columns: list[tuple[Target, int]], width: int, path: Source, options: dict[str, Any]
+    records: list[_Record], columns: list[tuple[Target, int]], width: int, path: Source, delimiter: str
 ) -> pa.Table:
     for i, record in enumerate(records):
         if record.fault is not None:
             raise BadRow(str(path), i, record.fault)
         if record.fields != width:
-            fields = f"{record.fields} field{'' if record.fields == 1 else 's'}"
-            raise BadRow(str(path), i, f"{fields} where the header has {width}")
+            raise BadRow(str(path), i, _fields(record.fields, width))
     try:
-        texts = _parsed(records, options)
+        texts = _joined(records, columns, width, delimiter)
     except pa.ArrowInvalid as problem:
         reason = "the text is not UTF-8" if "UTF8" in str(problem) else str(problem).splitlines()[0]
         raise BadRow(str(path), 0, reason) from None
@@ -327,18 +317,18 @@ def _read_records(
     return _typed(texts, columns, path)
 
 
-def _parsed(records: list[_Record], options: dict[str, Any]) -> pa.Table:
+def _joined(
+    records: list[_Record], columns: list[tuple[Target, int]], width: int, delimiter: str
+) -> pa.Table:
     ended = [r.text if r.text.endswith((b"\n", b"\r")) else r.text + b"\n" for r in records]
-    return pa.csv.read_csv(pa.BufferReader(b"".join(ended)), **options)
+    return _parsed(b"".join(ended), width, [at for _, at in columns], delimiter)
 
 
-def _record_text(
-    record: _Record, width: int, columns: list[tuple[Target, int]], options: dict[str, Any]
-) -> str:
+def _record_text(record: _Record, width: int, columns: list[tuple[Target, int]], delimiter: str) -> str:
     """The declared columns of a record in JSON; as it is, if it has others."""
     if record.fault is None and record.fields == width:
         try:
-            texts = _parsed([record], options)
+            texts = _joined([record], columns, width, delimiter)
             return row_text(texts.rename_columns([target.name for target, _ in columns]), 0)
         except pa.ArrowInvalid:
             pass

@@ -42,7 +42,7 @@ def read_json(
     with open_text(path, leave) as source:
         # Floats stay exact where a DECIMAL is to be made of them.
         exact = any(t.kind is Kind.DECIMAL for target in targets for t in target.types)
-        objects = json_items(source, path, exact=exact, on_error=sieve.on_error)
+        objects = json_items(source, path, exact=exact)
         ahead: list[Item] = []
         names: dict[str, None] = {}
         # As a rule a few rows tell; where one lacks, it may still come.
@@ -95,7 +95,7 @@ def _look_on(files: Sequence[Source], count: int, targets: Sequence[Target], nam
     """Look for targets in the next ``count`` rows of other files."""
     for path in files:
         with open_text(path) as source:
-            objects = json_items(source, path, exact=False, on_error="apart")
+            objects = json_items(source, path, exact=False)
             while count > 0 and (rows := list(islice(objects, min(count, _A_FEW)))):
                 count -= len(rows)
                 _find(rows, targets, names)
@@ -107,15 +107,17 @@ def json_objects(
     source: IO[bytes], path: Source, *, exact: bool, on_error: OnError = "refuse"
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects with their line numbers; ``exact``: floats as Decimal."""
-    for number, found, _ in json_items(source, path, exact=exact, on_error=on_error):
+    for number, found, _ in json_items(source, path, exact=exact):
         if not isinstance(found, BadRow):
             yield number, found
+        elif on_error == "refuse":
+            raise found
         elif on_error == "stop":
             return
 
 
-def json_items(source: IO[bytes], path: Source, *, exact: bool, on_error: OnError) -> Iterator[Item]:
-    """The objects with their line numbers, and, unless they are refused, the lines that are none."""
+def json_items(source: IO[bytes], path: Source, *, exact: bool) -> Iterator[Item]:
+    """The objects with their line numbers, and the lines that are none."""
     decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
     begun = False
     first = 1 + (path.skipped if isinstance(path, Piece) else 0)
@@ -131,8 +133,6 @@ def json_items(source: IO[bytes], path: Source, *, exact: bool, on_error: OnErro
         try:
             yield number, _object(path, number, line, decode), b""
         except BadRow as bad:
-            if on_error == "refuse":
-                raise
             yield number, bad, line
 
 
@@ -173,7 +173,7 @@ def _typed(path: Source, items: list[Item], targets: list[Target], known: set[st
     rows: list[dict[str, Any]] = []
     for i, (_, found, _) in enumerate(items):
         if isinstance(found, BadRow):
-            raise BadRow(str(path), i, found.reason, hint=found.hint)
+            raise BadRow(str(path), i, found.reason, hint=found.hint, place=found.place)
         if known is not None and (odd := next((key for key in found if key.lower() not in known), None)) is not None:
             raise BadRow(str(path), i, f"no column `{odd}`", hint=suggest(odd, [t.name for t in targets]))
         rows.append(found)

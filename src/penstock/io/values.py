@@ -77,10 +77,25 @@ class BadValue(Exception):
         self.hint = None if reason else _HINTS.get(dtype.kind)
         if reason is None and dtype.kind in _WITH_POINT and isinstance(value, str) and _COMMA.fullmatch(value.strip()):
             self.hint = f"write the decimal point as a point: {value.strip().replace(',', '.')}"
+        if reason is None and dtype.is_integer and _has_fraction(value):
+            self.hint = "round it first, or declare the column as DOUBLE"
         number = reason is None and isinstance(value, str) and len(value) < 40 and _INTEGER.fullmatch(value.strip())
         if number and dtype.kind is Kind.TIMESTAMP:
             unit = epoch_unit(int(number[0])) or "microseconds"
             self.hint = f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')"
+
+
+def is_whole(value: float | Decimal) -> bool:
+    """Whether a number has no fraction."""
+    number = Decimal(value)
+    return number.is_finite() and number == number.to_integral_value()
+
+
+def _has_fraction(value: object) -> bool:
+    try:
+        return isinstance(value, str | float | Decimal) and math.isfinite(float(value)) and not is_whole(Decimal(value))
+    except (ArithmeticError, ValueError):
+        return False
 
 
 class _Unfit(ValueError):

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels import decimals
 from penstock.kernels.selection import Bools, Data
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
 from penstock.plan.expr import Call, Literal
@@ -59,7 +60,7 @@ def _linear(call: Call) -> Kernel | None:
     if call.type.is_float:
         return _floats(operate) if all(a.type == call.type for a in call.args) else None
     if call.type.kind is Kind.DECIMAL:
-        return _decimals(call, pc.add if adds else pc.subtract)
+        return _decimals(call, pc.add if adds else pc.subtract) or decimals.linear(call)
     if any(k not in _INTEGERS for k in kinds):
         return None
     narrow, narrow_args = call.type.kind in _NARROW, all(k in _NARROW for k in kinds)
@@ -100,8 +101,6 @@ def _floats(operate: Callable[[Any, Any], Data]) -> Kernel:
 def _decimals(call: Call, operate: Callable[[Any, Any], pa.Array]) -> Kernel | None:
     """Where no digit can be lost, Arrow widens to the same type as the language does, and is exact."""
     a, b = (arg.type for arg in call.args)
-    if a.kind is not Kind.DECIMAL or b.kind is not Kind.DECIMAL:
-        return None
     zero = pa.array([0], pa.int32())
     try:
         made = operate(zero.cast(a.arrow, safe=False), zero.cast(b.arrow, safe=False)).type
@@ -115,7 +114,7 @@ def _multiply(call: Call) -> Kernel | None:
     if call.type.is_float:
         return _floats(np.multiply) if all(a.type == call.type for a in call.args) else None
     if call.type.kind is Kind.DECIMAL:
-        return _decimals(call, pc.multiply)
+        return _decimals(call, pc.multiply) or decimals.product(call)
     if kinds == {Kind.INT} and call.type.kind is Kind.INT:
         return _multiply_narrow
     return _multiply_wide if kinds <= {Kind.INT, Kind.BIGINT} and call.type.kind is Kind.BIGINT else None
@@ -160,6 +159,8 @@ def _integer_divide(call: Call) -> Kernel | None:
     kinds = {a.type.kind for a in call.args}
     if kinds <= {Kind.INT, Kind.BIGINT}:
         return _divide_integers
+    if kinds == {Kind.DECIMAL}:
+        return decimals.whole_quotient(call, _divide_integers)
     return _divide_floats if kinds in ({Kind.REAL}, {Kind.DOUBLE}) else None
 
 
@@ -184,6 +185,8 @@ def _divide_floats(a: Fixed, b: Fixed) -> Outcome:
 
 def _remainder(call: Call) -> Kernel | None:
     kinds = {a.type.kind for a in call.args}
+    if kinds == {Kind.DECIMAL}:
+        return decimals.remainder(call)
     if len(kinds) != 1 or (not call.type.is_integer and not call.type.is_float) or {call.type.kind} != kinds:
         return None
     integers = call.type.is_integer
@@ -229,13 +232,15 @@ def _sign(call: Call) -> Kernel | None:
         return of_floats
     if arg.type.is_integer and call.type.kind is Kind.INT:
         return lambda a: Fixed(np.sign(a.data).astype(np.int32), a.valid)
-    return None
+    return decimals.sign(arg.type) if arg.type.kind is Kind.DECIMAL else None
 
 
 def _whole(operate: Callable[[Data], Data]) -> Callable[[Call], Kernel | None]:
     """floor and ceil."""
 
     def build(call: Call) -> Kernel | None:
+        if call.type.kind is Kind.DECIMAL:
+            return decimals.whole(call)
         if call.args[0].type != call.type:
             return None
         if call.type.is_integer:
@@ -246,27 +251,40 @@ def _whole(operate: Callable[[Data], Data]) -> Callable[[Call], Kernel | None]:
 
 
 def _rounding(call: Call) -> Kernel | None:
-    """round and trunc to a constant number of digits: scaled by a power of ten, rounded, scaled back."""
+    """round and trunc to a constant number of digits.
+
+    A float is scaled by a power of ten, rounded and scaled back, which gives the number as it is written unless scaling
+    came close to where rounding turns: there, and where the scaled number has no room for a fraction, rows are suspect.
+    """
     arg, places = call.args
-    if arg.type != call.type or not isinstance(places, Literal) or not isinstance(places.value, int):
+    if not isinstance(places, Literal) or not isinstance(places.value, int):
         return None
     digits = places.value
+    if arg.type.kind is Kind.DECIMAL:
+        return decimals.rounding(call, digits)
+    if arg.type != call.type:
+        return None
     if arg.type.is_integer:
         return (lambda a, _: a) if digits >= 0 else None
-    if not arg.type.is_float or abs(digits) > 300:
+    # Up to 22 a power of ten is exact.
+    if not arg.type.is_float or abs(digits) > 22:
         return None
     power, dtype, halves = 10.0 ** abs(digits), DTYPES[arg.type.kind], call.function == "round"
 
-    def kernel(a: Fixed, _: Fixed) -> Fixed:
+    def kernel(a: Fixed, _: Fixed) -> Outcome:
         x = a.data.astype(np.float64, copy=False)
-        scaled = x * power if digits >= 0 else x / power
-        size = np.abs(scaled)
-        moved = np.floor(size)
-        if halves:
-            moved = np.where(size - moved >= 0.5, moved + 1.0, moved)
-        back = np.copysign(moved / power if digits >= 0 else moved * power, x)
-        result = np.where(size < 2.0**52, back, x)
-        return Fixed(result.astype(dtype, copy=False), a.valid)
+        exact = np.abs(x)
+        size = exact * power if digits >= 0 else exact / power
+        moved = np.floor(size + 0.5) if halves else np.floor(size)
+        turn = np.floor(size) + 0.5 if halves else np.rint(size)
+        close = (np.abs(size - turn) <= size * 2.0**-50) | (size >= 2.0**49)
+        nearest = np.rint(size)
+        unchanged = ((nearest / power if digits >= 0 else nearest * power) == exact) & (size < 2.0**52)
+        # From 2**53 on there is no fraction to round.
+        unchanged |= ~np.isfinite(x) | ((exact >= 2.0**53) & (digits >= 0))
+        back = moved / power if digits >= 0 else moved * power
+        result = np.copysign(np.where(unchanged, exact, back), x).astype(dtype, copy=False)
+        return repaired(result, a.valid, close & ~unchanged)
 
     return kernel
 
@@ -300,7 +318,8 @@ def _power(call: Call) -> Kernel | None:
     def kernel(a: Fixed, b: Fixed) -> Outcome:
         x, y = a.data, b.data
         bad = (x < 0) & np.isfinite(x) & np.isfinite(y) & (y != np.floor(y))
-        return checked(_through_arrow(pc.power, x, y), both(a.valid, b.valid), bad)
+        found = np.where((np.abs(x) == 1.0) & ~np.isfinite(y), np.nan, _through_arrow(pc.power, x, y))
+        return checked(found, both(a.valid, b.valid), bad)
 
     return kernel
 
@@ -308,7 +327,7 @@ def _power(call: Call) -> Kernel | None:
 def _atan2(call: Call) -> Kernel | None:
     if any(a.type.kind is not Kind.DOUBLE for a in call.args):
         return None
-    return lambda a, b: Fixed(_through_arrow(pc.atan2, a.data, b.data), both(a.valid, b.valid))
+    return lambda a, b: Fixed(_through_arrow(pc.atan2, a.data + 0.0, b.data + 0.0), both(a.valid, b.valid))
 
 
 def _of_double(operate: Callable[[Data], Data]) -> Callable[[Call], Kernel | None]:
@@ -318,6 +337,13 @@ def _of_double(operate: Callable[[Data], Data]) -> Callable[[Call], Kernel | Non
         return lambda a: Fixed(operate(a.data), a.valid)
 
     return build
+
+
+def _is_nan(call: Call) -> Kernel | None:
+    """FALSE for NULL."""
+    if call.args[0].type.kind is not Kind.DOUBLE:
+        return None
+    return lambda a: Fixed(np.isnan(a.data) if a.valid is None else np.isnan(a.data) & a.valid, None)
 
 
 def _sqrt(call: Call) -> Kernel | None:
@@ -371,7 +397,7 @@ ARITHMETIC: dict[str, Callable[[Call], Kernel | None]] = {
     "power": _power,
     "degrees": _of_double(lambda x: x * (180.0 / math.pi)),
     "radians": _of_double(lambda x: x * (math.pi / 180.0)),
-    "is_nan": _of_double(np.isnan),
+    "is_nan": _is_nan,
     "is_inf": _of_double(np.isinf),
     "is_finite": _of_double(np.isfinite),
 }

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels import decimals
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, checked, from_arrow
 from penstock.scalar.calendar import DAY
@@ -129,7 +130,7 @@ def _bytes_to_text(source: DataType, target: DataType) -> Kernel:
     return kernel
 
 
-CASTS: dict[tuple[Kind, Kind], Callable[[DataType, DataType], Kernel]] = {
+CASTS: dict[tuple[Kind, Kind], Callable[[DataType, DataType], Kernel | None]] = {
     (Kind.BOOLEAN, Kind.INT): _as(np.int32),
     (Kind.BOOLEAN, Kind.BIGINT): _as(np.int64),
     (Kind.BOOLEAN, Kind.STRING): _to_text,
@@ -140,6 +141,11 @@ CASTS: dict[tuple[Kind, Kind], Callable[[DataType, DataType], Kernel]] = {
     **{(i, Kind.REAL): _as(np.float64, np.float32) for i in _INTEGERS},
     (Kind.INT, Kind.BIGINT): _as(np.int64),
     (Kind.BIGINT, Kind.INT): _to_int,
+    **{(i, Kind.DECIMAL): decimals.from_integer for i in _INTEGERS},
+    **{(Kind.DECIMAL, i): decimals.to_integer for i in _INTEGERS},
+    **{(Kind.DECIMAL, f): decimals.to_float for f in _FLOATS},
+    (Kind.DECIMAL, Kind.DECIMAL): decimals.to_decimal,
+    (Kind.DECIMAL, Kind.STRING): decimals.to_text,
     **{(f, i): _float_to_integer for f in _FLOATS for i in _INTEGERS},
     (Kind.REAL, Kind.DOUBLE): _as(np.float64),
     (Kind.DOUBLE, Kind.REAL): _as(np.float32),

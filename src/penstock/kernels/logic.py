@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels import decimals
 from penstock.kernels.selection import Bools
 from penstock.kernels.vectors import DTYPES, Fixed, Value, booleans, both, truth, validity
 from penstock.plan.expr import Call, Expr, Literal
@@ -190,7 +191,7 @@ def _lookup(dtype: DataType, items: list[object]) -> Kernel | None:
     def result(found: Bools, valid: Bools | None) -> Fixed:
         return Fixed(found, both(valid, found) if unknown else valid)
 
-    if dtype.kind in (Kind.STRING, Kind.BINARY):
+    if dtype.kind in (Kind.STRING, Kind.BINARY, Kind.DECIMAL):
         among = to_arrow(values, dtype)
         return lambda x, *_: result(booleans(pc.is_in(x, value_set=among)).data, validity(x))
     if dtype.kind in DTYPES and not dtype.is_float:
@@ -217,6 +218,8 @@ def _nullif(call: Call) -> Kernel | None:
 def _extreme(call: Call) -> Kernel | None:
     """The first of the greatest, or least, that are not NULL."""
     dtype = call.type
+    if dtype.kind is Kind.DECIMAL:
+        return decimals.extreme(call)
     if dtype.kind not in DTYPES or any(a.type != dtype for a in call.args):
         return None
     better: Callable[[Any, Any], Bools]

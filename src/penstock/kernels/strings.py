@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from penstock.kernels.vectors import Fixed, Value, booleans, from_arrow
 from penstock.plan.expr import Call, Expr, Literal
-from penstock.scalar.strings import MAX_LENGTH
+from penstock.scalar.context import RowError
+from penstock.scalar.strings import MAX_LENGTH, like_parts
 from penstock.types import Kind
 
 Kernel = Callable[..., Any]
@@ -94,8 +95,9 @@ def _slice(a: pa.Array, start: int, stop: int | None) -> pa.Array:
 
 def _substr(call: Call) -> Kernel | None:
     start = _integer(call.args[1])
-    if start is None or not 1 <= start < _PADDING or not _texts(call):
+    if start is None or not 0 <= start < _PADDING or not _texts(call):
         return None
+    start = max(start, 1)
     if len(call.args) == 2:
         return lambda a, *_: _slice(a, start - 1, None)
     length = _integer(call.args[2])
@@ -106,9 +108,9 @@ def _substr(call: Call) -> Kernel | None:
 
 def _left(call: Call) -> Kernel | None:
     count = _integer(call.args[1])
-    if count is None or count < 0 or not _texts(call):
+    if count is None or not _texts(call):
         return None
-    return lambda a, _: _slice(a, 0, count)
+    return lambda a, _: _slice(a, 0, max(0, count))
 
 
 def _replace(call: Call) -> Kernel | None:
@@ -156,27 +158,34 @@ def _matching(function: Callable[..., pa.Array]) -> Callable[[Call], Kernel | No
 def _like(call: Call) -> Kernel | None:
     """Patterns with ``%`` only at their ends; others are matched by a regular expression, row by row."""
     pattern = _text(call.args[1])
-    escape = _text(call.args[2]) if len(call.args) == 3 else None
-    if pattern is None or not _texts(call) or (len(call.args) == 3 and (escape is None or escape in pattern)):
+    escape = _text(call.args[2]) if len(call.args) == 3 else ""
+    if pattern is None or escape is None or not _texts(call):
         return None
-    if "_" in pattern:
+    try:
+        parts = like_parts(pattern, escape)
+    except RowError:
         return None
-    match = _simple_like(pattern.lower() if call.function == "ilike" else pattern)
+    match = _simple_like(parts, lower=call.function == "ilike")
     if match is None:
         return None
     if call.function == "like":
         return lambda a, *_: booleans(match(a))
-    # Lower case of a text depends on its neighbours only outside of ASCII.
+    # Folding is lower case only in ASCII.
     if not pattern.isascii():
         return None
     return lambda a, *_: booleans(match(pc.ascii_lower(a))) if is_ascii(a) else None
 
 
-def _simple_like(pattern: str) -> Callable[[pa.Array], pa.Array] | None:
-    begins, ends = not pattern.startswith("%"), not pattern.endswith("%")
-    middle = pattern.strip("%")
-    if "%" in middle:
+def _simple_like(parts: list[tuple[str, bool]], lower: bool) -> Callable[[pa.Array], pa.Array] | None:
+    literal = [i for i, (_, is_wild) in enumerate(parts) if not is_wild]
+    first, last = (literal[0], literal[-1] + 1) if literal else (len(parts), len(parts))
+    if len(literal) < last - first or ("_", True) in parts:
         return None
+    begins, ends = first == 0, last == len(parts)
+    if not literal:
+        begins = ends = not parts
+    middle = "".join(c for c, _ in parts[first:last])
+    middle = middle.lower() if lower else middle
     if begins and ends:
         return lambda a: pc.equal(a, pa.scalar(middle))
     if begins:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from penstock.kernels.patterns import date_format, parse_timestamp
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import Fixed, Partial, both, checked, repaired
 from penstock.plan.expr import Call, Literal
@@ -145,37 +147,56 @@ def _date_trunc(call: Call) -> Kernel | None:
     return kernel
 
 
-def _date_diff(call: Call) -> Kernel | None:
+def _timestampdiff(call: Call) -> Kernel | None:
     unit = _unit(call)
     if unit is None or not _ticks(call, Kind.TIMESTAMP):
         return None
     if unit in _MONTHS:
-        months = _MONTHS[unit]
+        size = 32 * _MONTHS[unit]
 
         def calendar(_: Any, a: Fixed, b: Fixed) -> Outcome:
-            result = _months(b.data) // months - _months(a.data) // months
-            suspect = (a.data == _LOWEST) | (b.data == _LOWEST)
-            return repaired(result, both(a.valid, b.valid), suspect)
+            first, last = _days(a.data), _days(b.data)
+            since, until = a.data % DAY, b.data % DAY
+            last = last + ((last < first) & (until > since)) - ((last > first) & (until < since))
+            apart = _packed(last) - _packed(first)
+            whole = np.abs(apart) // size
+            return Fixed(np.where(apart < 0, -whole, whole), both(a.valid, b.valid))
 
         return calendar
-    if unit not in _FIXED and unit != "week":
-        return None
-    size = _FIXED.get(unit, _WEEK)
-    # Shifting by whole weeks less a Monday keeps the quotients and cannot overflow after the division.
-    shift = _MONDAY if unit == "week" else 0
+    size = _WEEK if unit == "week" else _FIXED[unit]
 
     def kernel(_: Any, a: Fixed, b: Fixed) -> Outcome:
-        first, last = _count(a.data, size, shift), _count(b.data, size, shift)
-        result = last - first
-        return checked(result, both(a.valid, b.valid), ((last ^ first) & (last ^ result)) < 0)
+        apart = b.data - a.data
+        far = ((b.data ^ a.data) & (b.data ^ apart)) < 0
+        whole = np.abs(apart) // size
+        return repaired(np.where(apart < 0, -whole, whole), both(a.valid, b.valid), far | (apart == _LOWEST))
 
     return kernel
 
 
-def _count(ticks: Data, size: int, shift: int) -> Data:
-    """``(ticks - shift) // size`` without overflow."""
-    whole = ticks // size
-    return whole - (ticks % size < shift) if shift else whole
+def _packed(days: Data) -> Data:
+    """A day as 32 times its month, plus its day of the month."""
+    months = days.view("M8[D]").astype("M8[M]").view(np.int64)
+    return months * 32 + days - _start_of_month(months)
+
+
+def _seconds(kind: Kind) -> Callable[[Call], Kernel | None]:
+    """The second with its fraction, as a DECIMAL; of an INTERVAL with its sign."""
+
+    def build(call: Call) -> Kernel | None:
+        if call.args[0].type.kind is not kind:
+            return None
+
+        def kernel(a: Fixed) -> pa.Array:
+            ticks = np.atleast_1d(a.data % MINUTE if kind is Kind.TIMESTAMP else np.fmod(a.data, MINUTE))
+            # A microsecond is the last digit of the DECIMAL; its upper half is the sign.
+            words = np.stack([ticks, ticks >> 63], axis=1)
+            bits = None if a.valid is None else pa.py_buffer(np.packbits(a.valid, bitorder="little"))
+            return pa.Array.from_buffers(pa.decimal128(8, 6), len(ticks), [bits, pa.py_buffer(words)])
+
+        return kernel
+
+    return build
 
 
 def _last_day(call: Call) -> Kernel | None:
@@ -195,6 +216,10 @@ TEMPORAL: dict[str, Callable[[Call], Kernel | None]] = {
     "extract": _extract,
     "interval_part": _interval_part,
     "date_trunc": _date_trunc,
-    "date_diff": _date_diff,
+    "timestampdiff": _timestampdiff,
+    "seconds": _seconds(Kind.TIMESTAMP),
+    "interval_seconds": _seconds(Kind.INTERVAL),
     "last_day": _last_day,
+    "date_format": date_format,
+    "parse_timestamp": parse_timestamp,
 }

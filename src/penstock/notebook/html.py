@@ -146,7 +146,7 @@ def status(name: str) -> str:
 
 
 def query(shown: Query) -> str:
-    """What a query is, how it is, and the last of the answers that wait."""
+    """What a query is, how it is, and the last answers that wait; of ORDER BY … LIMIT the answer as it stands."""
     waiting = shown.waiting
     said = [counted(shown.answered, "answer"), f"{count(waiting)} of them not fetched yet"]
     if shown.status == "running":
@@ -159,14 +159,20 @@ def query(shown: Query) -> str:
         cql(shown.text) if shown.text else "",
         tag("div", faint("; ".join(said))),
     ]
+    if shown.note is not None and not shown.answered:
+        parts.append(tag("div", faint(shown.note)))
     if shown.trouble is not None:
         parts.append(tag("pre", text(shown.trouble), style=f"{_CODE};color:{_COLORS['failed']};background:none"))
+    ranking: pa.Table | None = None
     try:
         last = shown.peek(WAITING)
+        ranking = shown._ranking()
     except (OSError, PenstockError):  # the files of a database that is closed
         last = shown.schema.empty_table()
         parts.append(faint("the answers that waited are gone with the database"))
-    if last.num_rows:
+    if ranking is not None and ranking.num_rows:
+        parts += [_table(ranking, ROWS), faint("the answer as it stands, in its order")]
+    elif last.num_rows:
         parts.append(_table(last, WAITING))
         if waiting > last.num_rows:
             parts.append(faint(f"the last {last.num_rows} of {count(waiting)} answers that wait"))

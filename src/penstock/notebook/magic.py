@@ -23,7 +23,7 @@ from penstock.errors import BindError, CatalogError, InputError, PenstockError
 from penstock.hosts import check_engine, default_engine
 from penstock.io.table_text import table_text
 from penstock.notebook import html
-from penstock.results import Result
+from penstock.results import Result, query_started
 from penstock.shown import Printer
 
 OPTIONS = "--db NAME, --engine ENGINE, --name QUERY, --replace"
@@ -103,8 +103,7 @@ class CqlMagics(Magics):
         if isinstance(parse(statement)[0].tree, ast.CreateQuery):  # which may say more than a query
             result = db.run_script(statement)[0]
         else:
-            query = db.query(statement, name=options.name)
-            result = Result("query", f"query {query.name} started", query=query)
+            result = query_started(db.query(statement, name=options.name))
         self._variables[options.name] = result.query
         return result
 

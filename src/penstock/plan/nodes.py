@@ -262,17 +262,24 @@ class Query:
     """The root: how the relation becomes answers.
 
     ``windows``: the answer of each bounded window at its end. ``masters``: names of the streams (``StreamScan.stream``,
-    ``QueryStream.name``) whose arrivals are the only instants of evaluation; empty means all instants.
+    ``QueryStream.name``) whose arrivals are the only instants of evaluation; empty means all instants. ``hidden``: so
+    many of the last columns are not shown; they are there for the order of the rows.
     """
 
     input: Node
     output: Output
     masters: tuple[str, ...] = ()
     clock: Clock = "timestamp"
+    hidden: int = 0
 
     @property
     def schema(self) -> Schema:
         return self.input.schema
+
+    @property
+    def shown(self) -> Schema:
+        """The columns of the answers as users see them."""
+        return self.schema[: len(self.schema) - self.hidden]
 
 
 Node = (
@@ -314,6 +321,11 @@ def sources(query: Query) -> list[StreamScan | RelationScan | QueryStream]:
     """What the query itself reads, in the order of the text; inside a ``QueryStream`` is not looked at."""
     found = walk(query, into_queries=False)
     return [n for n in found if isinstance(n, StreamScan | RelationScan | QueryStream)]
+
+
+def reads_streams(query: Query) -> bool:
+    """Whether a query reads a declared stream, itself or in a query that it reads; else it reads relations alone."""
+    return any(isinstance(n, StreamScan) for n in walk(query))
 
 
 def bounded_window(query: Query) -> WindowSpec | None:

@@ -1,5 +1,6 @@
 """JSON form of plans: ``{"penstock_plan": 1, "query": {"node": "Query", "input": {…}, …}}``.
 
+The number is that of the meanings (``plan.meanings``) that its functions have: 1 unless one of them has changed.
 Every object says what it is (``node``, ``window``, ``expr``) and has the fields of the class of that name;
 types are written as in CQL. Reading checks what the classes themselves do not: a plan that comes back
 from ``from_json`` is well typed and its columns exist.
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from penstock.errors import PlanError, suggest
+from penstock.plan import meanings
 from penstock.plan.expr import Expr, Literal
 from penstock.plan.nodes import (
     JOIN_PRIORITIES,
@@ -57,7 +59,6 @@ from penstock.plan.window import (
     is_bounded,
 )
 
-VERSION = 1
 AGGREGATES: dict[str, tuple[int, ...]] = {
     "count": (0, 1), "sum": (1,), "avg": (1,), "min": (1,), "max": (1,), "stddev": (1,), "stddev_pop": (1,),
     "variance": (1,), "var_pop": (1,), "first": (1,), "last": (1,), "quantile": (2,), "collect": (1,),
@@ -74,20 +75,29 @@ _NODES = (
 
 def to_json(query: Query) -> Json:
     """The plan as JSON values; ``from_json`` gives an equal plan."""
-    return {"penstock_plan": VERSION, "query": _node_to_json(query)}
+    found = _node_to_json(query)
+    return {"penstock_plan": meanings.number_of(found), "query": found}
 
 
-def from_json(obj: object) -> Query:
+def from_json(obj: object, *, whatever_it_meant: bool = False) -> Query:
     """The plan that a JSON object describes; PlanError says at which path it is wrong.
 
-    An ``annotations`` field at the top, as ``explain_json`` writes it, is not looked at.
+    An ``annotations`` field at the top, as ``explain_json`` writes it, is not looked at. A plan with a function whose
+    meaning has changed is refused, unless it is only to be looked at and not to be run.
     """
     top = Reader(obj, "plan")
     version = top.take("penstock_plan")
-    if version != VERSION or isinstance(version, bool):
-        raise PlanError(f"plan.penstock_plan: version {version!r} is not known; this is version {VERSION}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= meanings.NUMBER:
+        raise PlanError(f"plan.penstock_plan: version {version!r} is not known; this is version {meanings.NUMBER}")
     top.take("annotations", None)
-    query = _query(top.take("query"), "query")
+    tree = top.take("query")
+    query = _query(tree, "query")
+    if not whatever_it_meant and (changed := meanings.changed_in_plan(tree, version)) is not None:
+        name, what = changed
+        raise PlanError(
+            f"`{name}` has another meaning than in version {version} of plans: {what}",
+            hint=f"write the query anew, or `penstock_plan: {meanings.NUMBER}` if this is what is meant",
+        )
     top.done()
     return query
 
@@ -128,6 +138,7 @@ def _node_to_json(node: Node) -> Json:
             out |= {"limit": node.limit, "offset": node.offset}
         case Query():
             out |= {"output": node.output, "masters": list(node.masters), "clock": node.clock}
+            out |= {"hidden": node.hidden} if node.hidden else {}
         case Prioritise():
             out |= {"by": expr_to_json(node.by)}
         case Distinct():
@@ -170,7 +181,11 @@ def _query(value: object, path: str) -> Query:
     below = _relation(obj, "input")
     output = obj.one_of("output", ("istream", "dstream", "rstream", "changes", "windows"))
     masters = obj.items("masters", lambda v, p: expect(v, str, p, "the name of a stream"), [])
-    query = Query(below, output, masters, obj.one_of("clock", ("timestamp", "ticks"), "timestamp"))
+    clock = obj.one_of("clock", ("timestamp", "ticks"), "timestamp")
+    hidden = obj.integer("hidden", 0, least=0)
+    if hidden and hidden >= len(below.schema):
+        raise PlanError(f"{path}: `hidden` is {hidden} of {len(below.schema)} columns", hint="at least one is shown")
+    query = Query(below, output, masters, clock, hidden)
     obj.done()
     _check_query(query, path)
     return query

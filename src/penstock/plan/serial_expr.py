@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import PlanError, suggest
 from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
+from penstock.plan.meanings import GONE
 from penstock.plan.nodes import Field, Schema
 from penstock.scalar import BUILTINS
 from penstock.types import BOOLEAN, DataType, Kind, array
@@ -245,7 +246,7 @@ def _check_column(column: Column, schema: Schema, path: str) -> None:
 
 
 def _check_call(call: Call, path: str) -> None:
-    if call.function not in BUILTINS:
+    if call.function not in BUILTINS and call.function not in GONE:
         hint = suggest(call.function, BUILTINS)
         raise PlanError(f"{path}.function: unknown function `{call.function}`", hint=hint)
     count = _ARGUMENTS.get(call.function, len(call.args))

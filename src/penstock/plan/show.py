@@ -19,11 +19,12 @@ from penstock.plan.window import (
     Unbounded,
     WindowSpec,
 )
-from penstock.types import DataType, Kind
+from penstock.types import STRING, DataType, Kind
 
 _BINDING = {
     "or": 1, "and": 2, "not": 3,
     "=": 4, "<>": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "is_not_distinct": 4, "is_null": 4, "in": 4, "like": 4,
+    "ilike": 4,
     "||": 5, "+": 6, "-": 6, "*": 7, "/": 7, "div": 7, "%": 7, "neg": 8,
 }  # fmt: skip
 _WORDS = {"and": "AND", "or": "OR", "div": "DIV", "is_not_distinct": "IS NOT DISTINCT FROM"}
@@ -90,9 +91,10 @@ def _call(function: str, args: tuple[Expr, ...], names: Names) -> tuple[str, int
             return f"{part(0, level + 1)} IS NULL", level
         case "in":
             return f"{part(0, level + 1)} IN ({_list(args[1:], names)})", level
-        case "like":
-            escape = f" ESCAPE {part(2, level + 1)}" if len(args) > 2 else ""
-            return f"{part(0, level + 1)} LIKE {part(1, level + 1)}{escape}", level
+        case "like" | "ilike":
+            escape = args[2] if len(args) > 2 else Literal("", STRING)
+            named = "" if escape == Literal("\\", STRING) else f" ESCAPE {_show(escape, names)[0]}"
+            return f"{part(0, level + 1)} {function.upper()} {part(1, level + 1)}{named}", level
     first = part(0, level if level not in (4,) else level + 1)
     rest = [part(i, level + 1) for i in range(1, len(args))]
     return f" {_WORDS.get(function, function)} ".join([first, *rest]), level

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 
+from penstock.scalar import patterns
 from penstock.scalar.calendar import (
     DAY,
     HOUR,
@@ -22,6 +24,7 @@ from penstock.scalar.calendar import (
 from penstock.scalar.casts import UNIT_TICKS, date_text
 from penstock.scalar.context import RowError
 from penstock.scalar.numbers import nearest
+from penstock.scalar.patterns import DAYS, MONTHS
 
 _FIXED = {"microsecond": 1, "millisecond": SECOND // 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR,
           "day": DAY}  # fmt: skip
@@ -65,11 +68,16 @@ UNITS: dict[str, str] = {
     **{name: u for u in (*_FIXED, "week") for name, ticks in UNIT_TICKS.items()
        if ticks == _FIXED.get(u, 7 * DAY) and len(name) > 1},
     "dow": "dayofweek",
-    "weekday": "dayofweek",
+    "dayofweek_iso": "isodow",
+    "dow_iso": "isodow",
     "doy": "dayofyear",
     "dayofmonth": "day",
     "weekofyear": "week",
 }  # fmt: skip
+
+
+# What only date_trunc and trunc know, as in Spark.
+TRUNC_NAMES = {**UNITS, "yyyy": "year", "yy": "year", "mm": "month", "mon": "month", "dd": "day"}
 
 
 def extract(part: str, ticks: int) -> int | float:
@@ -84,6 +92,16 @@ def interval_part(part: str, ticks: int) -> int | float:
     return size // unit if ticks >= 0 else -(size // unit)
 
 
+def seconds(ticks: int) -> Decimal:
+    """The second of the minute, with its fraction."""
+    return Decimal(ticks % MINUTE).scaleb(-6)
+
+
+def interval_seconds(ticks: int) -> Decimal:
+    """As ``seconds``, with the sign of the interval."""
+    return seconds(ticks) if ticks >= 0 else -seconds(-ticks)
+
+
 def date_trunc(unit: str, ticks: int) -> int:
     """The beginning of the unit; weeks begin on Monday."""
     if unit in _FIXED:
@@ -95,15 +113,19 @@ def date_trunc(unit: str, ticks: int) -> int:
     return days_of(m.year, (m.month - 1) // months * months + 1, 1) * DAY
 
 
-def date_diff(unit: str, start: int, end: int) -> int:
-    """How many beginnings of the unit lie after the start and up to the end."""
-    if unit in _FIXED:
-        return end // _FIXED[unit] - start // _FIXED[unit]
-    if unit == "week":
-        return (end - _MONDAY) // (7 * DAY) - (start - _MONDAY) // (7 * DAY)
-    a, b = moment(start), moment(end)
-    months = _MONTHS[unit]
-    return (b.year * 12 + b.month - 1) // months - (a.year * 12 + a.month - 1) // months
+def timestampdiff(unit: str, start: int, end: int) -> int:
+    """How many whole units lie between; negative where the end is before the start."""
+    if unit not in _MONTHS:
+        size = _FIXED.get(unit, 7 * DAY)
+        whole = abs(end - start) // size
+        return whole if end >= start else -whole
+    # A month is whole when its day is reached again; the last day begun counts only with the time of day.
+    (first, since), (last, until) = divmod(start, DAY), divmod(end, DAY)
+    last += (last < first and until > since) - (last > first and until < since)
+    (y1, m1, d1), (y2, m2, d2) = civil(first), civil(last)
+    apart = ((y2 - y1) * 12 + m2 - m1) * 32 + d2 - d1
+    whole = abs(apart) // (32 * _MONTHS[unit])
+    return whole if apart >= 0 else -whole
 
 
 def add_months(ticks: int, months: int) -> int:
@@ -119,14 +141,15 @@ def last_day(days: int) -> int:
 
 
 def make_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
-    if not (0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second < 60):
+    """Second 60 is the beginning of the next minute."""
+    if not (0 <= hour <= 23 and 0 <= minute <= 59 and 0 <= second <= 60):
         raise RowError(f"there is no time of day {hour}:{minute}:{second}")
     days = days_of(year, month, day)
     return days * DAY + hour * HOUR + minute * MINUTE + nearest(second * SECOND)
 
 
-def parse_with(text: str, pattern: str) -> int:
-    """A text read by a strptime pattern; with ``%z`` it is brought to UTC."""
+def strptime(text: str, pattern: str) -> int:
+    """A text read by a pattern of Python's strptime; with ``%z`` it is brought to UTC."""
     try:
         found = datetime.strptime(text, pattern)
         found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
@@ -135,19 +158,21 @@ def parse_with(text: str, pattern: str) -> int:
     return ticks_of(found)
 
 
+def date_format(ticks: int, pattern: str) -> str:
+    return patterns.write(ticks, pattern)
+
+
+def parse_timestamp(text: str, pattern: str) -> int:
+    """A text read by one of Spark's patterns; with a distance from UTC it is brought to UTC."""
+    local, offset = patterns.read(text, pattern)
+    return local - (offset or 0)
+
+
 def ticks_of(moment_utc: datetime) -> int:
     """Exact, where ``datetime.timestamp`` would round."""
     since = moment_utc - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
 
-
-def parse_date_with(text: str, pattern: str) -> int:
-    return parse_with(text, pattern) // DAY
-
-
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTH_NAMES = ("January", "February", "March", "April", "May", "June", "July", "August", "September",
-                "October", "November", "December")  # fmt: skip
 
 # Always in English and the same on every platform, which the C library's strftime is not.
 FORMATS: dict[str, Callable[[int, Moment], str]] = {
@@ -162,10 +187,10 @@ FORMATS: dict[str, Callable[[int, Moment], str]] = {
     "S": lambda t, m: f"{m.second:02d}",
     "f": lambda t, m: f"{m.microsecond:06d}",
     "j": lambda t, m: f"{day_of_year(t // DAY):03d}",
-    "a": lambda t, m: _DAYS[iso_weekday(t // DAY) - 1][:3],
-    "A": lambda t, m: _DAYS[iso_weekday(t // DAY) - 1],
-    "b": lambda t, m: _MONTH_NAMES[m.month - 1][:3],
-    "B": lambda t, m: _MONTH_NAMES[m.month - 1],
+    "a": lambda t, m: DAYS[iso_weekday(t // DAY) - 1][:3],
+    "A": lambda t, m: DAYS[iso_weekday(t // DAY) - 1],
+    "b": lambda t, m: MONTHS[m.month - 1][:3],
+    "B": lambda t, m: MONTHS[m.month - 1],
     "u": lambda t, m: str(iso_weekday(t // DAY)),
     "w": lambda t, m: str(iso_weekday(t // DAY) % 7),
     "G": lambda t, m: f"{iso_week(t // DAY)[0]:04d}",
@@ -193,13 +218,16 @@ def strftime(ticks: int, pattern: str) -> str:
 DATES: dict[str, Callable[..., object]] = {
     "extract": extract,
     "interval_part": interval_part,
+    "seconds": seconds,
+    "interval_seconds": interval_seconds,
     "date_trunc": date_trunc,
-    "date_diff": date_diff,
+    "timestampdiff": timestampdiff,
     "add_months": add_months,
     "last_day": last_day,
     "make_date": days_of,
     "make_timestamp": make_timestamp,
-    "to_timestamp": parse_with,
-    "to_date": parse_date_with,
+    "parse_timestamp": parse_timestamp,
+    "strptime": strptime,
+    "date_format": date_format,
     "strftime": strftime,
 }

@@ -64,6 +64,7 @@ NULL_AWARE: dict[str, Callable[..., object]] = {
     "greatest": greatest,
     "least": least,
     "concat_ws": concat_ws,
+    "is_nan": lambda a: a is not None and a != a,
 }
 
 _STRICT: dict[str, Callable[..., object]] = {
@@ -87,6 +88,7 @@ _STRICT: dict[str, Callable[..., object]] = {
     "sign": numbers.sign,
     "ceil": numbers.ceil,
     "floor": numbers.floor,
+    "integer": numbers.integer,
     "round": numbers.round_to,
     "trunc": numbers.trunc_to,
     "exp": numbers.exp,
@@ -103,10 +105,9 @@ _STRICT: dict[str, Callable[..., object]] = {
     "asin": in_domain("asin", math.asin),
     "acos": in_domain("acos", math.acos),
     "atan": math.atan,
-    "atan2": math.atan2,
+    "atan2": numbers.angle,
     "degrees": math.degrees,
     "radians": math.radians,
-    "is_nan": math.isnan,
     "is_inf": math.isinf,
     "is_finite": math.isfinite,
     **STRINGS,

@@ -14,6 +14,8 @@ Number = int | float | Decimal
 
 # Wide enough for the exact product of two 38-digit numbers.
 _EXACT = Context(prec=120)
+# Wide enough for all digits of a float.
+_LONG = Context(prec=800)
 
 _BITS = {Kind.INT: 32, Kind.DATE: 32, Kind.BIGINT: 64, Kind.TIMESTAMP: 64, Kind.INTERVAL: 64}
 
@@ -104,6 +106,13 @@ def integer_divide(a: Number, b: Number) -> int:
     return truncate_to_int(float(a) / float(b))
 
 
+def integer(value: Number) -> Number:
+    """What an INT or BIGINT column takes of other numbers: those without a fraction."""
+    if math.isfinite(value) and value != math.trunc(value):
+        raise RowError(f"{value} is not a whole number; write round(…), or CAST(… AS INT) to cut the fraction off")
+    return value
+
+
 def truncate_to_int(value: float) -> int:
     if not math.isfinite(value):
         raise RowError(f"{value} is not an integer")
@@ -151,21 +160,23 @@ def ceil(a: Number) -> Number:
 
 
 def round_to(a: Number, digits: int = 0) -> Number:
-    """Half away from zero. A float is scaled by a power of ten, rounded, and scaled back."""
-    if isinstance(a, float):
-        return _scaled(a, digits, _half_away)
-    if isinstance(a, Decimal):
-        return _at_digit(a, digits, ROUND_HALF_UP)
-    return int(_at_digit(Decimal(a), min(digits, 0), ROUND_HALF_UP))
+    """Half away from zero. A float is rounded as it is written: 2.675 to two digits is 2.68."""
+    return _to_digit(a, digits, ROUND_HALF_UP)
 
 
 def trunc_to(a: Number, digits: int = 0) -> Number:
     """Toward zero, otherwise as ``round_to``."""
+    return _to_digit(a, digits, ROUND_DOWN)
+
+
+def _to_digit(a: Number, digits: int, rounding: str) -> Number:
     if isinstance(a, float):
-        return _scaled(a, digits, lambda x: float(math.trunc(x)))
+        if not math.isfinite(a) or digits > 400:
+            return a
+        return math.copysign(float(_at_digit(Decimal(repr(a)), digits, rounding)), a)
     if isinstance(a, Decimal):
-        return _at_digit(a, digits, ROUND_DOWN)
-    return int(_at_digit(Decimal(a), min(digits, 0), ROUND_DOWN))
+        return _at_digit(a, digits, rounding)
+    return int(_at_digit(Decimal(a), min(digits, 0), rounding))
 
 
 def _at_digit(a: Decimal, digits: int, rounding: str) -> Decimal:
@@ -173,32 +184,15 @@ def _at_digit(a: Decimal, digits: int, rounding: str) -> Decimal:
     assert isinstance(exponent, int)
     if digits >= -exponent:
         return a
-    if digits < -40:
+    if digits < -400:
         return Decimal(0)
-    return a.quantize(Decimal(1).scaleb(-digits), rounding=rounding, context=_EXACT)
-
-
-def _half_away(a: float) -> float:
-    whole = math.floor(abs(a))
-    return float(whole + 1 if abs(a) - whole >= 0.5 else whole)
-
-
-def _scaled(a: float, digits: int, change: Callable[[float], float]) -> float:
-    if not math.isfinite(a) or digits > 308:
-        return a
-    if digits < -308:
-        return math.copysign(0.0, a)
-    power = 10.0 ** abs(digits)
-    scaled = a * power if digits >= 0 else a / power
-    # Beyond 2**52 there is no fraction left to round.
-    if abs(scaled) >= 2.0**52:
-        return a
-    moved = change(scaled)
-    return math.copysign(moved / power if digits >= 0 else moved * power, a)
+    return a.quantize(Decimal(1).scaleb(-digits), rounding=rounding, context=_LONG)
 
 
 def power(a: float, b: float) -> float:
-    """C's pow: 0 to a negative power is infinite, a negative number to a fraction has no value."""
+    """0 to a negative power is infinite, a negative number to a fraction has no value, 1 to an infinite one is NaN."""
+    if abs(a) == 1.0 and not math.isfinite(b):
+        return math.nan
     try:
         return math.pow(a, b)
     except OverflowError:
@@ -218,6 +212,11 @@ def exp(a: float) -> float:
 
 def logarithm(base: float, a: float) -> float:
     return divide(in_domain("log", math.log)(a), in_domain("log", math.log)(base))
+
+
+def angle(y: float, x: float) -> float:
+    """atan2, for which -0.0 is 0.0."""
+    return math.atan2(y + 0.0, x + 0.0)
 
 
 def in_domain(name: str, function: Callable[[float], float]) -> Callable[[float], float]:

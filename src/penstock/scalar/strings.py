@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from penstock.scalar import regexps
 from penstock.scalar.context import RowError
 from penstock.scalar.order import compare
 
@@ -35,25 +36,21 @@ def concat_ws(separator: str | None, *parts: str | None) -> str | None:
 
 
 def substr(text: str, start: int, length: int | None = None) -> str:
-    """From the start-th character; a negative start counts from the end.
+    """From the start-th character; a negative start counts from the end, and 0 is the first.
 
-    What lies before the first character counts toward the length: ``substr('abc', 0, 2)`` is ``a``.
+    What lies before the first character counts toward the length: ``substr('abc', -4, 2)`` is ``a``.
     """
-    begin = start - 1 if start >= 0 else len(text) + start
+    begin = max(0, start - 1) if start >= 0 else len(text) + start
     end = len(text) if length is None else begin + length
     return text[max(0, begin) : max(0, end)] if end > begin else ""
 
 
 def left(text: str, count: int) -> str:
-    """The first characters; a negative count leaves out as many at the end."""
-    return text[:count]
+    return text[: max(0, count)]
 
 
 def right(text: str, count: int) -> str:
-    """The last characters; a negative count leaves out as many at the beginning."""
-    if count < 0:
-        return text[-count:]
-    return text[max(0, len(text) - count) :]
+    return text[max(0, len(text) - max(0, count)) :]
 
 
 def _padding(text: str, length: int, fill: str) -> str:
@@ -119,10 +116,13 @@ def ascii_code(text: str) -> int:
     return ord(text[0]) if text else 0
 
 
+def code_point(text: str) -> int:
+    return ord(text[0]) if text else -1
+
+
 def character(code: int) -> str:
-    if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        raise RowError(f"there is no character {code}")
-    return chr(code)
+    """Of the last byte of the number; none of a negative one."""
+    return chr(code & 0xFF) if code >= 0 else ""
 
 
 def to_hex(value: int | bytes) -> str:
@@ -131,10 +131,11 @@ def to_hex(value: int | bytes) -> str:
 
 
 def unhex(text: str) -> bytes:
+    """An odd number of digits has a leading 0."""
     # fromhex alone would let blanks pass.
-    if not re.fullmatch(r"([0-9A-Fa-f]{2})*", text):
-        raise RowError(f"'{text[:40]}' is not a hexadecimal text of whole bytes")
-    return bytes.fromhex(text)
+    if not re.fullmatch(r"[0-9A-Fa-f]*", text):
+        raise RowError(f"'{text[:40]}' is not hexadecimal")
+    return bytes.fromhex("0" * (len(text) % 2) + text)
 
 
 def md5(data: bytes) -> str:
@@ -145,63 +146,54 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@lru_cache(maxsize=512)
-def like_pattern(pattern: str, escape: str | None, ignore_case: bool) -> re.Pattern[str]:
-    """The regular expression that matches what LIKE matches."""
-    if escape is not None and len(escape) != 1:
+def like_parts(pattern: str, escape: str) -> list[tuple[str, bool]]:
+    """The characters of a pattern of LIKE, each with whether it is a wildcard; without ``escape`` nothing is escaped."""
+    if len(escape) > 1:
         raise RowError(f"the ESCAPE of LIKE is one character, not '{escape}'")
-    parts: list[str] = []
+    parts: list[tuple[str, bool]] = []
     characters = iter(pattern)
     for c in characters:
         if c == escape:
             literal = next(characters, None)
             if literal is None:
                 raise RowError(f"the pattern '{pattern}' ends with its escape character")
-            c = literal
-        elif c in "%_":
-            parts.append(".*" if c == "%" else ".")
-            continue
-        parts.append(re.escape(c.lower() if ignore_case else c))
-    return re.compile("".join(parts), re.DOTALL)
-
-
-def like(text: str, pattern: str, escape: str | None = None) -> bool:
-    return like_pattern(pattern, escape, False).fullmatch(text) is not None
-
-
-def ilike(text: str, pattern: str, escape: str | None = None) -> bool:
-    """LIKE on the lower case of both sides."""
-    return like_pattern(pattern, escape, True).fullmatch(text.lower()) is not None
+            parts.append((literal, False))
+        else:
+            parts.append((c, c in "%_"))
+    return parts
 
 
 @lru_cache(maxsize=512)
-def regexp(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as e:
-        raise RowError(f"'{pattern}' is not a regular expression: {e}") from None
+def _like_regexp(pattern: str, escape: str, ignore_case: bool) -> re.Pattern[str]:
+    fold = folded if ignore_case else str
+    wild = {"%": ".*", "_": "."}
+    parts = (wild[c] if is_wild else re.escape(fold(c)) for c, is_wild in like_parts(pattern, escape))
+    return re.compile("".join(parts), re.DOTALL)
 
 
-def regexp_like(text: str, pattern: str) -> bool:
-    return regexp(pattern).search(text) is not None
+def like(text: str, pattern: str, escape: str = "") -> bool:
+    return _like_regexp(pattern, escape, False).fullmatch(text) is not None
+
+
+def ilike(text: str, pattern: str, escape: str = "") -> bool:
+    """LIKE on both sides without the difference of cases."""
+    return _like_regexp(pattern, escape, True).fullmatch(folded(text)) is not None
+
+
+def folded(text: str) -> str:
+    """The text by Unicode's simple case folding: character for character, so that ``_`` is still one of them."""
+    whole = text.casefold()
+    return whole if len(whole) == len(text) else "".join(map(_folded, text))
+
+
+def _folded(c: str) -> str:
+    return next((f for f in (c.casefold(), c.lower()) if len(f) == 1), c)
 
 
 def regexp_replace(text: str, pattern: str, new: str) -> str:
-    try:
-        result = regexp(pattern).sub(new, text)
-    except (re.error, IndexError) as e:
-        raise RowError(f"'{new}' is not a replacement for '{pattern}': {e}") from None
+    result = regexps.regexp_replace(text, pattern, new)
     _checked(len(result))
     return result
-
-
-def regexp_extract(text: str, pattern: str, group: int = 0) -> str:
-    """The group of the first match; empty where nothing matches."""
-    compiled = regexp(pattern)
-    if not 0 <= group <= compiled.groups:
-        raise RowError(f"'{pattern}' has no group {group}, but {compiled.groups}")
-    found = compiled.search(text)
-    return (found[group] or "") if found else ""
 
 
 def element_at(values: tuple[object, ...], index: int) -> object:
@@ -215,6 +207,11 @@ def array_contains(values: tuple[object, ...], needle: object) -> bool | None:
     if any(v is not None and compare(v, needle) == 0 for v in values):
         return True
     return None if any(v is None for v in values) else False
+
+
+def list_contains(values: tuple[object, ...], needle: object) -> bool:
+    """Without three-valued logic: a NULL among the values is no value."""
+    return array_contains(values, needle) is True
 
 
 def array_join(values: tuple[str | None, ...], separator: str) -> str | None:
@@ -243,10 +240,11 @@ STRINGS: dict[str, Callable[..., object]] = {
     "ends_with": str.endswith,
     "contains": contains,
     "split_part": split_part,
-    "regexp_like": regexp_like,
+    "regexp_like": regexps.regexp_like,
     "regexp_replace": regexp_replace,
-    "regexp_extract": regexp_extract,
+    "regexp_extract": regexps.regexp_extract,
     "ascii": ascii_code,
+    "unicode": code_point,
     "chr": character,
     "hex": to_hex,
     "unhex": unhex,
@@ -257,5 +255,6 @@ STRINGS: dict[str, Callable[..., object]] = {
     "cardinality": len,
     "element_at": element_at,
     "array_contains": array_contains,
+    "list_contains": list_contains,
     "array_join": array_join,
 }

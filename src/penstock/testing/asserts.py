@@ -162,10 +162,10 @@ _seen: weakref.WeakKeyDictionary[Query, _Seen] = weakref.WeakKeyDictionary()
 
 def _take(query: Query) -> pa.Table:
     seen = _seen.setdefault(query, _Seen())
-    table = query.fetch()
+    table = query._taken(lambda answers: answers, wait=True)
     seen.tables.append(table)
     seen.count += table.num_rows
-    return table
+    return query._shown(table)
 
 
 def _read_table(given: object) -> pa.Table:

@@ -16,6 +16,7 @@ from penstock import scalar
 from penstock.errors import InputError, suggest
 from penstock.ingest import as_table, counted
 from penstock.io.text import plain
+from penstock.names import Names
 from penstock.plan.expr import Cast, Literal
 from penstock.plan.nodes import Field, Schema
 from penstock.types import STRING, DataType, Kind, from_arrow
@@ -88,7 +89,7 @@ def _read_frame(frame: Any, schema: pa.Schema, types: Mapping[str, Field], marks
     """A table of Arrow or a DataFrame. In pandas NaN may mean NULL: there it stands for either."""
     is_arrow = isinstance(frame, pa.Table)
     names = [str(name) for name in (frame.column_names if is_arrow else frame.columns)]
-    names = [name if name in types else name.lower() for name in names]
+    names = [Names(types).given(name) or name for name in names]
     _refuse_twice(names)
     if is_arrow or hasattr(frame, "to_arrow"):
         return _read(frame if is_arrow else frame.to_arrow(), None, schema, types, marks)
@@ -120,7 +121,7 @@ def _read(
 def _refuse_rounded(given: pa.Table, table: pa.Table, types: Mapping[str, Field]) -> None:
     """No answer can be what has more digits than the type of its column, so nobody expects that."""
     for name, column in zip(given.column_names, given.columns, strict=True):
-        name = name if name in types else name.lower()
+        name = Names(types).given(name) or name
         if pa.types.is_floating(column.type) and pa.types.is_decimal(table[name].type):
             changed = pc.not_equal(table[name].cast(column.type), column)
         elif pa.types.is_timestamp(column.type) and column.type.unit == "ns":
@@ -157,7 +158,8 @@ def _as_dicts(
     first: tuple[str, ...] | None = None
     for i, row in enumerate(rows):
         if isinstance(row, Mapping):
-            have = {str(key): value for key, value in row.items()}
+            known = Names(fields)
+            have = {known.given(str(key)) or str(key): value for key, value in row.items()}
             for name in have:
                 if name not in fields:
                     raise InputError(f"{WHERE}, row {i + 1}: no column `{name}`", hint=suggest(name, fields))
@@ -198,7 +200,7 @@ def _read_text(text: str, types: Mapping[str, Field]) -> pa.Table:
     if not lines:
         raise InputError(f"{WHERE}: the text is empty", hint="the first line names the columns; [] means no answers")
     ruled = len(lines) > 1 and re.fullmatch(r"[\s|:+-]*-{2,}[\s|:+-]*", lines[1]) is not None
-    names = _split(lines[0])
+    names = [Names(types).given(name) or name for name in _split(lines[0])]
     for name in names:
         if name not in types:
             raise InputError(f"{WHERE}: no column `{name}`", hint=suggest(name, types))

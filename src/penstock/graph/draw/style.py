@@ -35,6 +35,7 @@ _DARK = {
 _STRIPES = ("flow", "keeps", "source", "query")
 _OF_KIND = {
     "source": "source", "intake": "source", "stream": "source", "relation": "source", "ticks": "source",
+    "horizon": "source",
     "query": "query", "emit": "query",
     "window": "keeps", "windows": "keeps", "join": "keeps", "aggregate": "keeps", "distinct": "keeps",
 }  # fmt: skip

@@ -56,6 +56,10 @@ class Programs:
 
     # -- in -----------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """What has been given so far was there when the queries were registered; what follows is news."""
+        self._graph.begin()
+
     def push(self, stream: str, batch: Batch) -> None:
         """Elements of a declared stream, in order."""
         self._graph.push(stream, batch)
@@ -74,7 +78,7 @@ class Programs:
         self._graph.change(relation, changes)
 
     def progress(self, stream: str, at: float) -> None:
-        """No more elements of a declared stream before ``at``."""
+        """No more elements of a declared stream before ``at``; ``CHANGES``: see ``Graph.progress``."""
         self._graph.progress(stream, at)
 
     # -- out ----------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -102,10 +101,10 @@ def compiled(
     shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
     if not isinstance(shards, int) or shards < 1:
         raise InputError(f"shards is {shards!r}", hint="give a whole number, at least one")
-    chosen = [frames[n].select(*(_column(given[n].spark[f.name]) for f in s.schema)) for n, s in needed.items()]
+    chosen = [frames[n].select(*(F.col(spark_name(f.name)) for f in s.schema)) for n, s in needed.items()]
     for i, (name, source) in enumerate(needed.items()):
         if name in streaming and settings.files:
-            found = by_path(spark, frames[name], [given[name].spark[f.name] for f in source.schema])
+            found = by_path(spark, frames[name], [f.name for f in source.schema])
             if found is not None:
                 chosen[i], needed[name] = found[0], replace(source, files=found[1])
     job = Job(
@@ -240,23 +239,22 @@ def _explaining(
     error: PenstockError, given: Mapping[str, Unread | None], dotted: Sequence[str], texts: Mapping[str, str]
 ) -> PenstockError:
     """A column that is there is not simply missing: CQL may not have its type, or its name may have a dot."""
+    message = error.message.lower()
+    lowered = [text.lower() for text in texts.values()]
     for name in dotted:
-        bare = any(name in text.lower() and f'"{name}"' not in text.lower() for text in texts.values())
-        if bare and (f"no `{name.split('.')[0]}` in FROM" in error.message or isinstance(error, CqlSyntaxError)):
+        low = name.lower()
+        bare = any(low in text and f'"{low}"' not in text for text in lowered)
+        if bare and (f"no `{low.split('.')[0]}` in from" in message or isinstance(error, CqlSyntaxError)):
             error.hint = f'the column whose name has a dot is written "{name}"'
     for source, unread in given.items():
         for column, dtype in unread.columns.items() if unread is not None else ():
-            missing = error.message.startswith("no ") and f"`{column}`" in error.message
+            missing = message.startswith("no ") and f"`{column.lower()}`" in message
             # source.struct.field is more than CQL reads as a name.
-            deeper = isinstance(error, CqlSyntaxError) and any(f".{column}." in t.lower() for t in texts.values())
+            deeper = isinstance(error, CqlSyntaxError) and any(f".{column.lower()}." in text for text in lowered)
             if missing or deeper:
                 assert unread is not None
                 error.hint = f"`{column}` of `{source}` is {dtype} in Spark, which CQL does not have; {unread.hint}"
     return error
-
-
-def _column(name: str) -> Any:
-    return F.col(spark_name(name))
 
 
 def _numbered(frame: DataFrame) -> DataFrame:
@@ -265,14 +263,20 @@ def _numbered(frame: DataFrame) -> DataFrame:
 
 
 def _all_columns(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The columns of all queries, one for names that differ in case alone: Spark does not tell them apart."""
     fields: dict[str, pa.Field] = {"query": pa.field("query", pa.string())}
     owner: dict[str, str] = {}
     for query, schema in schemas.items():
         for f in schema:
-            if f.name == "query" or fields.setdefault(f.name, f).type != f.type:
-                other = "the name of the query" if f.name == "query" else f"{fields[f.name].type} in `{owner[f.name]}`"
+            name = f.name.lower()
+            if name == "query" or fields.setdefault(name, f).type != f.type:
+                other = "the name of the query" if name == "query" else f"{fields[name].type} in `{owner[name]}`"
                 raise BindError(
                     f"the column `{f.name}` is {f.type} in query `{query}` and {other}", hint="rename it with AS"
                 )
-            owner.setdefault(f.name, query)
+            owner.setdefault(name, query)
+        if len({f.name.lower() for f in schema}) < len(schema):
+            raise BindError(
+                f"columns of query `{query}` differ in case only, which Spark does not mind", hint="rename one with AS"
+            )
     return pa.schema(list(fields.values()))

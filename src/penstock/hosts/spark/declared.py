@@ -16,6 +16,7 @@ from penstock.cql.text import format_statement, parse
 from penstock.database import Database
 from penstock.errors import InputError, suggest
 from penstock.hosts.spark.schemas import columns_of, spark_name, unread_of
+from penstock.names import Names
 from penstock.plan.nodes import Schema
 
 
@@ -80,19 +81,19 @@ def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFra
 def _chosen(name: str, schema: Schema, frame: DataFrame) -> DataFrame:
     there = columns_of(frame.schema, f"DataFrame `{name}`")
     types: dict[str, Any] = {f.name: f.type for f in there.schema}
-    unread = unread_of(there, name)
+    types |= {column: dtype.simpleString().upper() for column, dtype in there.unread.items()}
+    known, unread = Names(types), unread_of(there, name)
+    columns = []
     for field in schema:
-        if field.name in there.unread:
-            was: object = there.unread[field.name].simpleString()
-        elif field.name in types:
-            was = types[field.name]
-        else:
+        column = known.given(field.name)
+        if column is None:
             raise InputError(
                 f"DataFrame `{name}` has no column `{field.name}`, which is declared", hint=suggest(field.name, types)
             )
-        if was != field.type:
+        if (was := types[column]) != field.type:
             raise InputError(
                 f"column `{field.name}` of DataFrame `{name}` is {was}, and declared {field.type}",
-                hint=f"cast it, or declare it {was}" if field.name in types else unread.hint if unread else None,
+                hint=unread.hint if unread and column in there.unread else f"cast it, or declare it {was}",
             )
-    return frame.select(*(F.col(spark_name(there.spark[f.name])) for f in schema))
+        columns.append(F.col(spark_name(column)).alias(field.name))
+    return frame.select(*columns)

@@ -141,9 +141,10 @@ class Gather(Sent):
 
     def _among_others(self, name: str, table: pa.Table) -> pa.Table:
         n = len(table)
+        places = {column.lower(): i for i, column in enumerate(table.column_names)}
         columns = [
             pa.array([name], pa.string()).take(pa.nulls(n, pa.int8()).fill_null(0)) if field.name == "query"
-            else table.column(field.name) if field.name in table.column_names
+            else table.column(places[field.name.lower()]) if field.name.lower() in places
             else pa.nulls(n, field.type)
             for field in self.output
         ]  # fmt: skip

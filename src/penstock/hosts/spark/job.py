@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.plan.derive import partitioning
 from penstock.plan.nodes import Clock, Query, RelationScan, Schema, StreamScan, walk
-from penstock.state import fingerprint
+from penstock.state import fingerprint, folded_name
 
 Columns = tuple[int, ...]
 
@@ -114,7 +114,10 @@ class Job:
     def fingerprint(self) -> str:
         """Equal for jobs that can go on from each other's state."""
         facts = [
-            [[s.name, [[f.name, str(f.type)] for f in s.schema], s.timestamp, s.slack] for s in self.sources],
+            [
+                [s.name, [[folded_name(f.name), str(f.type)] for f in s.schema], s.timestamp, s.slack]
+                for s in self.sources
+            ],
             [[p.first, p.shards, [[q.name, fingerprint(q.plan)] for q in p.queries]] for p in self.parts],
             self.idle,
         ]

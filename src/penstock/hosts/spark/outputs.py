@@ -71,7 +71,10 @@ class Written:
                 filesystem, folder = batch_folder(self.folders[query], self.batch)
                 filesystem.create_dir(folder, recursive=True)
                 writers[query] = (name, pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=filesystem))
-            mine = table.filter(pc.equal(table.column("query"), query)).select(schema.names)
+            # Queries share columns whose names differ in case alone.
+            places = {column.lower(): i for i, column in enumerate(table.column_names)}
+            mine = table.filter(pc.equal(table.column("query"), query))
+            mine = mine.select([places[name.lower()] for name in schema.names]).rename_columns(schema.names)
             writers[query][1].write_table(mine.cast(schema))
 
 
@@ -141,7 +144,7 @@ def checked(outputs: Mapping[str, Output], schemas: Mapping[str, pa.Schema], *, 
     for query, to in outputs.items():
         if query not in schemas:
             raise InputError(f"no query `{query}`", hint=f"there is {', '.join(schemas)}")
-        if isinstance(to, str) and BATCH in schemas[query].names:
+        if isinstance(to, str) and BATCH in map(str.lower, schemas[query].names):
             raise InputError(
                 f"query `{query}` has a column `{BATCH}`, which is the name of the folders of micro-batches",
                 hint="rename it with AS",

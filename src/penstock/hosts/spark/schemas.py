@@ -18,6 +18,7 @@ from pyspark.sql.types import DataType as SparkType
 
 from penstock.catalog import Unread
 from penstock.errors import InputError, suggest
+from penstock.names import Names
 from penstock.plan.nodes import Clock, Field, Schema
 from penstock.types import BIGINT, TIMESTAMP, DataType, Kind, from_arrow
 
@@ -30,12 +31,10 @@ _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 class Columns:
     """The columns of a DataFrame that CQL can read.
 
-    ``spark`` are the names of all columns there; CQL folds names to lower case, as Spark does when it compares them.
-    ``unread`` are the others. ``timestamps``: are they instants, what a clock shows, or both.
+    ``unread`` are the others, with their types. ``timestamps``: are they instants, what a clock shows, or both.
     """
 
     schema: Schema
-    spark: Mapping[str, str]
     unread: Mapping[str, SparkType]
     timestamps: Literal["none", "instants", "clock", "both"] = "none"
 
@@ -43,25 +42,23 @@ class Columns:
 def columns_of(schema: StructType, where: str) -> Columns:
     """What of a DataFrame's schema can be declared."""
     fields: list[Field] = []
-    spark: dict[str, str] = {}
     unread: dict[str, SparkType] = {}
+    there: dict[str, str] = {}
     for field in schema.fields:
-        name = field.name.lower()
-        if name in spark:
+        other = there.setdefault(field.name.lower(), field.name)
+        if other is not field.name:
             raise InputError(
-                f"{where}: the columns `{spark[name]}` and `{field.name}` differ in case only",
-                hint="rename one of them",
+                f"{where}: the columns `{other}` and `{field.name}` differ in case only", hint="rename one of them"
             )
         dtype = _cql_type(field.dataType)
         if dtype is None:
-            unread[name] = field.dataType
+            unread[field.name] = field.dataType
         else:
-            fields.append(Field(name, dtype))
-        spark[name] = field.name
+            fields.append(Field(field.name, dtype))
     kinds = {type(f.dataType) for f in schema.fields}
     instants, clock = TimestampType in kinds, TimestampNTZType in kinds
     return Columns(
-        tuple(fields), spark, unread,
+        tuple(fields), unread,
         "both" if instants and clock else "instants" if instants else "clock" if clock else "none",
     )  # fmt: skip
 
@@ -82,16 +79,17 @@ def unread_of(columns: Columns, name: str) -> Unread | None:
     """The columns of the DataFrame ``name`` that CQL cannot read, with code that makes readable ones of them."""
     if not columns.unread:
         return None
-    taken, parts, has_map = set(columns.spark), ["'*'"], False
+    taken = {name.lower() for name in (*(f.name for f in columns.schema), *columns.unread)}
+    parts, has_map = ["'*'"], False
     for column, dtype in columns.unread.items():
-        for expression, alias in _readable(spark_name(columns.spark[column]), dtype):
+        for expression, alias in _readable(spark_name(column), dtype):
             fresh = alias
             while fresh.lower() in taken:
                 fresh += "_"
             taken.add(fresh.lower())
             parts.append(repr(f"{expression} AS {spark_name(fresh)}"))
         has_map |= _by_key(dtype)
-    dropped = ", ".join(repr(columns.spark[column]) for column in columns.unread)
+    dropped = ", ".join(repr(column) for column in columns.unread)
     keys = " with your keys for 'key'" if has_map else ""
     return Unread(
         {column: dtype.simpleString() for column, dtype in columns.unread.items()},
@@ -135,7 +133,7 @@ def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple
     """The column that says when a row happened, and whether it counts microseconds or plain ticks."""
     types = {f.name: f.type for f in columns.schema}
     if chosen is not None:
-        name = chosen.lower()
+        name = Names(types).given(chosen) or chosen
         if name not in types:
             raise InputError(f"stream `{stream}`: no column `{chosen}`", hint=suggest(name, types))
         if types[name] not in (TIMESTAMP, BIGINT):
@@ -145,7 +143,8 @@ def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple
             )
     else:
         stamps = [n for n, t in types.items() if t == TIMESTAMP]
-        usual = [n for n in USUAL_NAMES if types.get(n) in (TIMESTAMP, BIGINT)]
+        named = (Names(types).given(n) for n in USUAL_NAMES)
+        usual = [n for n in named if n is not None and types[n] in (TIMESTAMP, BIGINT)]
         found = stamps if len(stamps) == 1 else [n for n in usual if n in stamps] or usual
         if not found:
             raise InputError(

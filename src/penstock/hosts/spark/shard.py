@@ -171,6 +171,7 @@ class _Stream:
         self._arrivals, self.late, self._saves = meta["arrivals"], meta["late"], meta["saves"]
         self._waiting, self._saved = self._schema.empty_table(), None
         for name, table in tables.items():
+            table = table.rename_columns(self._schema.names)  # those saved may be in another case
             self._waiting, self._saved = table, (name, table)
 
     def _ticks(self, table: pa.Table) -> Ticks:

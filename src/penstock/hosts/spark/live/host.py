@@ -50,6 +50,7 @@ from penstock.hosts.spark.live.restore import restore
 from penstock.hosts.spark.live.runner import SparkRunner
 from penstock.hosts.spark.live.slot import pickled, write_definition
 from penstock.ingest import Batch, StreamInput
+from penstock.plan.meanings import NUMBER
 from penstock.plan.nodes import Query as QueryPlan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.serial import to_json
@@ -152,7 +153,7 @@ class SparkHost:
         record = {
             "kind": "query", "id": runner.id, "name": query.name, "plan": to_json(runner.plan), "text": query.text,
             "reads": sorted(query.reads), "options": asdict(query.options), "slot": slot, "start": self.logs.next_frame,
-            "count": self.db._query_count, "part": part,
+            "count": self.db._query_count, "part": part, "since": query.since,
         }  # fmt: skip
         self.journal.add(record)
         self.touch(self.parts.add(runner, part))
@@ -197,6 +198,7 @@ class SparkHost:
         else:
             record |= {"text": definition.text, "next_position": self.db.catalog.next_position}
             record["position"] = None if isinstance(definition, ViewDef) else definition.position
+            record["meanings"] = NUMBER
         self.journal.add(record)
 
     def dropped(self, name: str) -> None:

@@ -30,7 +30,7 @@ class Inputs:
         self._rows: dict[tuple[str, int], Batch | None] = {}
         self._ahead: dict[tuple[str, int], Batch] = {}
         self._divided: dict[tuple[str, int, int], tuple[Batch, Batch | None]] = {}
-        self._changes: dict[tuple[str, int], list[Change]] = {}
+        self._changes: dict[int, list[Change]] = {}
         self._shares: dict[object, Batch] = {}
 
     def progress(self, name: str, start: int) -> float | None:
@@ -72,16 +72,14 @@ class Inputs:
             self._rows[key] = rows_logged(schema, list(self._read(frames, rows_schema(schema))))
         return self._rows[key]
 
-    def changes(self, name: str, schema: Schema, start: int) -> list[Change]:
-        """The changes of the frames from number ``start`` on."""
-        frames = [f for f in self._frames[name] if f.number >= start]
-        if not frames:
-            return []
-        key = (name, frames[0].number)
-        if key not in self._changes:
-            read = self._read(frames, changes_schema(schema))
-            self._changes[key] = [change for batch in read for change in changes_of(schema, batch)]
-        return self._changes[key]
+    def changes(self, relations: Mapping[str, Schema], start: int) -> Iterator[tuple[str, Sequence[Change]]]:
+        """The changes of relations in the frames from number ``start`` on, in the order in which they were made."""
+        found = [(f, name) for name in relations for f in self._frames.get(name, ()) if f.number >= start]
+        for frame, name in sorted(found, key=lambda f: f[0].number):
+            if frame.number not in self._changes:
+                (batch,) = self._read([frame], changes_schema(relations[name]))
+                self._changes[frame.number] = changes_of(relations[name], batch)
+            yield name, self._changes[frame.number]
 
     def share(self, batch: Batch, name: str, split: Split, index: int, slots: int) -> Batch:
         """The rows of a batch that belong to a slot."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import CheckpointError, EngineError, PenstockError
 from penstock.hosts.spark.described import described
 from penstock.hosts.spark.live.backlog import NOBODY, Admitted, Backlog
-from penstock.hosts.spark.live.frames import Frame
+from penstock.hosts.spark.live.frames import Frame, Kind
 from penstock.hosts.spark.live.load import Load
 from penstock.hosts.spark.live.plan import Assigned, Outcome, Plan, Report, raised
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
@@ -225,9 +225,13 @@ class Part:
         most = host.options.batch_rows or BATCH_ROWS
         known = model.parts[self.id]
         last = known.upto
+        closes = False
         for name, frame in self.pending:
             if frame.number > upto or (limit is not None and taken >= limit) or (taken and rows + frame.rows > most):
                 break
+            if closes and frame.kind is Kind.CHANGES:
+                break  # it comes after all answers of whoever reads nothing but streams that this closes
+            closes = closes or frame.marks.closed
             frames.setdefault(name, []).append(frame)
             rows, taken, last = rows + frame.rows, taken + 1, frame.number
         of_model = {id: model.queries[id] for id in self.queries}

@@ -14,7 +14,7 @@ from penstock.hosts.spark.job import Split, split_of
 from penstock.hosts.spark.live.frames import Frame
 from penstock.ingest import Batch, arrow_schema
 from penstock.operators.base import StateSize
-from penstock.plan.nodes import Query, RelationScan, Schema, StreamScan, walk
+from penstock.plan.nodes import Query, RelationScan, Schema, StreamScan, reads_streams, walk
 from penstock.reference import Change
 
 
@@ -44,6 +44,8 @@ class Definition:
 
 def live_split(plan: Query) -> Split:
     """How a query is spread over slots; rows of a relation need a key for it."""
+    if not reads_streams(plan):
+        return Split(None, "relations alone: each change is an instant for all of it")
     split = split_of(plan)
     if split.anywhere and any(isinstance(n, RelationScan) for n in walk(plan)):
         return Split(None, "the rows of a stored relation have no key here")

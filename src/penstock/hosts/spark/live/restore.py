@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from penstock.apart import SCHEMA, Kept
 from penstock.catalog import FunctionDef
+from penstock.errors import StateError
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
@@ -20,7 +22,9 @@ from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, 
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import write_definition
 from penstock.ingest import Batch, StreamInput, arrow_schema
-from penstock.plan.nodes import Schema
+from penstock.plan.meanings import changed_in_plan
+from penstock.plan.nodes import Query as Plan
+from penstock.plan.nodes import Schema, reads_streams, walk
 from penstock.plan.serial import from_json
 from penstock.query import Query, QueryOptions
 from penstock.reference import Change
@@ -38,9 +42,11 @@ def restore(host: SparkHost, db: Database) -> None:
         function: FunctionDef = pickle.loads(unpacked_bytes(record["code"]))
         db.catalog.add_function(function)
     for record in model.declared.values():
-        declare(db, record["text"], record["position"])
+        declare(db, record["name"], record["text"], record["position"], record.get("meanings", 1))
     db.catalog.skip_positions(model.next_position)
     db._query_count = model.query_count
+    for known in model.queries.values():
+        _check_meanings(known)
     numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
     pending: list[tuple[str, Frame]] = []
     running = [q for q in model.queries.values() if q.status == "running"]
@@ -56,6 +62,7 @@ def restore(host: SparkHost, db: Database) -> None:
             store.replay(_changes(frame, store.definition.schema))
             if frame.number > taken:
                 pending.append((name, frame))
+        db._instants.counted = max(db._instants.counted, store.early)
     host.logs.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, db, id, known)
@@ -63,13 +70,27 @@ def restore(host: SparkHost, db: Database) -> None:
     _sweep(host)
 
 
+def _check_meanings(known: QueryRecord) -> None:
+    """A query that calls a function whose meaning has changed fails, before it goes on with another one."""
+    plan = known.start["plan"]
+    changed = changed_in_plan(plan["query"], plan["penstock_plan"])
+    if known.status == "running" and changed is not None:
+        name, what = changed
+        again = "stop it and register it anew; answers that it gave before can be fetched"
+        failure = Failure("PlanError", f"`{name}` has another meaning than when the query was stored: {what}", again)
+        known.status, known.error = "failed", asdict(failure)
+
+
 def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> list[Frame]:
     """Give an input back what it knew, and the rows that wait, are late or apart, or are kept for new queries."""
     schema = source.definition.schema
     frames = list(host.logs.log("streams", name).read())
     pushed = [f for f in frames if f.kind is Kind.ROWS]
+    logged_late, logged_apart = (list(host.logs.log(kind, name).read()) for kind in ("late", "apart"))
+    # Also those that do not count, so that nothing else gets their numbers.
+    numbered = [*frames, *logged_late, *logged_apart]
     if not pushed:
-        return frames
+        return numbered
     marks = pushed[-1].marks
     # A push is there when its rows are, which are logged last; what was logged just before them belongs to them.
     whole = {f.number for f in pushed}
@@ -78,7 +99,6 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     waiting = [_batch(f, schema) for f in before]
     waiting = [w.take(np.flatnonzero(w.ts > marks.progress)) for w in waiting if w.ts.max() > marks.progress]
     oldest = frames[0].number
-    logged_late, logged_apart = (list(host.logs.log(kind, name).read()) for kind in ("late", "apart"))
     of_late = [f for f in logged_late if f.number + 1 in whole or f.number + 1 < oldest]
     late = Kept(arrow_schema(schema), tuple(_table(f, arrow_schema(schema)) for f in of_late), marks.late)
     whole |= {f.number for f in of_late}
@@ -90,12 +110,13 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     source.restore(marks.progress, marks.newest, marks.arrivals, marks.closed, waiting, late, apart)
     host.logs.known(name, marks.arrivals, late.count, apart.count)
     retain = source.definition.retain
-    if retain and math.isfinite(marks.progress):
+    # Closing forgets nothing of what is kept.
+    upto = [f.marks.progress for f in pushed if math.isfinite(f.marks.progress)]
+    if retain and upto:
         rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
-        oldest = int(marks.progress) - retain
+        oldest = int(upto[-1]) - retain
         db._history[name] = [b.take(np.flatnonzero(b.ts >= oldest)) for b in rows if b.ts[-1] >= oldest]
-    # Also those that do not count, so that nothing else gets their numbers.
-    return [*frames, *logged_late, *logged_apart]
+    return numbered
 
 
 def _changes(frame: Frame, schema: Schema) -> list[Change]:
@@ -115,18 +136,26 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
     from penstock.database import answer_schema
 
     start = record.start
-    plan = from_json(start["plan"])
+    plan = from_json(start["plan"], whatever_it_meant=record.status != "running")
     runner = SparkRunner(host, id, plan, answer_schema(plan))
     runner.failures, runner.last_failure = record.failures, record.last_failure
     query = Query(
         db, start["name"], plan, runner.schema, runner, frozenset(start["reads"]), QueryOptions(**start["options"]),
         start["text"],
     )  # fmt: skip
-    query.answered = record.answered
+    query.answered, query.since = record.answered, start.get("since", 0)
     for number, files in sorted(record.waiting.items()):
         paths = tuple(host.folder(id) / file for file, _ in files)
         query._waiting.append(StoredAnswers(((number, paths),), sum(rows for _, rows in files)))
     db._queries[query.name] = query
+    if record.status == "running" and "since" not in start and any(
+        isinstance(n, Plan) and not reads_streams(n) for n in walk(plan)
+    ):
+        query._status, query.error = "failed", StateError(
+            f"query `{query.name}` reads relations without a stream, and was stored when such changes had other instants",
+            hint="STOP QUERY, and start it again",
+        )
+        return
     if record.status == "running":
         functions = {n: f.call for n, f in db.catalog.functions.items()}
         runner.settings = QuerySettings(functions, query.options.strict)

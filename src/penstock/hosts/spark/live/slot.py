@@ -187,6 +187,14 @@ class Slot:
         programs = family.programs
         query = mine[next(iter(family.members))]
         before = {id: programs.busy(id) for id in family.members}
+        # Changes first: a stream that this closes was open when they were made.
+        for name, changes in inputs.changes({n: family.sources[n] for n in family.relations}, query.start):
+            family.fed = True
+            if query.slot is None:
+                keys = family.split.keys or {}
+                changes = my_changes(changes, family.sources[name], keys, name, self._index, self._slots)
+            if changes:
+                programs.change(name, changes)
         for name, schema in family.sources.items():
             early = inputs.early(name, schema, query)
             if early is not None:
@@ -194,16 +202,9 @@ class Slot:
                 early = self._share(family, query, inputs, early, name)
                 if len(early):
                     programs.push_early(name, early)
-            if name not in plan.frames:
+            if name not in plan.frames or name in family.relations:
                 continue
             family.fed = True
-            if name in family.relations:
-                changes = inputs.changes(name, schema, query.start)
-                if query.slot is None:
-                    changes = my_changes(changes, schema, family.split.keys or {}, name, self._index, self._slots)
-                if changes:
-                    programs.change(name, changes)
-                continue
             for batch, give in zip(inputs.in_turn(name, schema, query), (programs.push, programs.reach), strict=True):
                 if batch is not None and len(batch):
                     furthest = int(batch.ts[-1])
@@ -309,6 +310,7 @@ class _Family:
                 self.programs.progress(name, int(batch.ts[-1]))
         for name, at in progress.items():
             self.programs.progress(name, at)
+        self.programs.begin()
 
 
 def _company(definition: Definition, query: Assigned) -> object:

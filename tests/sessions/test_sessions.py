@@ -1,0 +1,75 @@
+"""Whole sessions of statements, right and wrong ones: every engine says and answers what the reference does.
+
+A refused step leaves no trace, rows may be cut into any batches, and a query does not notice other queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.budget import examples
+from tests.sessions.language import Fetch, Say, Step, sessions
+from tests.sessions.running import live
+from tests.spark.direct import directly
+
+RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+@settings(max_examples=examples(300), suppress_health_check=RELAXED)
+@given(steps=sessions())
+def test_the_local_engine_says_and_answers_what_the_reference_does(steps: list[Step]) -> None:
+    wanted, found = live("reference", steps), live("local", steps)
+    assert found.refused == wanted.refused, listed(steps)
+    assert found.fetched == wanted.fetched, listed(steps)
+    assert found.results == wanted.results, listed(steps)
+
+
+@settings(max_examples=examples(60), suppress_health_check=RELAXED)
+@given(steps=sessions())
+def test_spark_says_and_answers_what_the_reference_does(steps: list[Step]) -> None:
+    wanted = live("reference", steps)
+    with directly():
+        found = live("spark", steps)
+    assert found.refused == wanted.refused, listed(steps)
+    assert found.results == wanted.results, listed(steps)
+
+
+@settings(max_examples=examples(150), suppress_health_check=RELAXED)
+@given(steps=sessions())
+def test_a_refused_step_leaves_no_trace_and_batches_do_not_matter(steps: list[Step]) -> None:
+    life = live("local", steps)
+    taken = [place for place in range(len(steps)) if place not in life.refused]
+    alone = live("local", [steps[place] for place in taken], row_by_row=True)
+    assert alone.refused == {}, listed(steps)
+    assert alone.results == life.of(taken), listed(steps)
+
+
+@settings(max_examples=examples(150), suppress_health_check=RELAXED)
+@given(steps=sessions())
+def test_a_query_does_not_notice_other_queries(steps: list[Step]) -> None:
+    life = live("local", steps)
+    taken = [place for place in range(len(steps)) if place not in life.refused]
+    for query in life.results:
+        kept = [place for place in taken if place == query or not about_queries(steps[place], steps[query])]
+        by_itself = live("local", [steps[place] for place in kept])
+        assert by_itself.refused == {}, listed(steps)
+        assert by_itself.results.get(kept.index(query)) == life.results[query], f"step {query} of\n{listed(steps)}"
+
+
+def about_queries(step: Step, query: Step) -> bool:
+    """The step makes or stops another query, or looks at one."""
+    if isinstance(step, Fetch):
+        return True
+    if not isinstance(step, Say) or "INTO made" in step.text:
+        return False
+    words = step.text.split()
+    if words[0] == "STOP":
+        assert isinstance(query, Say)
+        return words[2] != query.text.split()[2]
+    return words[:2] == ["CREATE", "QUERY"] or words[0] == "SELECT"
+
+
+def listed(steps: Sequence[Step]) -> str:
+    return "\n".join(f"  {place}: {step}" for place, step in enumerate(steps))
