@@ -19,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +169,10 @@ def commands(text: str) -> list[Command]:
 def carry_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the command prints, to stdout and stderr together."""
     program, *arguments = shlex.split(command.line)
+    typed = command.typed
+    if program == "cat" and arguments[1:2] == ["|"]:
+        typed = Path(arguments[0]).read_text()
+        program, *arguments = arguments[2:]
     if program == "cat" and arguments[0] == ">":
         Path(arguments[1]).write_text(command.typed)
         return ""
@@ -179,9 +184,12 @@ def carry_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> str:
         return subprocess.run(run, env=environment, capture_output=True, text=True, check=False).stdout
     assert program == "penstock", command.line
     printed = io.StringIO()
-    monkeypatch.setattr(sys, "stdin", io.StringIO(command.typed))
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        main(arguments)
+    with tempfile.TemporaryFile("w+") as stdin:
+        stdin.write(typed)
+        stdin.seek(0)
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            main(arguments)
     return printed.getvalue()
 
 

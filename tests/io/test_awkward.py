@@ -53,7 +53,7 @@ def test_a_packed_file_that_is_broken(tmp_path: Path) -> None:
 
 def test_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.csv")
-    with pytest.raises(InputError, match=r"x.csv is a pipe or a device; inputs are read more than once"):
+    with pytest.raises(InputError, match=r"x.csv is a pipe or a device, and is read more than once here"):
         read_batches(tmp_path / "x.csv", AB)
 
 

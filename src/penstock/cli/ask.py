@@ -148,9 +148,8 @@ def query(
                 answers.counts[asked.name] = rest.num_rows
                 stack.enter_context(open_answer(output, chosen, rest.schema)).write(rest)
             summary = summarize(db, [asked], answers.counts, done.rows, time.perf_counter() - started)
-    except KeyboardInterrupt:
-        done.tell(output, None)
-        raise
+    except KeyboardInterrupt as asked:
+        raise done.interrupted(asked, output, None) from None
     if not quiet:
         print(summary, file=sys.stderr)
     raise_stopped([_with_type(error, inputs) for error in stopped])
@@ -163,8 +162,9 @@ def _shown(path: Path) -> str:
 def _with_type(error: InputError, inputs: Mapping[str, Input]) -> InputError:
     """Where only a few rows were there to find a type from, the option that gives another helps."""
     lives = {given.where for given in inputs.values() if isinstance(given, LiveText)}
-    if isinstance(error, BadRow) and error.where in lives and error.column is not None and error.hint is None:
-        error.hint = f"--type {error.column}=… gives the column another type, such as DOUBLE or STRING"
+    if isinstance(error, BadRow) and error.where in lives and error.column is not None:
+        advice = f"--type {error.column}=… gives the column another type, such as DOUBLE or STRING"
+        error.hint = "; ".join(filter(None, (error.hint, advice)))
     return error
 
 

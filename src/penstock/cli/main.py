@@ -16,9 +16,8 @@ from penstock.cli.bench import bench, own, papers
 from penstock.cli.compare import compare
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
-from penstock.cli.failures import INTERRUPTED, OK, TERMINATED, USAGE, Failure, failure, report
+from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
 from penstock.cli.graph import graph
-from penstock.cli.inputs import Terminated
 from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.errors import PenstockError
@@ -105,8 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return shown.code
     except typer.Exit as exit:
         return exit.exit_code
-    except Terminated:
-        return TERMINATED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except _Unread:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import typer
 
 from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers, resume_answers
-from penstock.cli.failures import Failure, failure, report
+from penstock.cli.failures import INTERRUPTED, TERMINATED, Failure, failure, report
 from penstock.cli.far import HowFar
-from penstock.cli.inputs import FollowOption, InputFormatOption, open_inputs, stoppable
+from penstock.cli.inputs import FollowOption, InputFormatOption, Terminated, open_inputs, stoppable
 from penstock.cli.script import (
     DatabaseOption,
     EngineOption,
@@ -137,9 +137,8 @@ def run(
                 leave=leave,
             )  # fmt: skip
             summary = summarize(db, queries, answers.counts, done.rows, time.perf_counter() - started)
-    except KeyboardInterrupt:
-        done.tell(output, database)
-        raise
+    except KeyboardInterrupt as asked:
+        raise done.interrupted(asked, output, database) from None
     for path in () if quiet else unfinished:
         said = "the last line has no end yet, so it is left for the next run"
         print(f"penstock: {path}: {said} (a run without --keep-open reads it)", file=sys.stderr)
@@ -188,8 +187,8 @@ class Done:
     answers: dict[str, int] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
 
-    def tell(self, output: Path | None, database: Path | None) -> None:
-        """Say what an interrupted run has done, and what is left of it."""
+    def interrupted(self, by: KeyboardInterrupt, output: Path | None, database: Path | None) -> typer.Exit:
+        """Say what an interrupted run has done, and what is left of it; with what it ends."""
         spent = clock(time.perf_counter() - self.began)
         said = f"rows in {_counts(self.rows)}; answers {_counts(self.answers)}" if self.rows else "no row was read"
         print(f"penstock: interrupted after {spent}: {said}", file=sys.stderr)
@@ -202,6 +201,7 @@ class Done:
         else:
             kept = "nothing is kept"
         print(f"penstock: {kept}", file=sys.stderr, flush=True)
+        return typer.Exit(TERMINATED if isinstance(by, Terminated) else INTERRUPTED)
 
 
 def play_all(
