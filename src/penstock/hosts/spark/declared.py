@@ -84,8 +84,9 @@ def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFra
 def _chosen(name: str, schema: Schema, frame: DataFrame, unknown: Unknown | None) -> DataFrame:
     there = columns_of(frame.schema, f"DataFrame `{name}`")
     if unknown == "refuse":
-        for column in (*there.spark, *there.unread):
-            if all(f.name != column for f in schema):
+        declared = Names(f.name for f in schema)
+        for column in (*(f.name for f in there.schema), *there.unread):
+            if declared.given(column) is None:
                 raise InputError(
                     f"DataFrame `{name}` has a column `{column}`, which is not declared",
                     hint=suggest(column, [f.name for f in schema]),
