@@ -76,6 +76,8 @@ class BindError(PenstockError):
     """The text is CQL, but a name, a type or a combination in it makes no sense."""
 
     code = "PS102"
+    unknown: tuple[str, str | None] | None = None
+    """The column, and the source that qualifies it, if the error is that there is none."""
 
 
 class CatalogError(PenstockError):

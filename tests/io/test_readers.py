@@ -351,7 +351,8 @@ def test_typed_files_are_brought_to_the_declared_types(tmp_path: Path) -> None:
 
 def test_typed_files_say_the_row(tmp_path: Path) -> None:
     for path in typed_files(tmp_path, pa.table({"k": [1.0, 2.0, 2.0, 2.5]})):
-        assert error(path, (Field("k", BIGINT),)) == f"{path}, row 4, column `k`: 2.5 is not a BIGINT"
+        said = f"{path}, row 4, column `k`: 2.5 is not a BIGINT; round it first, or declare the column as DOUBLE"
+        assert error(path, (Field("k", BIGINT),)) == said
 
 
 def test_typed_files_of_another_type_altogether(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sqlglot import exp
 from penstock import functions
 from penstock.catalog import Catalog
 from penstock.cql.expressions import AGGREGATE, SUBQUERY, ExpressionBinder, as_priority, identifier
-from penstock.cql.scope import OUTER, Scope, UnknownName
+from penstock.cql.scope import OUTER, Scope
 from penstock.cql.subqueries import SubQuery, as_marks, attach
 from penstock.cql.text import format_statement, position_of
 from penstock.errors import BindError, PenstockError
@@ -151,15 +151,14 @@ class SelectBinder:
         try:
             source = self.source(tree)
             self.scope.add(source.alias, source.what, source.node.schema, source.unread)
-        except UnknownName as error:
+        except PenstockError as error:
             seen = [self.scope, *([self.scope.before] if self.scope.before else [])]
-            if any(scope.find(error.name, error.qualifier) is not None for scope in seen):
+            unknown = error.unknown if isinstance(error, BindError) else None
+            if unknown is not None and any(scope.find(*unknown) is not None for scope in seen):
                 raise BindError(
                     "a sub-query in FROM does not see the other entries of FROM",
                     hint="put the condition behind it, into ON or WHERE",
                 ).at(error.position, None) from None
-            raise
-        except PenstockError as error:
             raise error.at(position_of(tree), None) from None
         return source.node
 

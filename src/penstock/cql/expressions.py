@@ -20,7 +20,7 @@ from sqlglot import exp
 from penstock import functions
 from penstock.cql.ast import function_call
 from penstock.cql.durations import UNITS_OF_TIME, interval_parts
-from penstock.cql.scope import OUTER, Scope, UnknownName
+from penstock.cql.scope import OUTER, Scope
 from penstock.cql.text import format_statement, position_of
 from penstock.errors import BindError, PenstockError, typo
 from penstock.names import Names
@@ -322,9 +322,10 @@ class ExpressionBinder:
             return self._call(name, *bound)
         try:
             bound = [self.bind(a) for a in args]
-        except UnknownName as error:
-            if error.qualifier is None and args[0].name.lower() == error.name and error.name in UNITS_OF_TIME:
-                called = f"{name}('{error.name}', …)"
+        except BindError as error:
+            unit = args[0].name.lower()
+            if error.unknown == (unit, None) and unit in UNITS_OF_TIME:
+                called = f"{name}('{unit}', …)"
                 raise BindError(f"the unit of `{name}` is a text", hint=f"write {called}").at(
                     error.position, None
                 ) from None

@@ -16,7 +16,7 @@ from penstock.cql.ast import Emit, StreamWindow
 from penstock.cql.blocks import SelectBinder, refers_outwards, unify
 from penstock.cql.expressions import ExpressionBinder, declared_names, identifier
 from penstock.cql.padding import typed_nulls
-from penstock.cql.scope import Scope, UnknownName
+from penstock.cql.scope import Scope
 from penstock.cql.subqueries import SubQuery
 from penstock.cql.text import position_of
 from penstock.cql.windows import bind_window
@@ -226,8 +226,8 @@ class QueryBinder:
                 return simple
         try:
             return SelectBinder.uncorrelated(self.relation(tree, None))
-        except UnknownName as error:
-            if scope.find(error.name, error.qualifier) is None:
+        except BindError as error:
+            if error.unknown is None or scope.find(*error.unknown) is None:
                 raise
             raise refers_outwards().at(error.position, None) from None
 

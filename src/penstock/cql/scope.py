@@ -19,15 +19,6 @@ from penstock.types import DataType
 OUTER = 1_000_000
 
 
-class UnknownName(BindError):
-    """No column, or no entry of FROM, of that name."""
-
-    def __init__(self, message: str, name: str = "", qualifier: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.name = name
-        self.qualifier = qualifier
-
-
 @dataclass(frozen=True)
 class Item:
     """One entry of FROM: its alias, what it is ("stream", "relation", "sub-query") and where its columns start."""
@@ -172,7 +163,7 @@ class Scope:
             items = [i for s in chain for i in s.items if i.alias == qualifier]
             if not items:
                 aliases = [i.alias for s in chain for i in s.items]
-                return UnknownName(f"no `{qualifier}` in FROM", name, qualifier, suggest(qualifier, aliases))
+                return self._no_such(f"no `{qualifier}` in FROM", name, qualifier, suggest(qualifier, aliases))
         else:
             items = [i for s in chain for i in s.items]
         if name in ("window_start", "window_end"):
@@ -182,7 +173,13 @@ class Scope:
             )
         where = f"{items[0].what} `{items[0].alias}`" if len(items) == 1 else "FROM"
         names = [c.name for i in items for c in i.schema]
-        return UnknownName(f"no column `{name}` in {where}", name, qualifier, suggest(name, names))
+        return self._no_such(f"no column `{name}` in {where}", name, qualifier, suggest(name, names))
+
+    @staticmethod
+    def _no_such(message: str, name: str, qualifier: str | None, hint: str | None) -> BindError:
+        error = BindError(message, hint=hint)
+        error.unknown = (name, qualifier)
+        return error
 
 
 def _merged(left: Expr, right: Expr, kind: str) -> Expr:
