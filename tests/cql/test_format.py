@@ -75,6 +75,7 @@ QUERIES = [
     "SELECT count(*), count(DISTINCT a, b), sum(ALL a), avg(a) FILTER (WHERE a > 0) FROM s",
     'SELECT Coalesce(a, 0), nullif(a, b), left(a, 3), right(a, 1), date(a), "My Fn"(a), f() FROM s',
     "SELECT EXTRACT(hour FROM at), extract('minute', at), date_trunc('hour', at) FROM s",
+    "SELECT TRIM(LEADING '0' FROM a), trim(BOTH FROM a || b), trim('x' FROM a), trim(a), trim(both), both FROM s",
     "SELECT first(a), last(a), replace(a, 'x', 'y'), if(a, 1, 2), mod(a, 2), trim(a), concat(a, b) FROM s",
     "SELECT TIMESTAMP '2024-01-01 00:00:00', DATE '2024-01-01' FROM s",
     "SELECT TRUE, FALSE, NULL, 1.5, 1e3, .5, 'it''s' FROM s",

@@ -63,8 +63,8 @@ def test_functions(zone: str) -> None:
     exprs: list[Expr] = [
         *(Call("extract", (Literal(part, STRING), t, z), DOUBLE if part == "epoch" else BIGINT) for part in PARTS),
         *(Call("date_trunc", (Literal(unit, STRING), t, z), TIMESTAMP) for unit in TRUNC_UNITS),
-        *(Call("date_diff", (Literal(unit, STRING), t, other, z), BIGINT) for unit in TRUNC_UNITS),
-        *(Call("date_diff", (Literal(unit, STRING), other, t, z), BIGINT) for unit in TRUNC_UNITS),
+        *(Call("timestampdiff", (Literal(unit, STRING), t, other, z), BIGINT) for unit in TRUNC_UNITS),
+        *(Call("timestampdiff", (Literal(unit, STRING), other, t, z), BIGINT) for unit in TRUNC_UNITS),
         Call("from_utc_timestamp", (t, z), TIMESTAMP),
         Call("to_utc_timestamp", (t, z), TIMESTAMP),
         Cast(t, DATE, zone=zone),

@@ -121,7 +121,7 @@ def test_and_looks_at_both_sides() -> None:
         (Call("regexp_extract", (text("a"), text("a"), Literal(1, INT)), STRING), "regexp_extract: 'a' has no group 1"),
         (Call("regexp_replace", (text("a"), text("a"), text("$2")), STRING), "regexp_replace: 'a' has no group 2"),
         (Call("regexp_like", (text("a"), text("(?x)a")), BOOLEAN), "regexp_like: '(?x)a' is not a regular expression"),
-        (Call("date_format", (Literal(0, TIMESTAMP), text("%Y")), STRING), "date_format: '%Y' is not a pattern: no letter"),
+        (Call("date_format", (Literal(0, TIMESTAMP), text("%Y")), STRING), "date_format: '%Y' is not a pattern: no"),
         (Call("like", (text("a"), text("a#"), text("#")), BOOLEAN), "like: the pattern 'a#' ends with"),
         (call("to_timestamp", ("x", STRING), ("yyyy", STRING)), "parse_timestamp: 'x' does not have the form 'yyyy'"),
         (call("strptime", ("x", STRING), ("%Y", STRING)), "strptime: 'x' does not have the form '%Y'"),

@@ -147,15 +147,15 @@ def test_every_function_binds_to_what_can_be_evaluated(name: str) -> None:
         ("extract", [col(STRING), col(DATE)], "`extract` takes a unit as a constant text as argument 1"),
         ("regexp_like", [col(STRING), text("(")], "'(' is not a regular expression"),
         ("strftime", [col(DATE), text("%Q")], "strftime has no %Q"),
-        ("date_format", [col(DATE), text("YYYY-MM-dd")], "'YYYY-MM-dd' is not a pattern of `date_format`: no letter `Y`;"
+        ("date_format", [col(DATE), text("YYYY-MM")], "'YYYY-MM' is not a pattern of `date_format`: no letter `Y`;"
          " write yyyy, or quote it if it is text: 'YYYY'; the letters are G y Q"),
         ("date_format", [col(DATE), text("%Y-%m")], "'%Y-%m' is not a pattern of `date_format`: no letter `Y`"),
         ("to_date", [col(STRING), text("EEE d MMM")], "'EEE d MMM' is not a pattern of `to_date`: the letter `E` can be"
          " written but not read; "),
         ("to_timestamp", [col(STRING), text("ddd")], "'ddd' is not a pattern of `to_timestamp`: `ddd` has 3 letters"),
         ("regexp_replace", [col(STRING), text("a"), text("$1")], "`regexp_replace`: 'a' has no group 1, but 0"),
-        ("regexp_extract", [col(STRING), text("a+")], "`regexp_extract`: 'a+' has no group 1, but 0; group 0 is the whole"),
-        ("regexp_like", [col(STRING), text("[a-z&&[^b]]")], "'[a-z&&[^b]]' is not a regular expression: `&&` in a class"),
+        ("regexp_extract", [col(STRING), text("a+")], "`regexp_extract`: 'a+' has no group 1, but 0; group 0"),
+        ("regexp_like", [col(STRING), text("[a-z&&[^b]]")], "'[a-z&&[^b]]' is not a regular expression: `&&` in"),
         ("ltrim", [col(STRING), text("0")], "`ltrim` with two arguments means `ltrim(characters, text)` in Spark"),
         ("like", [col(STRING), text("a"), text("##")], "the ESCAPE of LIKE is one character, not '##'"),
         ("like", [col(STRING), text("a\\")], "the pattern 'a\\' ends with its escape character"),

@@ -8,7 +8,7 @@ from penstock.errors import BindError, InputError
 from penstock.scalar.calendar import DAY, HOUR, MINUTE
 from penstock.scalar.casts import cast_value, parse_timestamp, timestamp_text
 from penstock.scalar.context import RowError
-from penstock.scalar.dates import add_months, date_diff, date_trunc, extract, make_timestamp, parse_with, strftime
+from penstock.scalar.dates import add_months, date_trunc, extract, make_timestamp, strftime, strptime, timestampdiff
 from penstock.scalar.zones import checked, instant, local, offset_at, offset_text, zone_name
 from penstock.types import DATE, STRING, TIMESTAMP
 
@@ -79,7 +79,7 @@ def test_both_halves_of_an_hour_that_is_there_twice_stay_apart() -> None:
     assert date_trunc("hour", first, VIENNA) == at("2024-10-27 00:00:00")
     assert date_trunc("hour", second, VIENNA) == at("2024-10-27 01:00:00")
     assert date_trunc("day", second, VIENNA) == at("2024-10-26 22:00:00")
-    assert date_diff("hour", first, second, VIENNA) == 1
+    assert timestampdiff("hour", first, second, VIENNA) == 1
     assert add_months(second, 12, VIENNA) == at("2025-10-27 01:45:00")
 
 
@@ -92,16 +92,16 @@ def test_units() -> None:
     assert date_trunc("year", at("2023-12-31 23:30:00"), VIENNA) == at("2023-12-31 23:00:00")
     # Days are counted by the calendar, hours as they pass: the day had 23 of them.
     midnights = at("2024-03-30 23:00:00"), at("2024-03-31 22:00:00")
-    assert date_diff("day", *midnights, VIENNA) == 1
-    assert date_diff("hour", *midnights, VIENNA) == 23
-    assert date_diff("minute", *midnights, VIENNA) == 23 * 60
+    assert timestampdiff("day", *midnights, VIENNA) == 1
+    assert timestampdiff("hour", *midnights, VIENNA) == 23
+    assert timestampdiff("minute", *midnights, VIENNA) == 23 * 60
     assert add_months(at("2024-02-29 12:00:00"), 1, VIENNA) == at("2024-03-29 12:00:00")
     assert add_months(at("2024-02-29 12:00:00"), 2, VIENNA) == at("2024-04-29 11:00:00")
     assert extract("epoch", 5_000_000, VIENNA) == 5.0
     assert strftime(at("2024-07-01 22:30:00"), "%F %T %s", VIENNA) == "2024-07-02 00:30:00 1719873000"
     assert make_timestamp(2024, 3, 31, 2, 30, 0.0, VIENNA) == at("2024-03-31 01:30:00")
-    assert parse_with("31.03.2024 02:30", "%d.%m.%Y %H:%M", VIENNA) == at("2024-03-31 01:30:00")
-    assert parse_with("31.03.2024 02:30 +0100", "%d.%m.%Y %H:%M %z", VIENNA) == at("2024-03-31 01:30:00")
+    assert strptime("31.03.2024 02:30", "%d.%m.%Y %H:%M", VIENNA) == at("2024-03-31 01:30:00")
+    assert strptime("31.03.2024 02:30 +0100", "%d.%m.%Y %H:%M %z", VIENNA) == at("2024-03-31 01:30:00")
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,9 @@ READ = {
     "d/M/yy": ("1/2/24", "29/2/24", "29/2/23", "1/13/24", "-1/2/24"),
     "yyyyMMdd": ("20240229", "202402", "120240229"),
     "yyyyMMddHHmmssSSS": ("20240229123456789",),
-    "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]": ("2024-02-29T12:34:56", "2024-02-29T12:34:56.7", "2024-02-29T12:34:56.789012Z",
-                                            "2024-02-29T12:34:56+02:00", "2024-02-29t12:34:56-05:30"),
+    "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]": (
+        "2024-02-29T12:34:56", "2024-02-29T12:34:56.7", "2024-02-29T12:34:56.789012Z", "2024-02-29T12:34:56+02:00",
+        "2024-02-29t12:34:56-05:30"),
     "d MMM yyyy h:mm a": ("29 Feb 2024 1:05 pm", "29 FEB 2024 12:00 AM", "1 May 2024 13:00 PM", "1 Foo 2024 1:00 AM"),
     "d MMMM y G": ("1 May 44 BC", "1 january 2024 AD"),
     "yyyy-DDD": ("2024-060", "2023-366"),
@@ -107,8 +108,9 @@ READ = {
     "HH:mm:ssXXXXX": ("12:34:56+02:00:30", "12:34:56Z"),
     "HH:mm:ssZZZZ": ("12:34:56GMT+02:00", "12:34:56GMT"),
 }  # fmt: skip
-REGEXPS = ("^a", "b+", "[^,]", "(?i)ABC", "\\\\d+", "\\\\w+", "(?s).+", "^.*$", "a.c", "b$", "\\\\p{Alpha}\\\\s*", "(?<n>a)\\\\k<n>?",
-           "\\\\Qa%\\\\E", "[\\\\]\\\\-a]", "(a|b)*+", "(?m)^b", "c\\\\Z", "e\\\\z", "\\\\x61", "\\\\bline\\\\b", "\\\\R", "(?i:B)")  # fmt: skip
+REGEXPS = ("^a", "b+", "[^,]", "(?i)ABC", r"\d+", r"\w+", "(?s).+", "^.*$", "a.c", "b$", r"\p{Alpha}\s*",
+           r"(?<n>a)\k<n>?", r"\Qa%\E", r"[\]\-a]", "(a|b)*+", "(?m)^b", r"c\Z", r"e\z", r"\x61", r"\bline\b", r"\R",
+           "(?i:B)", r"\P{Punct}$", r"\h|\v", "a{1,2}", r"(a)\1?", r"[^\p{Digit}x]+")  # fmt: skip
 
 
 def questions(known: set[str]) -> Iterator[Question]:
@@ -118,10 +120,7 @@ def questions(known: set[str]) -> Iterator[Question]:
             yield Question(case.function, expression(case), case.sql, tuple(case.types), tuple(rows_of(case)))
         elif f is not None and f.name not in _OWN:
             for name in {f.name, *f.aliases} & known:
-                marks = itertools.count()
-                words = ", ".join(f"{{{next(marks)}}}" if isinstance(a, DataType) else constant(a) for a in case.args)
-                asked = tuple(rows_of(case)) if len(case.types) > 1 else tuple((v,) for v in MORE[case.types[0]])
-                yield Question(name, expression(Case(name, case.args, "")), f"{name}({words})", tuple(case.types), asked)
+                yield question(name, case.args, rows=rows_of(case) if len(case.types) > 1 else ())
     yield from _numbers()
     yield from _texts()
     yield from _times()
@@ -163,10 +162,10 @@ def _texts() -> Iterator[Question]:
                    rows_of(Case("split_part", (STRING, STRING, BIGINT), "")))  # fmt: skip
     for name in ("regexp_like", "regexp", "rlike"):
         for pattern in REGEXPS:
-            yield question(name, (STRING, pattern.replace("\\\\", "\\")))
-    for pattern, new in (("[a-c]+", "<$0>"), ("(a)(.)", "$2$1"), ("(?<n>.)b", "${n}\\$\\\\"), ("x*", "-"), ("(a)|b", "[$1]"),
-                         ("(\\\\d)", "$11")):  # fmt: skip
-        yield question("regexp_replace", (STRING, pattern.replace("\\\\", "\\"), new))
+            yield question(name, (STRING, pattern))
+    for pattern, new in (("[a-c]+", "<$0>"), ("(a)(.)", "$2$1"), ("(?<n>.)b", r"${n}\$\\"), ("x*", "-"),
+                         ("(a)|b", "[$1]"), (r"(\d)", "$11")):  # fmt: skip
+        yield question("regexp_replace", (STRING, pattern, new))
     for pattern, group in (("(a)(.)", 2), ("(a)(.)", 0), ("(a)|b", 1)):
         yield question("regexp_extract", (STRING, pattern, group))
     yield question("regexp_extract", (STRING, "([a-z]+)"))
@@ -197,7 +196,8 @@ def _times() -> Iterator[Question]:
             yield question(name, (dtype, dtype))
     for name in ("date_add", "date_sub"):
         for dtype in (DATE, TIMESTAMP):
-            yield question(name, (dtype, INT), rows=[(d, n) for d in MORE[dtype] for n in (None, 0, 1, -1, 366, -40_000)])
+            days = [(d, n) for d in MORE[dtype] for n in (None, 0, 1, -1, 366, -40_000)]
+            yield question(name, (dtype, INT), rows=days)
     for dtype in (DATE, TIMESTAMP):
         months = [(d, n) for d in MORE[dtype] for n in (None, 0, 1, -1, 12, -12, 13, 600)]
         yield question("add_months", (dtype, INT), rows=months)
@@ -205,14 +205,15 @@ def _times() -> Iterator[Question]:
             yield question("trunc", (dtype, unit))
         for name in ("last_day", "quarter", "dayofweek", "weekofyear"):
             yield question(name, (dtype,))
-    for part in ("year", "quarter", "month", "week", "day", "dayofweek", "dow", "dow_iso", "doy", "hour", "minute", "second"):
+    for part in ("year", "quarter", "month", "week", "day", "dayofweek", "dow", "dow_iso", "doy", "hour", "minute",
+                 "second"):  # fmt: skip
         yield question("extract", (part, TIMESTAMP), f"extract({part} FROM {{0}})")
         yield question("date_part", (part, TIMESTAMP))
     small = (None, 0, 1, 2, 12, 13, 29, 30, 31, -1)
-    yield question("make_date", (INT, INT, INT), rows=list(itertools.product((None, 2023, 2024, 1900, 0, -4), small, small)))
-    yield question("make_timestamp", (INT, INT, INT, INT, INT, DOUBLE), rows=[
-        (2024, 2, 29, h, m, s) for h in (None, 0, 23, 24) for m in (0, 59, 60) for s in (0.0, 1.5, 59.999999, 60.0, 60.5, -1.0)
-    ])  # fmt: skip
+    dates = list(itertools.product((None, 2023, 2024, 1900, 0, -4), small, small))
+    yield question("make_date", (INT, INT, INT), rows=dates)
+    clocks = itertools.product((None, 0, 23, 24), (0, 59, 60), (0.0, 1.5, 59.999999, 60.0, 60.5, -1.0))
+    yield question("make_timestamp", (INT, INT, INT, INT, INT, DOUBLE), rows=[(2024, 2, 29, *c) for c in clocks])
     yield question("to_timestamp", (DATE,))
     yield question("to_date", (TIMESTAMP,))
     for name in ("timestamp_seconds", "timestamp_millis", "timestamp_micros"):
@@ -323,7 +324,7 @@ UNASKED = [
 
 
 @pytest.fixture(scope="module")
-def asked(spark: SparkSession) -> Iterator[SparkSession]:
+def asked(spark: SparkSession) -> SparkSession:
     """A session of its own on the same Java, with Spark's meaning and UTC, whatever other tests have set."""
     session = spark.newSession()
     for key, value in {
@@ -337,7 +338,7 @@ def asked(spark: SparkSession) -> Iterator[SparkSession]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }.items():
         session.conf.set(key, value)
-    yield session
+    return session
 
 
 def known_to(session: SparkSession) -> set[str]:
@@ -391,14 +392,15 @@ def complaints(session: SparkSession, every: Sequence[Question]) -> list[str]:
     groups: dict[tuple[tuple[DataType, ...], str], list[Question]] = {}
     for q in every:
         groups.setdefault((q.types, repr(q.rows)), []).append(q)
-    return [c for group in groups.values() for q, a in zip(group, answers(session, group), strict=True) for c in check(q, a)]
+    found = ((q, a) for group in groups.values() for q, a in zip(group, answers(session, group), strict=True))
+    return [complaint for q, a in found for complaint in check(q, a)]
 
 
 # Function, its argument type, and words for what Spark has only in other words.
 AGGREGATES: list[tuple[str, DataType, str]] = [
     *((n, t, f"{n}(x)") for t in (DOUBLE, BIGINT, PRICE)
-      for n in ("count", "sum", "avg", "mean", "min", "max", "first", "first_value", "last", "last_value", "collect_list",
-                "array_agg", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop", "median")),
+      for n in ("count", "sum", "avg", "mean", "min", "max", "first", "first_value", "last", "last_value", "median",
+                "collect_list", "array_agg", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop")),
     *(("percentile", t, f"percentile(x, {f})") for t in (DOUBLE, BIGINT) for f in (0.0, 0.3, 1.0)),
     *((n, BOOLEAN, f"{n}(x)") for n in ("bool_and", "every", "bool_or", "any", "count_if")),
     *((n, STRING, f"{n}(x)") for n in ("count", "min", "max", "first", "last", "collect_list")),
@@ -418,7 +420,8 @@ def aggregates(session: SparkSession) -> Iterator[str]:
     for dtype, groups in GROUPS.items():
         calls = [(name, sql) for name, t, sql in AGGREGATES if t == dtype]
         rows = [(g, v) for g, values in enumerate(groups) for v in values]
-        table = pa.table([pa.array([g for g, _ in rows]), scalar.to_arrow([v for _, v in rows], dtype)], names=["g", "x"])
+        numbers, column = pa.array([g for g, _ in rows]), scalar.to_arrow([v for _, v in rows], dtype)
+        table = pa.table([numbers, column], names=["g", "x"])
         frame = session.createDataFrame(table).coalesce(1)
         frame.createOrReplaceTempView("asked")
         words = ", ".join(f"{sql} AS r{i}" for i, (_, sql) in enumerate(calls))
@@ -456,5 +459,6 @@ def test_functions_have_sparks_meaning(asked: SparkSession) -> None:
 
 def test_the_documentation_has_the_same_table() -> None:
     text = DOCS.read_text(encoding="utf-8").split("\n## Differences from Spark\n")[1].split("\n## ")[0]
-    rows = [tuple(c.strip() for c in line.strip("|").split(" | ")) for line in text.splitlines() if line.startswith("| ")]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines]
     assert rows[1:] == [*((d.what, d.here, d.spark, d.why) for d in DIFFERENCES), *UNASKED]

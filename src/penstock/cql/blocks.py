@@ -170,8 +170,8 @@ class SelectBinder:
         on, using = join.args.get("on"), join.args.get("using")
         condition: Expr | None = None
         if join.args.get("method"):
-            theirs = {name for name, _ in self.scope.shown[len(kept.shown) :]}
-            common = [name for name, _ in kept.shown if name in theirs]
+            theirs = {name.lower() for name, _ in self.scope.shown[len(kept.shown) :]}
+            common = [name.lower() for name, _ in kept.shown if name.lower() in theirs]
             if not common:
                 raise BindError("NATURAL JOIN of two sides that have no column in common", hint="write CROSS JOIN").at(
                     position_of(join), None

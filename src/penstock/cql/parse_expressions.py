@@ -20,6 +20,7 @@ from penstock.cql.words import AFTER_VALUE
 from penstock.errors import CqlSyntaxError
 
 _SIDES = ("BOTH", "LEADING", "TRAILING")
+_AFTER_A_NAME = (TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT)
 _NO_CALL = {"ROLLUP", "CUBE", "UNNEST"}
 _COMPARISONS: dict[TokenType, type[exp.Binary]] = {**parser.Parser.EQUALITY, **parser.Parser.COMPARISON}
 # What would belong to the operand of NOT, and comes too late for it.
@@ -243,7 +244,7 @@ class ExpressionParser(TypeParser):
             case "EXTRACT":
                 call = self._parse_extract_call()
             case "TRIM":
-                call = self._parse_trim(token)
+                call = self._parse_trim_call(token)
             case "EXISTS":
                 call = exp.Exists(this=self._parse_query())
             case _:
@@ -308,14 +309,14 @@ class ExpressionParser(TypeParser):
             raise self._expected("FROM")
         return exp.Anonymous(this="EXTRACT", expressions=[part, self._parse_scalar()])
 
-    def _parse_trim(self, token: Token) -> exp.Expr:
+    def _parse_trim_call(self, token: Token) -> exp.Expr:
         """``TRIM([BOTH | LEADING | TRAILING] [characters] FROM text)``, or the plain call."""
         side = None
-        if self._word_ahead(_SIDES) and self._next.token_type not in (TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT):
+        if self._word_ahead(_SIDES) and self._next.token_type not in _AFTER_A_NAME:
             side = self._curr.text.upper()
             self._advance()
         characters = [] if self._match(TokenType.FROM, advance=False) else self._parse_call_args()
-        if side is None and (len(characters) != 1 or not self._match(TokenType.FROM, advance=False)):
+        if len(characters) > 1 or (side is None and not self._match(TokenType.FROM, advance=False)):
             return exp.Anonymous(this=token.text, expressions=characters)
         self._take(TokenType.FROM, "FROM")
         text = self._parse_scalar()

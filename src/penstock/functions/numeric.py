@@ -112,7 +112,7 @@ NUMBERS: tuple[Function, ...] = (
           "x, as it is written, rounded half away from zero to digits after the point; negative digits round before it",
           _rounding("round")),
     entry("trunc(x NUMBER[, digits BIGINT]) -> same",
-          "x cut off toward zero, digits as in round; trunc(d, unit) is the first DATE of the week, month, quarter or year",
+          "x cut off toward zero, digits as in round; trunc(d, 'month') is the first DATE of the month",
           _trunc, "truncate"),
     entry("sqrt(x DOUBLE) -> DOUBLE", "square root; negative x fails", typed("sqrt", (DOUBLE,), DOUBLE)),
     entry("cbrt(x DOUBLE) -> DOUBLE", "cube root", typed("cbrt", (DOUBLE,), DOUBLE)),

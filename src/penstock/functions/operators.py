@@ -251,7 +251,8 @@ def nullif(name: str, args: Sequence[Expr]) -> Expr:
     return Call("nullif", tuple(bound), bound[0].type)
 
 
-# Operators, by the names of ``plan.expr``; TRIM by its side, and what is added as INTERVAL … MONTH. COALESCE and NULLIF are listed among the functions too.
+# Operators, by the names of ``plan.expr``; TRIM by its side, and what is added as INTERVAL … MONTH. COALESCE and NULLIF
+# are listed among the functions too.
 OPERATORS: dict[str, Resolver] = {
     "and": typed("and", (BOOLEAN, BOOLEAN), BOOLEAN),
     "or": typed("or", (BOOLEAN, BOOLEAN), BOOLEAN),

@@ -240,7 +240,7 @@ def _named(part: str) -> Function:
 
 TIME: tuple[Function, ...] = (
     entry("extract(unit, t TIMESTAMP|INTERVAL) -> BIGINT, for a second DECIMAL(8, 6)",
-          "a part of t, also written EXTRACT(unit FROM t); the units are the functions below; a second has its fraction",
+          "a part of t, also written EXTRACT(unit FROM t); the units are those below; a second has its fraction",
           _extract, "date_part"),
     *(_named(part) for part in _PART_DOCS),
     entry("date_trunc(unit, t TIMESTAMP) -> TIMESTAMP",
@@ -264,8 +264,8 @@ TIME: tuple[Function, ...] = (
           "ISO 8601, or by one of Spark's patterns; other texts fail", _to_timestamp),
     entry("to_date(text STRING[, pattern STRING]) -> DATE",
           "YYYY-MM-DD, or by one of Spark's patterns; other texts fail", _to_date),
-    entry("date_format(t TIMESTAMP, pattern STRING) -> STRING", "t by one of Spark's patterns, like yyyy-MM-dd HH:mm",
-          _date_format),
+    entry("date_format(t TIMESTAMP, pattern STRING) -> STRING",
+          "t by one of Spark's patterns, like yyyy-MM-dd HH:mm", _date_format),
     entry("strptime(text STRING, format STRING) -> TIMESTAMP",
           "text by a format of Python's strptime, like %Y-%m-%d; other texts fail",
           typed("strptime", (STRING, STRING), TIMESTAMP)),

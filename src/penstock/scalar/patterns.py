@@ -420,7 +420,7 @@ def _whole(item: Field, width: tuple[int, int], found: _Read, at: int) -> int | 
     text, (least, most) = found.text, width
     sign = text[at : at + 1]
     exceeds = item.letter == "y" and item.count >= 4
-    signed = sign == "-" and least != most or sign == "+" and exceeds
+    signed = (sign == "-" and least != most) or (sign == "+" and exceeds)
     start = end = at + signed
     while end < min(len(text), start + most + item.reserved) and text[end] in "0123456789":
         end += 1

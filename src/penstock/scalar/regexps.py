@@ -14,6 +14,7 @@ from penstock.scalar.context import RowError
 
 _ENDS = r"\n\r\x85\u2028\u2029"
 _END = rf"(?:\r\n|[{_ENDS}])"
+_BLANK = r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"
 _NOT_INSIDE = r"(?<!\r(?=\n))"
 # Escapes by their letter: as they are outside of a class, and inside of one (None: not there).
 _KEPT = "dDwWsStnrfa"
@@ -25,7 +26,7 @@ _ESCAPES: dict[str, tuple[str, str | None]] = {
     "z": (r"\Z", None),
     "Z": (rf"(?={_END}?\Z){_NOT_INSIDE}", None),
     "R": (r"(?:\r\n|[\n\v\f\r\x85\u2028\u2029])", None),
-    "h": (r"[ \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000]", r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"),
+    "h": (f"[{_BLANK}]", _BLANK),
     "v": (r"[\n\v\f\r\x85\u2028\u2029]", r"\n\v\f\r\x85\u2028\u2029"),
     "e": (r"\x1b", r"\x1b"),
 }  # fmt: skip
@@ -150,8 +151,8 @@ class _Translation:
         self.at += 1
         rest = self.pattern[self.at :]
         if c == "Q":
-            quoted, found, _ = rest.partition("\\E")
-            self.at += len(quoted) + 2 * bool(found)
+            quoted, end, _ = rest.partition("\\E")
+            self.at += len(quoted) + len(end)
             return re.escape(quoted), False
         if c in _ESCAPES:
             outer, inner = _ESCAPES[c]
@@ -215,7 +216,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=512)
 def replacement(pattern: str, new: str) -> tuple[str | int, ...]:
-    """What a match is replaced with, as texts and groups: ``$1``, ``${name}``; a backslash makes a character literal."""
+    """What a match is replaced with, as texts and groups (``$1``, ``${name}``); a backslash quotes a character."""
     groups = compiled(pattern)
     parts: list[str | int] = []
     at = 0
