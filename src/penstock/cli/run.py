@@ -26,7 +26,7 @@ from penstock.cli.script import (
     resume_script,
     run_script,
 )
-from penstock.cli.seen import check_files
+from penstock.cli.seen import check_files, unsee
 from penstock.errors import InputError
 from penstock.io.files import Leave
 from penstock.io.table_text import table_text
@@ -112,6 +112,8 @@ def run(
                 check_files(db, inputs, _done(db, inputs))
                 leave = unfinished.setdefault if keep_open else None
             rows, stopped = play_all(db, inputs, answers, aside, shown=shown, close=not keep_open, leave=leave)
+            if database is not None:
+                unsee(db, stopped)
             summary = summarize(db, queries, answers.counts, rows, time.perf_counter() - started)
     except KeyboardInterrupt:
         if database is not None:
@@ -128,12 +130,13 @@ def run(
     raise_stopped(stopped)
 
 
-def raise_stopped(stopped: list[InputError]) -> None:
+def raise_stopped(stopped: dict[str, InputError]) -> None:
     """Fail if inputs have stopped at rows that do not fit: the last is raised, the others are told of."""
-    for error in stopped[:-1]:
+    errors = list(stopped.values())
+    for error in errors[:-1]:
         report(failure(error), sys.stderr)
-    if stopped:
-        raise stopped[-1]
+    if errors:
+        raise errors[-1]
 
 
 def parse_inputs(given: list[str]) -> dict[str, Path]:
@@ -166,7 +169,7 @@ def play_all(
     shown: bool,
     close: bool = True,
     leave: Leave | None = None,
-) -> tuple[dict[str, int], list[InputError]]:
+) -> tuple[dict[str, int], dict[str, InputError]]:
     """Play the inputs to their ends, passing on answers and rows that are late or do not fit; how many rows each had,
     and what some have stopped at."""
     done = _done(db, inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def read_rows(
     on_error: OnError = "refuse",
     unknown: Unknown = "ignore",
     check: Callable[[pa.Table], None] | None = None,
-) -> Iterator[Rows]:
+) -> Generator[Rows, None, None]:
     """At most ``batch_rows`` rows at a time with the declared columns, in the order of the file.
 
     Columns go by name (exactly, else whatever the case); ``unknown``: what becomes of others in the file. ``extra``
@@ -56,7 +56,7 @@ def read_batches(
     not_null: frozenset[str] = frozenset(),
     time: TimeForm | None = None,
     on_error: OnError = "refuse",
-) -> Iterator[pa.Table]:
+) -> Generator[pa.Table, None, None]:
     """The rows of ``read_rows`` that fit, as tables."""
     found = read_rows(
         path, schema, batch_rows=batch_rows, extra=extra, not_null=not_null, time=time, on_error=on_error
@@ -66,7 +66,7 @@ def read_batches(
 
 def _read(
     format: Format, files: list[Path], sieve: Sieve, batch_rows: int, leave: Leave | None
-) -> Iterator[Rows]:
+) -> Generator[Rows, None, None]:
     for i, path in enumerate(files):
         after = files[i + 1 :]
         mine = replace(sieve, where=str(path))
