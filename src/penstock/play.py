@@ -48,12 +48,12 @@ def play(
     close: bool = True,
     close_last: bool = True,
     leave: Leave | None = None,
-) -> list[InputError]:
+) -> dict[str, InputError]:
     """Feed every input to the end and close its stream, or with ``close_last`` false all but the last that ends.
 
     Without ``close`` streams stay open, for rows that come later. A file of a stream that refuses rows which do not fit
     is read to its end before anything is taken of any. One with ``on_error = 'stop'`` is read up to the first such row,
-    and its stream stays open, since nobody knows what comes next; gives what is wrong with these rows.
+    and its stream stays open, since nobody knows what comes next; gives what is wrong with these rows, by stream.
 
     The next chunk always comes from the stream that is least far, so that little waits for the others.
     ``on_progress`` hears the name of an input and how many of its rows have been pushed, after each push. ``done``: so
@@ -68,7 +68,7 @@ def play(
     report = on_progress or (lambda name, rows: None)
     arrivals = arrivals or Arrivals()
     done = done or {}
-    stopped: list[InputError] = []
+    stopped: dict[str, InputError] = {}
     named = {input_name(db, given): path for given, path in inputs.items()}
     over = [name for name in named if name in db.catalog.streams and db.progress(name) == math.inf]
     relations = [name for name in named if name in db.catalog.relations]
@@ -97,7 +97,7 @@ def play(
             except BadRow as bad:
                 if bad is not rows.stopped:
                     raise
-                stopped.append(bad)
+                stopped[name] = bad
             pushed[name] += len(rows)
             report(name, pushed[name])
             return rows.stopped is None

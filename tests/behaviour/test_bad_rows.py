@@ -56,6 +56,8 @@ class OddZone(tzinfo):
     def utcoffset(self, when: datetime | None) -> timedelta:
         raise Spoiled
 
+    dst = tzname = _raise
+
 
 class OddMapping(Mapping[str, object]):
     def __getitem__(self, key: str) -> object:
@@ -117,7 +119,7 @@ class Dice(random.Random):
         if shape == 2:
             return self.choice([OddMapping(), OddSequence()])
         if shape < 6:
-            found = {self.choice([name, name.upper()]): v for name, v in zip(NAMES, row, strict=True)}
+            found: dict[Any, Any] = {self.choice([name, name.upper()]): v for name, v in zip(NAMES, row, strict=True)}
             if not self.randrange(3):
                 found[self.choice([*NAMES, "x", 5, None, _object()])] = self.value()
             if not self.randrange(3):
@@ -297,8 +299,8 @@ def test_files_of_anything(tmp_path_factory: pytest.TempPathFactory, dice: Dice)
             try:
                 stopped = play(db, {"f": path}, close=False)
             except penstock.InputError as error:
-                stopped = [error]
-            said[on_error] = stopped[0].message if stopped else None
+                stopped = {"f": error}
+            said[on_error] = stopped["f"].message if stopped else None
             db.close_stream("f")
             got[on_error] = query.fetch().to_pylist()
             apart = db.apart("f").to_pylist()

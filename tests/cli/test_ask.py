@@ -92,7 +92,8 @@ def test_options_without_a_name_are_for_the_streams(capsys: pytest.CaptureFixtur
     assert main([*arguments, "1 minute", "--timestamp", "at"]) == 0
     assert "TIMESTAMP BY at SLACK 1 minute;\nCREATE RELATION rooms" in capsys.readouterr().out
     assert main([*arguments, "rooms=1 minute"]) == 2
-    assert "`rooms` has a key, so it is a relation, which takes no timestamp, slack or on_error" in capsys.readouterr().err
+    said = "`rooms` has a key, so it is a relation, which takes no timestamp, slack or on_error"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -124,3 +125,20 @@ def test_the_answer_as_it_stands_after_the_last_row(capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert main(["query", "SELECT v FROM none", "none.csv", "--final", "-q"]) == 0
     assert capsys.readouterr().out.split() == ["v", "-"]
+
+
+def test_rows_that_do_not_fit_are_kept_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("at,v\n2024-01-01T10:00:00,1\n,2\n2024-01-01T10:00:02,3,x\n2024-01-01T10:00:03,4\n")
+    asked = ["query", "SELECT sum(v) AS total FROM r", str(path), "--format", "csv", "--final"]
+    assert main(asked) == 2
+    assert "line 4: 3 fields where the header has 2" in capsys.readouterr().err
+    assert main([*asked, "--on-error", "apart"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "total\n5\n"
+    assert "apart     r 2" in err
+    assert "has NULLs" not in err
+    assert main([*asked, "--on-error", "r=never"]) == 2
+    assert "on_error is 'never'; it is one of 'refuse', 'stop', 'apart'" in capsys.readouterr().err
+    assert main(["declare", str(path), "--on-error", "stop"]) == 0
+    assert "WITH (on_error = 'stop')" in capsys.readouterr().out

@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -295,3 +297,60 @@ def test_files_that_go_on(growing: Callable[..., list[str]]) -> None:
         file.write("5000\n")
     Path("s/b.csv").write_text("t\n6000\n")
     assert growing()[2_999:] == ["2999", "5000", "6000"]
+
+
+# -- rows that do not fit -------------------------------------------------------------------------------
+
+BAD = "k,v,at\n1,1.5,10\n2,warm,20\n3,2.5,\n1,9,31\n"
+
+
+def test_rows_apart_are_told_of_and_written(place: Place) -> None:
+    declared = DECLARED.replace("SLACK 1;", "SLACK 1 WITH (on_error = 'apart');")
+    place.put("s.csv", BAD)
+    assert place.run(declared + HOT, "--input", "s=@s.csv", "--format", "csv") == 0
+    assert place.out == "ts,op,k,v\n10,+,1,1.5\n31,+,1,9.0\n"
+    said = f"{place.folder}/s.csv, line 3, column `v`: 'warm' is not a DOUBLE; --apart FOLDER writes them"
+    assert place.err.splitlines()[:3] == ["rows in   s 4", "answers   hot 2", f"apart     s 2 ({said})"]
+    assert place.run(declared + HOT, "--input", "s=@s.csv", "--format", "csv", "--apart", "@apart") == 0
+    assert place.err.splitlines()[2] == "apart     s 2"
+    with (place.folder / "apart" / "s.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["column"] for row in rows] == ["v", "at"]
+    assert json.loads(rows[0]["row"]) == {"k": "2", "v": "warm", "at": "20"}
+
+
+def test_an_input_that_stops(place: Place) -> None:
+    place.put("s.csv", BAD)
+    declared = DECLARED.replace("SLACK 1;", "SLACK 1 WITH (on_error = 'stop');")
+    assert place.run(declared + HOT, "--input", "s=@s.csv", "--format", "csv", "--output", "@out.csv") == 2
+    assert place.err.splitlines()[0] == "rows in   s 1"
+    said = f"{place.folder}/s.csv, line 3, column `v`: 'warm' is not a DOUBLE; the rows before it are kept"
+    assert place.err.splitlines()[-1] == f"penstock: error: {said}"
+
+
+def test_a_run_goes_on_where_its_input_has_stopped(place: Place) -> None:
+    declared = DECLARED.replace("SLACK 1;", "WITH (on_error = 'stop');")
+    arguments = ["--engine", "spark", "--input", "s=@s.csv", "--database", "@db", "--output", "@answers", "--keep-open"]
+    with directly():
+        place.put("s.csv", "k,v,at\n1,1.5,10\n1,2.5,20\n2,warm\n")
+        assert place.run(declared + HOT, *arguments) == 2
+        assert place.err.splitlines()[0] == "rows in   s 2"
+        place.put("s.csv", "k,v,at\n1,1.5,10\n1,2.5,20\n2,3.5,30\n3,4.5,40\n")
+        assert place.run(declared + HOT, *arguments) == 0
+    with next((place.folder / "answers").glob("*.csv")).open() as file:
+        assert [row["v"] for row in csv.DictReader(file)] == ["1.5", "2.5", "3.5", "4.5"]
+
+
+def test_an_unclosed_quote_ends_a_run_with_its_error(place: Place) -> None:
+    """Nothing of what reads the files is still at work when the interpreter ends, which would abort the process."""
+    place.put("s.csv", "k,v,at\n" + "1,0.5,10\n" * 50_000 + '1,"2.5,20\n' + "1,0.5,30\n" * 50_000)
+    place.put("idle.csv", "k,at\n" + "".join(f"1,{i}\n" for i in range(100_000)))
+    inputs = [f"--input={name}={place.folder}/{name}.csv" for name in ("idle", "s")]
+    for on_error in ("refuse", "stop"):
+        declared = DECLARED.replace("SLACK 1;", f"SLACK 1 WITH (on_error = '{on_error}');")
+        script = place.put("q.cql", declared + HOT)
+        command = [sys.executable, "-m", "penstock.cli.main", "run", str(script), "--engine", "local", "--quiet"]
+        done = subprocess.run([*command, *inputs], capture_output=True, text=True, check=False)
+        said = f"penstock: error: {place.folder}/s.csv, line 50002: a quote is opened and never closed"
+        assert done.stderr.startswith(said), done.stderr
+        assert done.returncode == 2

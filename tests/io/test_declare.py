@@ -146,7 +146,7 @@ def test_a_column_of_texts_orders_although_there_are_times(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"slack": "5 seconds"}, "no column that tells the time, so there is no order for slack; name a column"),
-    ({"key": ["n"], "slack": "5 seconds"}, "`s` has a key, so it is a relation, which takes no timestamp, slack or on_error"),
+    ({"key": ["n"], "slack": "5 seconds"}, "a relation, which takes no timestamp, slack or on_error"),
     ({"key": ["n"], "timestamp": "n"}, "`s` has a key, so it is a relation"),
 ])  # fmt: skip
 def test_options_without_effect_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:

@@ -122,8 +122,8 @@ def without_late(case: Case) -> Case:
             gate = StreamInput(db.catalog.stream(name), lambda: 0)
             streams[name] = []
             for row in rows:
-                before = gate.late_count
+                before = gate.late.count
                 gate.push([row])
-                if gate.late_count == before:
+                if gate.late.count == before:
                     streams[name].append(row)
     return Case(case.declare, case.query, streams, [], case.beginning)

@@ -152,7 +152,7 @@ def query(
         raise done.interrupted(asked, output, None) from None
     if not quiet:
         print(summary, file=sys.stderr)
-    raise_stopped([_with_type(error, inputs) for error in stopped])
+    raise_stopped({name: _with_type(error, inputs) for name, error in stopped.items()})
 
 
 def _shown(path: Path) -> str:

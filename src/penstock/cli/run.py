@@ -28,7 +28,7 @@ from penstock.cli.script import (
     resume_script,
     run_script,
 )
-from penstock.cli.seen import check_files
+from penstock.cli.seen import check_files, unsee
 from penstock.cli.watch import clock
 from penstock.errors import InputError
 from penstock.io.files import Leave
@@ -136,6 +136,8 @@ def run(
                 far=HowFar(quiet=quiet, beside_answers=output is None and sys.stdout.isatty()), close=not keep_open,
                 leave=leave,
             )  # fmt: skip
+            if database is not None:
+                unsee(db, stopped)
             summary = summarize(db, queries, answers.counts, done.rows, time.perf_counter() - started)
     except KeyboardInterrupt as asked:
         raise done.interrupted(asked, output, database) from None
@@ -150,12 +152,13 @@ def run(
     raise_stopped(stopped)
 
 
-def raise_stopped(stopped: list[InputError]) -> None:
+def raise_stopped(stopped: dict[str, InputError]) -> None:
     """Fail if inputs have stopped at rows that do not fit: the last is raised, the others are told of."""
-    for error in stopped[:-1]:
+    errors = list(stopped.values())
+    for error in errors[:-1]:
         report(failure(error), sys.stderr)
-    if stopped:
-        raise stopped[-1]
+    if errors:
+        raise errors[-1]
 
 
 def parse_inputs(given: list[str]) -> dict[str, Path]:
@@ -215,7 +218,7 @@ def play_all(
     far: HowFar,
     close: bool = True,
     leave: Leave | None = None,
-) -> list[InputError]:
+) -> dict[str, InputError]:
     """Play the inputs to their ends, passing on answers and rows that are late or do not fit; what some inputs have
     stopped at. ``rows``: how many rows of each have been pushed, also if it is interrupted."""
     before = _done(db, inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,14 @@ def check_files(db: Database, inputs: Mapping[str, Path], done: Mapping[str, int
         found[name] = [_entry(file) for file in files]
     if found != {name: noted.get(name) for name in found}:
         db.note(files=noted | found)
+
+
+def unsee(db: Database, names: Iterable[str]) -> None:
+    """Note nothing of inputs that have stopped at a row: their files will be mended, and are read on from that row."""
+    noted: dict[str, list[_Entry]] = db.notes.get("files", {})
+    left = {name: entries for name, entries in noted.items() if name not in names}
+    if left != noted:
+        db.note(files=left)
 
 
 def _check_stream(name: str, path: Path, files: list[Path], noted: list[_Entry]) -> None:

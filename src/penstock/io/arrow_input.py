@@ -81,8 +81,6 @@ def _usable(schema: pa.Schema, sieve: Sieve, path: Path) -> list[tuple[Target, i
 def _typed(
     path: Path, batches: Iterator[pa.RecordBatch], columns: list[tuple[Target, int]], sieve: Sieve, *, by_name: bool
 ) -> Iterator[Rows]:
-    before = 0
-
     def read(some: pa.Table) -> pa.Table:
         arrays = []
         for position, (target, at) in enumerate(columns):
@@ -94,9 +92,12 @@ def _typed(
                 raise bad_value(path, bad.index, target.name, bad) from None
         return pa.table(arrays, names=[target.name for target, _ in columns])
 
+    def sift(batch: pa.RecordBatch, before: int) -> Rows:
+        return sifted_file(pa.Table.from_batches([batch]), read, sieve, lambda row: f"row {before + row + 1}")
+
+    before = 0
     for batch in batches:
-        table = pa.Table.from_batches([batch])
-        found = sifted_file(table, read, sieve, lambda row, before=before: f"row {before + row + 1}")
+        found = sift(batch, before)
         yield found
         if found.stopped is not None:
             return

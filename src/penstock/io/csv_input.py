@@ -219,16 +219,20 @@ def _carefully(
     """
     delimiter = delimiter_of(path)
     skipped = path.skipped if isinstance(path, Piece) else 0
+
+    def sift(batch: list[_Record]) -> Rows:
+        return sifted_file(
+            batch,
+            lambda some: _read_records(some, columns, width, path, delimiter),
+            sieve,
+            lambda row: f"line {batch[row].line + skipped}",
+            lambda row: _record_text(batch[row], width, columns, delimiter),
+        )
+
     with open_text(path, leave) as raw:
         records = islice(_records(raw, delimiter, width), 1 + done, None)
         while batch := list(islice(records, _CAREFUL_ROWS)):
-            found = sifted_file(
-                batch,
-                lambda some: _read_records(some, columns, width, path, delimiter),
-                sieve,
-                lambda row, batch=batch: f"line {batch[row].line + skipped}",
-                lambda row, batch=batch: _record_text(batch[row], width, columns, delimiter),
-            )
+            found = sift(batch)
             yield found
             if found.stopped is not None:
                 return
@@ -238,7 +242,7 @@ def _records(raw: IO[bytes], delimiter: str, width: int) -> Iterator[_Record]:
     """The records of a file, the header included. Where a quote that goes on over lines makes a wrong width,
     it is taken for one that was never closed, so that the lines after it are not lost."""
     # Every byte is a character of latin-1, so lines that are not UTF-8 are counted as well.
-    lines = _Again(io.TextIOWrapper(io.BufferedReader(raw), "latin-1", newline=""))
+    lines = _Again(io.TextIOWrapper(raw, "latin-1", newline=""))
     reader = csv.reader(lines, delimiter=delimiter)
     while True:
         begins = lines.number + 1

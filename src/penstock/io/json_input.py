@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from itertools import chain, islice
 from typing import IO, Any
 
@@ -64,14 +65,13 @@ def read_json(
         present = [target for target in targets if target.found or not target.optional]
         known = {target.name.lower() for target in targets} if sieve.unknown == "refuse" else None
         rows = chain(ahead, objects)
+
+        def sift(batch: list[Item]) -> Rows:
+            typed = partial(_typed, path, targets=present, known=known)
+            return sifted_file(batch, typed, sieve, lambda row: f"line {batch[row][0]}", lambda row: _text(batch[row]))
+
         while batch := list(islice(rows, batch_rows)):
-            found = sifted_file(
-                batch,
-                lambda some: _typed(path, some, present, known),
-                sieve,
-                lambda row, batch=batch: f"line {batch[row][0]}",
-                lambda row, batch=batch: _text(batch[row]),
-            )
+            found = sift(batch)
             yield found
             if found.stopped is not None:
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ def read_rows(
     on_error: OnError = "refuse",
     unknown: Unknown = "ignore",
     check: Callable[[pa.Table], None] | None = None,
-) -> Iterator[Rows]:
+) -> Generator[Rows, None, None]:
     """At most ``batch_rows`` rows at a time with the declared columns, in the order of the file.
 
     Columns go by name (exactly, else whatever the case); ``unknown``: what becomes of others in the file. ``extra``
@@ -71,7 +71,7 @@ def read_batches(
     not_null: frozenset[str] = frozenset(),
     time: TimeForm | None = None,
     on_error: OnError = "refuse",
-) -> Iterator[pa.Table]:
+) -> Generator[pa.Table, None, None]:
     """The rows of ``read_rows`` that fit, as tables."""
     found = read_rows(
         path, schema, batch_rows=batch_rows, extra=extra, not_null=not_null, time=time, on_error=on_error
@@ -81,7 +81,7 @@ def read_batches(
 
 def _read(
     format: Format, files: Sequence[Source], sieve: Sieve, batch_rows: int, leave: Leave | None
-) -> Iterator[Rows]:
+) -> Generator[Rows, None, None]:
     for i, path in enumerate(files):
         after = files[i + 1 :]
         mine = replace(sieve, where=str(path))
