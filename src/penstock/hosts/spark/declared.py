@@ -85,11 +85,11 @@ def _chosen(name: str, schema: Schema, frame: DataFrame, unknown: Unknown | None
     there = columns_of(frame.schema, f"DataFrame `{name}`")
     if unknown == "refuse":
         declared = Names(f.name for f in schema)
-        for column in (*(f.name for f in there.schema), *there.unread):
-            if declared.given(column) is None:
+        for other in (*(f.name for f in there.schema), *there.unread):
+            if declared.given(other) is None:
                 raise InputError(
-                    f"DataFrame `{name}` has a column `{column}`, which is not declared",
-                    hint=suggest(column, [f.name for f in schema]),
+                    f"DataFrame `{name}` has a column `{other}`, which is not declared",
+                    hint=suggest(other, [f.name for f in schema]),
                 )
     types: dict[str, Any] = {f.name: f.type for f in there.schema}
     types |= {column: dtype.simpleString().upper() for column, dtype in there.unread.items()}
