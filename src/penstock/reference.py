@@ -354,8 +354,8 @@ class Evaluator:
         if first is None:
             return False
         now, position = first.head
-        if now >= self.horizon:
-            return False
+        if not first.is_stream and now >= first.progress:
+            return False  # another change of this instant may come
         for other in inputs:
             if other.position < position and not other.progress > now:
                 return False
