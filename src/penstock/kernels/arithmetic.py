@@ -249,8 +249,8 @@ def _rounding(call: Call) -> Kernel | None:
     """round and trunc to a constant number of digits.
 
     A float is scaled by a power of ten, rounded and scaled back, which gives the number as it is written unless scaling
-    came close to where rounding turns: there, and where the scaled number has no room for a fraction, rows are suspect. Of
-    15 digits and less, the number that is nearest to a decimal is written as that decimal, so a half is known.
+    came close to where rounding turns: there, and where the scaled number has no room for a fraction, rows are suspect.
+    The float nearest to a decimal of 15 digits or fewer is written as that decimal, so a half is known.
     """
     arg, places = call.args
     if arg.type != call.type or not isinstance(places, Literal) or not isinstance(places.value, int):
