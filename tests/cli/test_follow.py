@@ -51,7 +51,7 @@ def at_the_first_answer(monkeypatch: pytest.MonkeyPatch, number: signal.Signals)
     def drained(self: Answers, *, wait: bool = True) -> None:
         before = sum(self.counts.values())
         drain(self, wait=wait)
-        if not before and sum(self.counts.values()):
+        if before == 0 and sum(self.counts.values()) > 0:
             signal.raise_signal(number)
 
     monkeypatch.setattr(Answers, "drain", drained)

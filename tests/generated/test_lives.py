@@ -1,4 +1,4 @@
-"""Every engine gives the reference's answers for databases that change their relations while queries come and go; and no
+"""Generated lives of databases whose relations matter: every engine answers as the reference does."""
 query's answers depend on another query."""
 
 from __future__ import annotations

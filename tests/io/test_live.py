@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -323,7 +324,7 @@ def test_each_row_is_answered_before_the_next_is_waited_for(engine: str) -> None
             line = next(lines)
             pipe.end() if line is None else pipe.write(line)
 
-        assert play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == []
+        assert play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == {}
         assert seen == [[], [1], [2], [3]]
         assert query.status == "ended"
 
@@ -356,7 +357,7 @@ def test_what_is_stopped_closes_nothing() -> None:
             if query.fetch().num_rows:
                 pipe.arrivals.stop()
 
-        assert play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == []
+        assert play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == {}
         assert query.status == "running"
         assert db.progress("s") == 1
         pipe.end()
@@ -369,11 +370,9 @@ def test_rows_before_one_that_does_not_fit_are_taken_however_they_come() -> None
             query = db.query("SELECT ISTREAM k FROM s")
             pipe.write(b"k,name\n1,a\n2,b\n" + cut)
             lines = iter([b"x,c\n4,d\n"])
-            stopped = play(
-                db, {"s": pipe.text}, on_idle=lambda pipe=pipe, lines=lines: pipe.write(next(lines)),
-                arrivals=pipe.arrivals,
-            )  # fmt: skip
-            assert "line 4" in str(stopped[0]) or "line 5" in str(stopped[0])
+            idle = partial(lambda pipe, lines: pipe.write(next(lines)), pipe, lines)
+            stopped = play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals)
+            assert "line 4" in str(stopped["s"]) or "line 5" in str(stopped["s"])
             assert query.fetch()["k"].to_pylist() == [1, 2]
             pipe.end()
 

@@ -255,6 +255,7 @@ def _rounding(call: Call) -> Kernel | None:
 
     A float is scaled by a power of ten, rounded and scaled back, which gives the number as it is written unless scaling
     came close to where rounding turns: there, and where the scaled number has no room for a fraction, rows are suspect.
+    The float nearest to a decimal of 15 digits or fewer is written as that decimal, so a half is known.
     """
     arg, places = call.args
     if not isinstance(places, Literal) or not isinstance(places.value, int):
@@ -278,6 +279,9 @@ def _rounding(call: Call) -> Kernel | None:
         moved = np.floor(size + 0.5) if halves else np.floor(size)
         turn = np.floor(size) + 0.5 if halves else np.rint(size)
         close = (np.abs(size - turn) <= size * 2.0**-50) | (size >= 2.0**49)
+        if halves:
+            is_half = ((turn * 10.0 / (power * 10.0) if digits >= 0 else turn * power) == exact) & (turn < 1e14)
+            moved, close = np.where(is_half, turn + 0.5, moved), close & ~is_half
         nearest = np.rint(size)
         unchanged = ((nearest / power if digits >= 0 else nearest * power) == exact) & (size < 2.0**52)
         # From 2**53 on there is no fraction to round.

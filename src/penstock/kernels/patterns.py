@@ -7,6 +7,7 @@ whose text or year does not have the width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -35,34 +36,44 @@ def _start_of_month(months: Data) -> Data:
     return months.view("M8[M]").astype("M8[D]").view(np.int64)
 
 
-def _day_of_year(ticks: Data) -> Data:
-    days = ticks // DAY
-    return days - _start_of_month(_months(days) // 12 * 12) + 1
+class _Moments:
+    """Moments taken apart, each part computed once."""
 
+    def __init__(self, ticks: Data) -> None:
+        self.length = len(ticks)
+        self.days, self.time = np.divmod(ticks, DAY)
 
-def _day(ticks: Data) -> Data:
-    days = ticks // DAY
-    return days - _start_of_month(_months(days)) + 1
+    @cached_property
+    def months(self) -> Data:
+        return _months(self.days)
+
+    @cached_property
+    def day(self) -> Data:
+        return self.days - _start_of_month(self.months) + 1
+
+    @cached_property
+    def hour(self) -> Data:
+        return self.time // HOUR
 
 
 # Letters and their number: the digits, and the number they show.
-_NUMBERS: dict[tuple[str, int], tuple[int, Callable[[Data], Data]]] = {
-    ("y", 4): (4, lambda t: _months(t // DAY) // 12 + 1970),
-    ("M", 2): (2, lambda t: _months(t // DAY) % 12 + 1),
-    ("L", 2): (2, lambda t: _months(t // DAY) % 12 + 1),
-    ("d", 2): (2, _day),
-    ("D", 3): (3, _day_of_year),
-    ("H", 2): (2, lambda t: t % DAY // HOUR),
-    ("h", 2): (2, lambda t: (t % DAY // HOUR + 11) % 12 + 1),
-    ("m", 2): (2, lambda t: t % HOUR // MINUTE),
-    ("s", 2): (2, lambda t: t % MINUTE // SECOND),
-    **{("S", n): (n, lambda t, n=n: t % SECOND // 10 ** (6 - n)) for n in range(1, 7)},  # type: ignore[misc]
+_NUMBERS: dict[tuple[str, int], tuple[int, Callable[[_Moments], Data]]] = {
+    ("y", 4): (4, lambda m: m.months // 12 + 1970),
+    ("M", 2): (2, lambda m: m.months % 12 + 1),
+    ("L", 2): (2, lambda m: m.months % 12 + 1),
+    ("d", 2): (2, lambda m: m.day),
+    ("D", 3): (3, lambda m: m.days - _start_of_month(m.months // 12 * 12) + 1),
+    ("H", 2): (2, lambda m: m.hour),
+    ("h", 2): (2, lambda m: (m.hour + 11) % 12 + 1),
+    ("m", 2): (2, lambda m: m.time % HOUR // MINUTE),
+    ("s", 2): (2, lambda m: m.time % MINUTE // SECOND),
+    **{("S", n): (n, lambda m, n=n: m.time % SECOND // 10 ** (6 - n)) for n in range(1, 7)},  # type: ignore[misc]
 }
 # Letters and their number: the texts, all of one width, and which of them it is.
-_TEXTS: dict[tuple[str, int], tuple[tuple[str, ...], Callable[[Data], Data]]] = {
-    ("a", 1): (("AM", "PM"), lambda t: t % DAY // (12 * HOUR)),
-    **{("E", n): (tuple(d[:3] for d in DAYS), lambda t: (t // DAY + 3) % 7) for n in (1, 2, 3)},
-    **{(m, 3): (tuple(n[:3] for n in MONTHS), lambda t: _months(t // DAY) % 12) for m in "ML"},
+_TEXTS: dict[tuple[str, int], tuple[tuple[str, ...], Callable[[_Moments], Data]]] = {
+    ("a", 1): (("AM", "PM"), lambda m: m.hour // 12),
+    **{("E", n): (tuple(d[:3] for d in DAYS), lambda m: (m.days + 3) % 7) for n in (1, 2, 3)},
+    **{(m, 3): (tuple(n[:3] for n in MONTHS), lambda m: m.months % 12) for m in "ML"},
 }
 
 
@@ -82,7 +93,7 @@ def date_format(call: Call) -> Kernel | None:
     items = _constant(call, 1, reading=False)
     if items is None or call.args[0].type.kind is not Kind.TIMESTAMP or zone_of(call, 2) is None:
         return None
-    columns: list[Callable[[Data], Data]] = []
+    columns: list[Callable[[_Moments], Data]] = []
     for item in items:
         match item:
             case str():
@@ -106,23 +117,37 @@ def date_format(call: Call) -> Kernel | None:
             if valid is None or (beyond & valid).any():
                 return None
             ticks = np.where(beyond, 0, ticks)
-        return _strings([c(ticks) for c in columns], len(ticks), valid)
+        moments = _Moments(ticks)
+        return _strings([c(moments) for c in columns], len(ticks), valid)
 
     return kernel
 
 
-def _literal(content: Data) -> Callable[[Data], Data]:
-    return lambda ticks: np.broadcast_to(content, (len(ticks), len(content)))
+def _literal(content: Data) -> Callable[[_Moments], Data]:
+    return lambda moments: np.broadcast_to(content, (moments.length, len(content)))
 
 
-def _digits(width: int, number: Callable[[Data], Data]) -> Callable[[Data], Data]:
+@cache
+def _written(width: int) -> Data:
+    """All numbers of so many digits, written."""
     powers = 10 ** np.arange(width - 1, -1, -1)
-    return lambda ticks: (number(ticks)[:, None] // powers % 10 + 48).astype(np.uint8)
+    return (np.arange(10**width)[:, None] // powers % 10 + 48).astype(np.uint8)
 
 
-def _chosen(texts: Sequence[str], which: Callable[[Data], Data]) -> Callable[[Data], Data]:
+def _digits(width: int, number: Callable[[_Moments], Data]) -> Callable[[_Moments], Data]:
+    if width <= 4:
+        return lambda moments: _written(width)[number(moments)]
+
+    def in_two(moments: _Moments) -> Data:
+        high, low = np.divmod(number(moments), 1000)
+        return np.concatenate([_written(width - 3)[high], _written(3)[low]], axis=1)
+
+    return in_two
+
+
+def _chosen(texts: Sequence[str], which: Callable[[_Moments], Data]) -> Callable[[_Moments], Data]:
     table = np.stack([_bytes(t) for t in texts])
-    return lambda ticks: table[which(ticks)]
+    return lambda moments: table[which(moments)]
 
 
 def _strings(columns: Sequence[Data], length: int, valid: Bools | None) -> pa.Array | None:
@@ -166,12 +191,16 @@ def parse_timestamp(call: Call) -> Kernel | None:
         if table is None:
             return None
         for at, content in literals:
-            suspect |= (table[:, at : at + len(content)] != content).any(axis=1)
+            for place, byte in enumerate(content, at):
+                suspect |= table[:, place] != byte
         found: dict[str, Data] = {}
         for letter, (at, count) in fields.items():
-            digits = table[:, at : at + count] - np.uint8(48)
-            suspect |= (digits > 9).any(axis=1)
-            found[letter] = digits.astype(np.int64) @ 10 ** np.arange(count - 1, -1, -1)
+            number = np.zeros(len(table), np.int64)
+            for place in range(at, at + count):
+                digit = table[:, place] - np.uint8(48)
+                suspect |= digit > 9
+                number = number * 10 + digit
+            found[letter] = number
         ticks = _ticks(found, fields, suspect)
         if zone:
             ticks, far = zone.instant(ticks)
@@ -188,6 +217,8 @@ def _table(texts: pa.Array, width: int) -> tuple[Data | None, Bools]:
     good = ends[1:] - ends[:-1] == width
     if not good.any():
         return None, ~good
+    if good.all():
+        return np.frombuffer(content, np.uint8, int(ends[-1] - ends[0]), int(ends[0])).reshape(-1, width), ~good
     starts = np.where(good, ends[:-1], ends[:-1][good][0])
     return np.frombuffer(content, np.uint8)[starts[:, None] + np.arange(width)], ~good
 
