@@ -1,5 +1,4 @@
 """Generated lives of databases whose relations matter: every engine answers as the reference does."""
-query's answers depend on another query."""
 
 from __future__ import annotations
 
