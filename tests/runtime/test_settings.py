@@ -33,7 +33,7 @@ from penstock.runtime.strategy import Quantum
         ({"latency": None}, "latency is None"),
         ({"queries": {"q": {"workers": 2}}}, "`workers` cannot be set for the query `q` alone; there is threading"),
         ({"queries": {"q": {"threading": "x"}}}, "threading is 'x'"),
-        ({"thread": "graph"}, "there is no setting `thread`; did you mean `threading`"),
+        ({"treading": "graph"}, "there is no setting `treading`; did you mean `threading`"),
     ],
 )
 def test_what_is_wrong_is_refused(change: dict[str, Any], told: str) -> None:

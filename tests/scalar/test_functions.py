@@ -133,7 +133,7 @@ def test_every_function_binds_to_what_can_be_evaluated(name: str) -> None:
         ("coalesce", [], "function `coalesce` takes at least 1 argument, got 0"),
         ("lower", [col(BIGINT)], "`lower` takes a STRING, got BIGINT"),
         ("substr", [col(STRING), col(STRING)], "`substr` takes a BIGINT as argument 2, got STRING"),
-        ("loer", [col(STRING)], "no function `loer`; did you mean `lower`?"),
+        ("loer", [col(STRING)], "no function `loer`"),
         ("=", [col(STRING), col(BIGINT)], "cannot compare STRING with BIGINT; write CAST(… AS BIGINT)"),
         ("=", [col(INT), text("1.5")], "'1.5' is not an INT"),
         (">", [col(TIMESTAMP), text("tomorrow")], "'tomorrow' is not a TIMESTAMP (YYYY-MM-DD HH:MM:SS)"),
@@ -237,7 +237,7 @@ def test_count_if_is_a_count_with_a_filter() -> None:
         ("count", [col(INT), col(INT)], "function `count` takes 0 or 1 argument"),
         ("percentile", [col(INT), col(DOUBLE)], "`percentile` takes a constant from 0 to 1 as argument 2"),
         ("percentile", [col(INT), Literal(2, INT)], "`percentile` takes a constant from 0 to 1 as argument 2"),
-        ("smu", [col(INT)], "no aggregate `smu`; did you mean `sum`?"),
+        ("smu", [col(INT)], "no aggregate `smu`"),
     ],
 )
 def test_aggregate_messages(name: str, args: list[Expr], message: str) -> None:
