@@ -11,6 +11,7 @@ from penstock.errors import StateError
 from penstock.plan.derive import is_monotonic
 from penstock.plan.nodes import Query as Plan
 from penstock.scalar.order import hashable
+from penstock.values import to_arrow, to_rows
 
 
 class Standing:
@@ -25,6 +26,7 @@ class Standing:
             )
         self.changes = 0
         """How many have been taken."""
+        self._plan = plan
         self._schema = pa.schema(list(schema)[2:])
         self._rows: dict[object, list[Any]] = {}
 
@@ -33,10 +35,9 @@ class Standing:
         self.changes += changes.num_rows
         if until is not None:
             changes = changes.filter(pc.less_equal(changes["ts"].cast(pa.int64()), until))
-        columns = [column.to_pylist() for column in changes.columns[2:]]
-        rows = zip(*columns, strict=True) if columns else ((),) * changes.num_rows
+        rows = to_rows(changes.select(range(2, changes.num_columns)), self._plan.schema)
         for op, row in zip(changes["op"].to_pylist(), rows, strict=True):
-            key = hashable(_frozen(row))
+            key = hashable(row)
             held = self._rows.setdefault(key, [row, 0])
             held[1] += 1 if op == "+" else -1
             if not held[1]:
@@ -45,11 +46,5 @@ class Standing:
     def table(self) -> pa.Table:
         """The rows, those first that have been there longest."""
         rows = [row for row, times in self._rows.values() for _ in range(times)]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
-        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, self._schema, strict=True)]
-        return pa.table(arrays, schema=self._schema)
-
-
-def _frozen(value: Any) -> Any:
-    """A value with its arrays as tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+        columns = [to_arrow([row[i] for row in rows], field.type) for i, field in enumerate(self._plan.schema)]
+        return pa.table(columns, schema=self._schema)

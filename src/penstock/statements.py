@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -89,6 +90,8 @@ def _located(text: str, tree: exp.Expr, action: Callable[[], T]) -> T:
         # What the catalog says is about the name that the statement is about.
         named = isinstance(error, CatalogError | InputError) and isinstance(tree.this, exp.Identifier)
         raise error.at(position_of(tree.this if named else tree), text) from None
+    except RecursionError:
+        raise BindError("the statement is nested too deeply").at(position_of(tree), text) from None
 
 
 def _run(db: Database, tree: exp.Expr, text: str) -> Result:
@@ -190,7 +193,8 @@ def _slack(node: exp.Expr | None, clock: Clock) -> int:
     negative = isinstance(node, exp.Neg)
     length = node.this if negative else node
     ticks = _duration(length)
-    if ticks is None and clock == "ticks" and isinstance(length, exp.Literal) and length.name.isdigit():
+    counts = clock == "ticks" and isinstance(length, exp.Literal) and re.fullmatch(r"\d{1,18}", length.name)
+    if ticks is None and counts:
         ticks = int(length.name)
     if ticks is None:
         hint = "write for example SLACK 2 SECONDS"
@@ -354,7 +358,7 @@ def _options(tree: exp.Expr, known: Mapping[str, Parser]) -> dict[str, Any]:
 
 
 def _priority_option(name: str, node: exp.Expr) -> int:
-    if not (isinstance(node, exp.Literal) and node.name.isdigit() and 0 <= int(node.name) <= 9):
+    if not (isinstance(node, exp.Literal) and node.name.isdigit() and len(node.name) == 1):
         raise BindError(f"`{name}` is a whole number from 0 to 9")
     return int(node.name)
 
