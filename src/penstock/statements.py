@@ -403,7 +403,7 @@ def _boolean_option(name: str, node: exp.Expr) -> bool:
 
 
 def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> object:
-    bound = ExpressionBinder(db.catalog, Scope()).bind(node)
+    bound = ExpressionBinder(db.catalog, Scope()).bind(_of_many_digits(node) if wanted.is_float else node)
     if bound.type != wanted:
         is_text = bound.type.kind is Kind.STRING and wanted.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
         same_family = bound.type.is_numeric and wanted.is_numeric
@@ -414,6 +414,16 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
     if value is None:
         raise BindError(f"`{format_statement(node)}` is not a constant {wanted}").at(position_of(node), None)
     return value.value
+
+
+def _of_many_digits(node: exp.Expr) -> exp.Expr:
+    """A number that is too long to be exact, as a DOUBLE; anything else as it is."""
+    number = node.this if isinstance(node, exp.Neg) else node
+    if not isinstance(number, exp.Literal) or number.is_string or not re.fullmatch(r"[\d.]{39,}", number.name):
+        return node
+    longer = node.copy()
+    (longer.this if isinstance(node, exp.Neg) else longer).set("this", f"{number.name}e0")
+    return longer
 
 
 def _converted(value: Expr, wanted: DataType) -> Expr:

@@ -459,9 +459,10 @@ def _count(clause: exp.Expr | None, word: str) -> int | None:
     if clause is None:
         return None
     node = clause.expression if isinstance(clause, exp.Limit | exp.Offset) else clause
-    # More digits than of any number of rows.
-    if not (isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit() and len(node.name) <= 18):
+    if not (isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()):
         raise BindError(f"{word} needs a whole number").at(position_of(clause), None)
+    if len(node.name) > 18:
+        raise BindError(f"{word} is at most {10**18 - 1}", hint="leave it out").at(position_of(clause), None)
     return int(node.name)
 
 
