@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -118,6 +119,8 @@ def _located(text: str, tree: exp.Expr, action: Callable[[], T]) -> T:
         # What the catalog says is about the name that the statement is about.
         named = isinstance(error, CatalogError | InputError) and isinstance(tree.this, exp.Identifier)
         raise error.at(position_of(tree.this if named else tree), text) from None
+    except RecursionError:
+        raise BindError("the statement is nested too deeply").at(position_of(tree), text) from None
 
 
 def _run(db: Database, tree: exp.Expr, text: str) -> Result:
@@ -233,7 +236,8 @@ def _slack(node: exp.Expr | None, clock: Clock) -> int:
     negative = isinstance(node, exp.Neg)
     length = node.this if negative else node
     ticks = _duration(length)
-    if ticks is None and clock == "ticks" and isinstance(length, exp.Literal) and length.name.isdigit():
+    counts = clock == "ticks" and isinstance(length, exp.Literal) and re.fullmatch(r"\d{1,18}", length.name)
+    if ticks is None and counts:
         ticks = int(length.name)
     if ticks is None:
         hint = "write for example SLACK 2 SECONDS"
@@ -389,7 +393,7 @@ def _options(tree: exp.Expr, known: Mapping[str, Parser]) -> dict[str, Any]:
 
 
 def _priority_option(name: str, node: exp.Expr) -> int:
-    if not (isinstance(node, exp.Literal) and node.name.isdigit() and 0 <= int(node.name) <= 9):
+    if not (isinstance(node, exp.Literal) and node.name.isdigit() and len(node.name) == 1):
         raise BindError(f"`{name}` is a whole number from 0 to 9")
     return int(node.name)
 
@@ -471,7 +475,7 @@ def _boolean_option(name: str, node: exp.Expr) -> bool:
 
 
 def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> object:
-    bound = ExpressionBinder(db.catalog, Scope()).bind(node)
+    bound = ExpressionBinder(db.catalog, Scope()).bind(_of_many_digits(node) if wanted.is_float else node)
     if bound.type != wanted:
         is_text = bound.type.kind is Kind.STRING and wanted.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
         same_family = bound.type.is_numeric and wanted.is_numeric
@@ -489,6 +493,16 @@ def _constant(db: Database, node: exp.Expr, wanted: DataType, what: str) -> obje
     if value is None:
         raise BindError(f"`{format_statement(node)}` is not a constant {wanted}").at(position_of(node), None)
     return value.value
+
+
+def _of_many_digits(node: exp.Expr) -> exp.Expr:
+    """A number that is too long to be exact, as a DOUBLE; anything else as it is."""
+    number = node.this if isinstance(node, exp.Neg) else node
+    if not isinstance(number, exp.Literal) or number.is_string or not re.fullmatch(r"[\d.]{39,}", number.name):
+        return node
+    longer = node.copy()
+    (longer.this if isinstance(node, exp.Neg) else longer).set("this", f"{number.name}e0")
+    return longer
 
 
 def _converted(value: Expr, wanted: DataType, zone: str) -> Expr:

@@ -100,6 +100,19 @@ TIMESTAMP = DataType(Kind.TIMESTAMP)
 INTERVAL = DataType(Kind.INTERVAL)
 
 
+_DAY = 86_400 * TICKS_PER_SECOND
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+# The values that each kind of whole numbers has. Days and instants are those of the years 1 to 9999, as in Spark: so
+# every one of them is a date or datetime of Python.
+RANGES: dict[Kind, tuple[int, int]] = {
+    Kind.INT: (-(2**31), 2**31 - 1),
+    Kind.BIGINT: (-(2**63), 2**63 - 1),
+    Kind.DATE: (_FIRST_DAY, _LAST_DAY),
+    Kind.TIMESTAMP: (_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1),
+    Kind.INTERVAL: (-(2**63), 2**63 - 1),
+}
+
+
 def decimal(precision: int, scale: int) -> DataType:
     """DECIMAL(precision, scale), limited to what Arrow's 128 bits hold."""
     precision = max(1, min(38, precision))

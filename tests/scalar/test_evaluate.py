@@ -129,6 +129,10 @@ def test_and_looks_at_both_sides() -> None:
         (call("/", (HOUR, INTERVAL), (0, INT)), "divide_interval: division by zero"),
         (call("decode", (b"\xff", BINARY)), "CAST: the bytes are not UTF-8"),
         (Cast(Literal("x", STRING), INT), "CAST: 'x' is not an INT"),
+        (Cast(Literal("0000-12-31", STRING), DATE), "CAST: the DATE is beyond the years 1 to 9999"),
+        (Cast(Literal("10000-01-01", STRING), TIMESTAMP), "CAST: the TIMESTAMP is beyond the years 1 to 9999"),
+        (call("+", (253_402_300_799_999_999, TIMESTAMP), (1, INTERVAL)), "+: the TIMESTAMP is beyond the years 1 to"),
+        (call("-", (-719_162, DATE), (1, INT)), "-: the DATE is beyond the years 1 to 9999"),
     ],
 )  # fmt: skip
 def test_failures_are_null_and_counted(expr: Expr, message: str) -> None:
@@ -231,7 +235,8 @@ def test_try_cast_does_not_count() -> None:
         (Cast(Literal(-DAY - HOUR, INTERVAL), STRING), "-1 day -01:00:00"),
         (Cast(Literal(2 * DAY, INTERVAL), STRING), "2 days"),
         (Cast(Literal(-(2**63), TIMESTAMP), STRING), "-290308-12-21 19:59:05.224192"),
-        (Cast(Literal("-290308-12-21 19:59:05.224192", STRING), TIMESTAMP), -(2**63)),
+        (Cast(Literal("0001-01-01", STRING), TIMESTAMP), -62_135_596_800_000_000),
+        (Cast(Literal("9999-12-31 23:59:59.999999", STRING), TIMESTAMP), 253_402_300_799_999_999),
         (Cast(Literal("1970-01-01T01:00:00.1234567+01:00", STRING), TIMESTAMP), 123_456),
         (Cast(Literal((1, None), array(INT)), array(STRING)), ("1", None)),
     ],

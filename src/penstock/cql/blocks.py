@@ -343,8 +343,8 @@ class SelectBinder:
     def _named_output(self, node: exp.Expr, outputs: list[Output], clause: str) -> Expr | None:
         """The SELECT column that a number or an alias stands for; names of FROM go first in GROUP BY."""
         if isinstance(node, exp.Literal) and not node.is_string:
-            if not (node.name.isdigit() and 1 <= int(node.name) <= len(outputs)):
-                raise BindError(f"{clause} {node.name}: there are columns 1 to {len(outputs)}").at(
+            if not (node.name.isdigit() and len(node.name) < 10 and 1 <= int(node.name) <= len(outputs)):
+                raise BindError(f"{clause} {node.name[:40]}: there are columns 1 to {len(outputs)}").at(
                     position_of(node), None
                 )
             return outputs[int(node.name) - 1].expr
@@ -478,6 +478,8 @@ def _count(clause: exp.Expr | None, word: str) -> int | None:
     node = clause.expression if isinstance(clause, exp.Limit | exp.Offset) else clause
     if not (isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()):
         raise BindError(f"{word} needs a whole number").at(position_of(clause), None)
+    if len(node.name) > 18:
+        raise BindError(f"{word} is at most {10**18 - 1}", hint="leave it out").at(position_of(clause), None)
     return int(node.name)
 
 

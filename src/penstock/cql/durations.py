@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation, Overflow
 
 from sqlglot import exp
 
@@ -26,6 +26,15 @@ _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d]+)\s*", re.UNICODE)
 UNITS_OF_TIME = frozenset(unit.lower() for unit in (*_TICKS, *_MONTHS))
 UNITS = "microseconds, milliseconds, seconds, minutes, hours, days, weeks"
+_LONGEST = f"at most {2**62 // _TICKS['DAY']} days; a window of all rows is RANGE UNBOUNDED"
+_MOST_MONTHS = 2**31
+# As many digits as can matter, so that nothing is rounded.
+_EXACT = Context(prec=100)
+
+
+def shortened(text: str) -> str:
+    """What a message shows of a text."""
+    return text if len(text) <= 50 else text[:50] + "…"
 
 
 def unit_name(text: str) -> str:
@@ -57,13 +66,13 @@ def _parts(text: str) -> tuple[int, int]:
             break
         unit = unit_name(part.group(2))
         if unit in _MONTHS:
-            months += Decimal(part.group(1)) * _MONTHS[unit]
+            months = _EXACT.add(months, _EXACT.multiply(Decimal(part.group(1)), _MONTHS[unit]))
         else:
-            total += Decimal(part.group(1)) * _TICKS[unit]
+            total = _EXACT.add(total, _EXACT.multiply(Decimal(part.group(1)), _TICKS[unit]))
         at = part.end()
     if at < len(text) or not text.strip():
-        raise BindError(f"'{text}' is not a length of time", hint="write for example '10 seconds'")
-    return _whole(months, text), _whole(total, text)
+        raise BindError(f"'{shortened(text)}' is not a length of time", hint="write for example '10 seconds'")
+    return _whole(months, 1, text, _MOST_MONTHS), _whole(total, 1, text)
 
 
 def _no_length(unit: str) -> BindError:
@@ -91,17 +100,18 @@ def interval_parts(node: exp.Interval) -> tuple[int, int]:
         raise BindError("an INTERVAL needs a constant number", hint="write for example INTERVAL '10' MINUTE")
     name = unit_name(unit.name)
     try:
-        number = sign * Decimal(value.name.strip())
-    except InvalidOperation:
-        raise BindError(f"'{value.name}' is not a number of {name.lower()}s") from None
+        number = Decimal(value.name.strip())
+    except (InvalidOperation, Overflow):
+        raise BindError(f"'{shortened(value.name)}' is not a number of {name.lower()}s") from None
+    number = number.copy_negate() if sign < 0 else number
     if name in _MONTHS:
-        return _whole(number * _MONTHS[name], f"{value.name} {name}"), 0
-    return 0, _whole(number * _TICKS[name], f"{value.name} {name}")
+        return _whole(number, _MONTHS[name], f"{value.name} {name}", _MOST_MONTHS), 0
+    return 0, _whole(number, _TICKS[name], f"{value.name} {name}")
 
 
-def _whole(ticks: Decimal, text: str) -> int:
-    if ticks != int(ticks):
-        raise BindError(f"`{text}` is not a whole number of microseconds")
-    if abs(ticks) >= 2**62:
-        raise BindError(f"`{text}` is longer than time itself")
+def _whole(number: Decimal, unit: int, text: str, most: int = 2**62) -> int:
+    if number.adjusted() > 18 or abs(ticks := _EXACT.multiply(number, unit)) >= most:
+        raise BindError(f"`{shortened(text)}` is longer than time itself", hint=_LONGEST)
+    if number.adjusted() < -18 or ticks != int(ticks):
+        raise BindError(f"`{shortened(text)}` is not a whole number of microseconds")
     return int(ticks)

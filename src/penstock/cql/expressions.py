@@ -19,14 +19,16 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.cql.ast import function_call
-from penstock.cql.durations import UNITS_OF_TIME, interval_parts
+from penstock.cql.durations import UNITS_OF_TIME, interval_parts, shortened
 from penstock.cql.scope import OUTER, Scope
 from penstock.cql.text import format_statement, position_of
 from penstock.errors import BindError, PenstockError, typo
 from penstock.names import Names
-from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, transform, walk
+from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, in_pairs, transform, walk
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import fold
+from penstock.scalar.casts import cast_value
+from penstock.scalar.context import RowError
 from penstock.scalar.numbers import negate
 from penstock.types import (
     BIGINT,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from penstock.catalog import Catalog
     from penstock.cql.subqueries import SubQuery
 
+# What is deeper than that may exceed Python's stack where it is optimized or evaluated.
+_DEEPEST = 200
 # Where placeholders live above the indices of real columns (and above ``scope.OUTER``).
 AGGREGATE = 10_000_000
 SUBQUERY = 20_000_000
@@ -93,7 +97,7 @@ def bind_type(node: exp.Expr) -> DataType:
         return INTERVAL
     name = getattr(this, "value", str(this)).upper()
     if name in ("DECIMAL", "NUMERIC"):
-        numbers = [int(p.name) for p in node.expressions]
+        numbers = [int(p.name) for p in node.expressions]  # the parser has looked at them
         precision, scale = [*numbers, 0][:2] if numbers else (18, 6)
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
             raise BindError(f"DECIMAL({precision}, {scale}) does not exist", hint="1 to 38 digits, scale within")
@@ -123,13 +127,20 @@ class ExpressionBinder:
     aggregates: list[AggregateCall] = field(default_factory=list)
     subqueries: list[SubQuery] = field(default_factory=list)
     _inside_aggregate: bool = False
+    _depth: int = 0
 
     def bind(self, node: exp.Expr) -> Expr:
         """The bound expression; errors point at the closest place in the text."""
+        self._depth += 1
         try:
+            if self._depth > _DEEPEST:
+                hint = "compute a part of it in a FROM sub-query"
+                raise BindError(f"the expression is nested more than {_DEEPEST} times", hint=hint)
             return self._bind(node)
         except PenstockError as error:
             raise error.at(position_of(node), None) from None
+        finally:
+            self._depth -= 1
 
     def condition(self, node: exp.Expr, clause: str) -> Expr:
         """A bound expression that must be BOOLEAN."""
@@ -144,6 +155,8 @@ class ExpressionBinder:
         return functions.resolve(name, list(args), self.catalog.zone)
 
     def _bind(self, node: exp.Expr) -> Expr:
+        if isinstance(node, exp.And | exp.Or):
+            return self._connected(node)
         if (operator := _BINARY.get(type(node))) is not None:
             return self._binary(operator, node)
         match node:
@@ -208,6 +221,15 @@ class ExpressionBinder:
         if (call := function_call(node)) is not None:
             return self._function(node, call.name, call.args, call.distinct, call.star, call.filter)
         raise BindError(f"`{node.sql()}` is not an expression of CQL")
+
+    def _connected(self, node: exp.Expr) -> Expr:
+        """A chain of AND or of OR, which may be long."""
+        kind, parts = type(node), []
+        while type(node) is kind:
+            parts.append(node.expression)
+            node = node.this
+        bound = [self.bind(part) for part in (node, *reversed(parts))]
+        return in_pairs(bound, lambda a, b: self._call(_BINARY[kind], a, b))
 
     def _binary(self, operator: str, node: exp.Expr) -> Expr:
         right = node.expression
@@ -298,7 +320,7 @@ class ExpressionBinder:
         if isinstance(arg, Literal) and isinstance(bound, Cast) and not bound.safe:
             folded = fold(bound)
             if folded is None:
-                raise BindError(f"{arg.value!r} is not a {target}")
+                raise BindError(_reason(arg, target))
             return folded
         return bound
 
@@ -406,6 +428,15 @@ class ExpressionBinder:
         return Column(SUBQUERY + len(self.subqueries) - 1, kind_type, "sub-query")
 
 
+def _reason(constant: Literal, target: DataType) -> str:
+    """Why a constant cannot be cast."""
+    try:
+        cast_value(constant.value, constant.type, target)
+    except RowError as why:
+        return str(why)
+    return f"{shortened(repr(constant.value))} is not a {target}"
+
+
 def inner_columns(expr: Expr) -> Expr:
     """Mark the columns of a sub-query's own rows, so that they can mix with those of the query around it."""
     return transform(
@@ -434,23 +465,19 @@ def number(text: str) -> Literal:
     if _EXPONENT.fullmatch(text):
         value = float(text)
         if math.isinf(value):
-            raise BindError(f"the number {_shown(text)} is out of range of DOUBLE")
+            raise BindError(f"the number {shortened(text)} is out of range of DOUBLE")
         return Literal(value, DOUBLE)
     whole = _WHOLE.fullmatch(text)
     if not whole and not _POINT.fullmatch(text):
-        raise BindError(f"`{_shown(text)}` is not a number", hint="write for example 12, 0.5 or 1e6")
+        raise BindError(f"`{shortened(text)}` is not a number", hint="write for example 12, 0.5 or 1e6")
     before, _, after = text.partition(".")
     digits = before.lstrip("0") + after
     if len(digits) > _DIGITS:
         hint = f"at most {_DIGITS} are exact; with an exponent (…e0) it is a DOUBLE"
-        raise BindError(f"the number {_shown(text)} has {len(digits)} digits", hint=hint)
+        raise BindError(f"the number {shortened(text)} has {len(digits)} digits", hint=hint)
     if whole:
         return _integer(int(digits or "0"))
     return Literal(Decimal(text), decimal(len(digits), len(after)))
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= 50 else text[:50] + "…"
 
 
 def _integer(value: int) -> Literal:

@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.cql import ast
 from penstock.cql.parse_queries import QueryParser
 from penstock.cql.plain_values import PlainRows, PlainValues
+from penstock.errors import CqlSyntaxError
 
 _STATEMENTS = "SELECT, WITH, CREATE, DROP, SHOW, DESCRIBE, INSERT, UPDATE, DELETE, STOP QUERY or EXPLAIN"
 _SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "VIEWS", "FUNCTIONS")
@@ -21,6 +22,10 @@ _FORMATS = ("TEXT", "JSON", "MERMAID")
 class CqlParser(QueryParser):
     plain: Mapping[int, PlainValues] = MappingProxyType({})
     """Rows of VALUES that have been read already, by the place of their first parenthesis."""
+
+    def too_deep(self) -> CqlSyntaxError:
+        """An error where the parser has come to in a statement that is deeper than Python's stack."""
+        return self._fail("the statement is nested too deeply")
 
     def parse_rows(self, tokens: list[Token], text: str) -> list[exp.Expr]:
         """The rows of VALUES that the tokens are."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.dialect import CQL
+from penstock.cql.durations import shortened
+from penstock.cql.parse_types import UNITS
 from penstock.cql.parser import CqlParser
 from penstock.cql.plain_values import PlainValues, plain_values
 from penstock.cql.positions import Lines, position_at, position_of, record_positions
@@ -39,7 +42,7 @@ def parse(text: str) -> list[ParsedStatement]:
     except ParseError as error:
         raise CqlSyntaxError(error.errors[0]["description"] if error.errors else str(error), text=text) from None
     except RecursionError:
-        raise CqlSyntaxError("the statement is nested too deeply", text=text) from None
+        raise parser.too_deep() from None
     statements = [tree for tree in trees if tree is not None]
     lines = Lines(text)
     for tree in statements:
@@ -83,7 +86,9 @@ def _tokens(dialect: CQL, text: str, plain: Iterable[PlainValues]) -> list[Token
             position=position_at(text, start, start + len(delimiter)),
             text=text,
         ) from None
-    for token in tokens:
+    for token, after in zip_longest(tokens, tokens[1:]):
+        if token.token_type is TokenType.NUMBER and after is not None and after.start == token.end + 1:
+            _check_number(text, token, after)
         if token.token_type is TokenType.VAR and not token.text.replace("$", "_").isidentifier():
             raise CqlSyntaxError(
                 f"`{token.text}` is not a name",
@@ -92,6 +97,18 @@ def _tokens(dialect: CQL, text: str, plain: Iterable[PlainValues]) -> list[Token
                 text=text,
             )
     return tokens
+
+
+def _check_number(text: str, token: Token, after: Token) -> None:
+    """Refuse `1_000`, `0x1F` and `1.5.2`, which begin with a number and go on with something else."""
+    is_word = after.text[:1].isidentifier() and after.token_type is not TokenType.IDENTIFIER
+    if (is_word and after.text.upper() not in UNITS) or after.token_type in (TokenType.NUMBER, TokenType.DOT):
+        raise CqlSyntaxError(
+            f"`{shortened(text[token.start : after.end + 1])}` is not a number",
+            hint="write for example 12, 0.5 or 1e6",
+            position=position_at(text, token.start, after.end + 1),
+            text=text,
+        )
 
 
 def _shifted(tokens: list[Token], by: int) -> list[Token]:

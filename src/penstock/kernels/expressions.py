@@ -26,7 +26,7 @@ from penstock.kernels.rowwise import RowWise
 from penstock.kernels.selection import Bools, Selection
 from penstock.kernels.strings import STRINGS
 from penstock.kernels.temporal import TEMPORAL
-from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, as_arrow, constant, full, truth, validity
+from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, as_arrow, checked, constant, full, truth, validity
 from penstock.plan.expr import (
     Call,
     Case,
@@ -42,7 +42,7 @@ from penstock.plan.expr import (
     walk,
 )
 from penstock.scalar import fold
-from penstock.types import DataType
+from penstock.types import RANGES, DataType, Kind
 
 __all__ = [
     "VECTORISED",
@@ -151,6 +151,8 @@ class Compiler:
 
     def _apply(self, kernel: Kernel | None, expr: Call | Cast | UserCall) -> Node:
         row_wise = RowWise(expr, self._functions)
+        if kernel is not None and expr.type.kind in (Kind.DATE, Kind.TIMESTAMP):
+            kernel = _in_range(kernel, *RANGES[expr.type.kind])
         args = [self.node(a) for a in children(expr)]
         if kernel is None or all(isinstance(a, Literal) for a in children(expr)):
             return lambda rows: row_wise([a(rows) for a in args], rows)
@@ -207,6 +209,26 @@ class Compiler:
             return result
 
         return first_valid
+
+
+def _in_range(kernel: Kernel, least: int, most: int) -> Kernel:
+    """The kernel, failing where its result is beyond the calendar."""
+
+    def within(*args: Value) -> Any:
+        result = kernel(*args)
+        if result is None or not result.data.size or (least <= result.data.min() and result.data.max() <= most):
+            return result
+        beyond = (result.data < least) | (result.data > most)
+        if type(result) is Fixed:
+            return checked(result.data, result.valid, beyond)
+        if result.suspect is not None:
+            beyond &= ~result.suspect
+        if result.valid is not None:
+            beyond &= result.valid
+        failed = beyond if result.failed is None else result.failed | beyond
+        return Partial(result.data, result.valid, failed, result.suspect)
+
+    return within
 
 
 def _column(index: int, dtype: DataType) -> Node:

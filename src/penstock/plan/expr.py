@@ -10,8 +10,9 @@ what has syntax of its own:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Literal as OneOf
 
 from penstock.types import BOOLEAN, DataType
@@ -84,6 +85,8 @@ class WindowBound:
 
 Expr = Column | Literal | Call | UserCall | Case | Cast | WindowBound
 
+_CHAIN = 32
+"""Parts up to which a chain of AND or OR leans to the left."""
 TRUE = Literal(True, BOOLEAN)
 FALSE = Literal(False, BOOLEAN)
 
@@ -161,12 +164,15 @@ def conjuncts(expr: Expr | None) -> list[Expr]:
 
 def conjunction(parts: list[Expr]) -> Expr | None:
     """All parts ANDed, left to right; None where there are none."""
-    if not parts:
-        return None
-    result = parts[0]
-    for part in parts[1:]:
-        result = Call("and", (result, part), BOOLEAN)
-    return result
+    return in_pairs(parts, lambda a, b: Call("and", (a, b), BOOLEAN)) if parts else None
+
+
+def in_pairs(parts: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
+    """All parts joined, from left to right; many of them in halves, so that the expression is not deep."""
+    if len(parts) > _CHAIN:
+        half = len(parts) // 2
+        return join(in_pairs(parts[:half], join), in_pairs(parts[half:], join))
+    return reduce(join, parts)
 
 
 def is_pure(expr: Expr) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
 
 from penstock.scalar.context import RowError
-from penstock.types import DataType, Kind
+from penstock.types import RANGES, DataType, Kind
 
 Number = int | float | Decimal
 
@@ -17,18 +17,18 @@ _EXACT = Context(prec=120)
 # Wide enough for all digits of a float.
 _LONG = Context(prec=800)
 
-_BITS = {Kind.INT: 32, Kind.DATE: 32, Kind.BIGINT: 64, Kind.TIMESTAMP: 64, Kind.INTERVAL: 64}
-
 
 def fit(value: object, dtype: DataType) -> object:
     """The value as its type stores it: REAL rounded, DECIMAL at its scale; what does not fit fails."""
     if value is None:
         return None
     kind = dtype.kind
-    bits = _BITS.get(kind)
-    if bits is not None:
+    if kind in RANGES:
         assert isinstance(value, int)
-        if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        least, most = RANGES[kind]
+        if not least <= value <= most:
+            if kind in (Kind.DATE, Kind.TIMESTAMP):
+                raise RowError(f"the {dtype} is beyond the years 1 to 9999")
             raise RowError(f"{value} is out of range of {dtype}")
         return value
     if kind is Kind.REAL:
