@@ -94,7 +94,7 @@ def stream_rows(
     def opened() -> Generator[Rows, None, None]:
         return read_rows(
             path, stream.schema, batch_rows=chunk_rows, not_null=ordering, time=stream.time, leave=leave,
-            on_error=stream.on_error, unknown=stream.unknown or "ignore", check=db.row_check(name),
+            on_error=stream.on_error, unknown=stream.unknown or "ignore", check=db._row_check(name),
         )  # fmt: skip
 
     return _read_before(opened) if stream.on_error == "refuse" else opened()

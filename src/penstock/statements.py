@@ -142,7 +142,7 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(db, tree.args.get("priority_by"), scope)
     known = {"retain": _duration_option, "buffer": _amount_option, "overflow": _overflow_option}
-    rows_in: dict[str, Parser] = {"time": _time_option, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)}
+    rows_in = {"time": _time_option, "on_error": _on_error_option, "unknown": _unknown_option}
     options = _options(tree, {**known, **rows_in})
     if "time" in options and all(f.type != TIMESTAMP for f in schema):
         hint = "declare the column TIMESTAMP"
@@ -402,6 +402,9 @@ def _one_of(texts: Any) -> Parser:
         return str(node.name.lower())
 
     return parse
+
+
+_on_error_option, _unknown_option = _one_of(OnError), _one_of(Unknown)
 
 
 def _boolean_option(name: str, node: exp.Expr) -> bool:
