@@ -440,7 +440,7 @@ class Database:
                 return self._relations[name].changes
             return self._input(name).arrivals
 
-    def row_check(self, name: str) -> Callable[[pa.Table], None]:
+    def _row_check(self, name: str) -> Callable[[pa.Table], None]:
         """What raises BadRow for rows of the types of a stream that it does not take: for those who read files."""
         with self._lock:
             return self._input(name).check

@@ -175,7 +175,7 @@ def _create_stream(db: Database, tree: exp.Expr) -> Result:
     priority = _priority(db, tree.args.get("priority_by"), scope)
     known: dict[str, Parser] = {"retain": _retain_option(clock), "buffer": _amount_option}
     known |= {"overflow": _overflow_option, "time": _time_option, "zone": _zone_option}
-    options = _options(tree, {**known, "on_error": _one_of(OnError), "unknown": _one_of(Unknown)})
+    options = _options(tree, {**known, "on_error": _on_error_option, "unknown": _unknown_option})
     for option in ("time", "zone"):
         if option in options and all(f.type != TIMESTAMP for f in schema):
             hint = "declare the column TIMESTAMP"
@@ -457,6 +457,9 @@ def _one_of(texts: Any) -> Parser:
         return str(node.name.lower())
 
     return parse
+
+
+_on_error_option, _unknown_option = _one_of(OnError), _one_of(Unknown)
 
 
 def _zone_option(name: str, node: exp.Expr) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import cProfile
 import gzip
 import os
+import pstats
 from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.declare import declaration
 from penstock.errors import InputError
 from penstock.io.files import open_text
@@ -101,3 +104,20 @@ def test_lines_longer_than_what_is_read_at_once(tmp_path: Path) -> None:
     with open_text(path, left.append) as source:
         assert source.read() == lines
     assert len(left) == 1
+
+
+def test_work_grows_with_the_columns_of_a_file_not_with_their_square(tmp_path: Path) -> None:
+    def calls(width: int) -> int:
+        path = tmp_path / f"x{width}.csv"
+        path.write_text(",".join(f"c{i}" for i in range(width)) + "\n" + ",".join("7" * width) + "\n")
+        profile = cProfile.Profile()
+        with penstock.connect(engine="local") as db:
+            profile.enable()
+            db.declare("x", path, timestamp="c0")
+            stream = db.catalog.streams["x"]
+            assert sum(t.num_rows for t in read_batches(path, stream.schema)) == 1
+            profile.disable()
+        return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+    calls(200)  # what is made once
+    assert calls(1_600) < 3 * calls(800)

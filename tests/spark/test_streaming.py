@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 import penstock.spark as ps
+from penstock.errors import InputError
 from penstock.plan.nodes import Field
 from penstock.types import BIGINT
 from tests.generated.language import Row
@@ -148,6 +150,43 @@ def test_slack_and_late_rows(spark: SparkSession, tmp_path: Path) -> None:
     late = ps.late(spark, str(tmp_path / "checkpoint"), "s")
     assert late is not None
     assert multiset(late) == Counter({(9, 4): 1, (16, 6): 1})
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_rows_without_a_time_are_kept_apart(spark: SparkSession, tmp_path: Path, shards: int) -> None:
+    folder = Folder(tmp_path / "s", SCHEMA)
+    for part in ([(1, 1, 1), (None, 1, 2)], [(None, 2, 3), (2**62, 1, 4)], [(9, 2, 5), (8, 2, 6)]):
+        folder.add(part)
+    query = "SELECT ISTREAM k, count(*) AS n FROM s [ROWS 1] GROUP BY k"
+    given = {"timestamps": {"s": "t"}, "shards": shards, "s": folder.stream(spark, 1)}
+    out = ps.sql(spark, query, on_error="apart", **given)  # type: ignore[arg-type]
+    checkpoint = str(tmp_path / "checkpoint")
+    assert ps.apart(spark, checkpoint, "s") is None
+    run(out, tmp_path)
+    assert {row[0] for row in written(spark, tmp_path)} == {1, 8, 9}
+    apart = ps.apart(spark, checkpoint, "s")
+    assert apart is not None
+    assert sorted((row.column, row.reason, json.loads(row.row)["k"]) for row in apart.collect()) == [
+        ("t", "the timestamp `t` is NULL", 1), ("t", "the timestamp `t` is NULL", 2),
+        ("t", "the timestamp `t` is out of range", 1),
+    ]  # fmt: skip
+
+
+def test_rows_of_tables_without_a_time_are_kept_apart(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, 5), (None, 6), (3, 7)], "t BIGINT, v BIGINT")
+    query, declare = "SELECT ISTREAM v FROM s [ROWS 1]", "CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t"
+    with pytest.raises(Exception, match="the timestamp `t` of 1 rows is NULL"):
+        ps.sql(spark, query, declare=declare, s=frame).collect()
+    out = ps.sql(spark, query, declare=f"{declare} WITH (on_error = 'apart')", s=frame)
+    assert sorted(row.v for row in out.collect()) == [5, 7]
+    apart = ps.apart(spark, frame, "s", timestamp="t")
+    assert apart is not None
+    assert [json.loads(row.row) for row in apart.collect()] == [{"t": None, "v": 6}]
+    with pytest.raises(InputError, match="on_error is 'stop': rows of a DataFrame have no order to stop in"):
+        ps.sql(spark, query, timestamps={"s": "t"}, on_error="stop", s=frame)
+    refusing = "CREATE STREAM s (t BIGINT) TIMESTAMP BY t WITH (unknown = 'refuse')"
+    with pytest.raises(InputError, match="DataFrame `s` has a column `v`, which is not declared"):
+        ps.sql(spark, "SELECT t FROM s", declare=refusing, s=frame)
 
 
 def test_an_idle_input_does_not_hold_the_others_up(spark: SparkSession, tmp_path: Path) -> None:
