@@ -222,7 +222,7 @@ def _frame_as_table(rows: object) -> pa.Table | None:
         if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
             return pa.Table.from_pandas(rows, preserve_index=False)
         if type(rows).__module__.startswith("pyspark") and hasattr(rows, "toArrow"):
-            if rows.isStreaming:
+            if getattr(rows, "isStreaming", False):
                 raise InputError("this DataFrame of Spark is a stream", hint="ps.sql answers queries over it")
             return rows.toArrow()
         if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "dtype"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,17 +45,16 @@ def pipe(text: str) -> Iterator[str]:
     os.close(reading)
 
 
-def at_the_first_answer(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
-    """A signal comes after the first answer was written."""
-    drain = Answers.drain
+def after_the_first_rows(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """A signal comes when the first rows have been pushed and answered."""
+    seen = []
 
-    def drained(self: Answers, *, wait: bool = True) -> None:
-        before = sum(self.counts.values())
-        drain(self, wait=wait)
-        if before == 0 and sum(self.counts.values()) > 0:
+    def heard(self: HowFar, name: str, rows: int, doing: str = "") -> None:
+        if not doing and rows and not seen:
+            seen.append(rows)
             signal.raise_signal(number)
 
-    monkeypatch.setattr(Answers, "drain", drained)
+    monkeypatch.setattr(HowFar, "__call__", heard)
 
 
 # -- pipes ------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_what_cannot_be(arguments: list[str], said: str, capsys: pytest.CaptureF
 def test_following_a_file_ends_in_order_when_it_is_stopped(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at_the_first_answer(monkeypatch, number)
+    after_the_first_rows(monkeypatch, number)
     before = signal.getsignal(number)
     assert main(["run", "q.cql", "--input", "s=s.csv", "--follow", "--format", "csv", "--output", "hot.csv"]) == 0
     assert signal.getsignal(number) == before
@@ -156,7 +156,7 @@ def test_following_a_file_ends_in_order_when_it_is_stopped(
 def test_the_answer_as_it_stands_when_it_is_stopped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at_the_first_answer(monkeypatch, signal.SIGINT)
+    after_the_first_rows(monkeypatch, signal.SIGINT)
     text = "SELECT count(*) AS n FROM s"
     assert main(["query", text, "s.csv", "--timestamp", "k", "--follow", "--final", "--format", "csv", "-q"]) == 0
     assert capsys.readouterr().out == "n\n3\n"
@@ -192,7 +192,7 @@ def test_a_database_goes_on_where_following_was_stopped(monkeypatch: pytest.Monk
             with Path("s.csv").open("a") as file:
                 file.write(row)
             with pytest.MonkeyPatch.context() as patch:
-                at_the_first_answer(patch, signal.SIGINT)
+                after_the_first_rows(patch, signal.SIGINT)
                 assert main([*arguments, "--output", "out"]) == 0
     assert Path("out/hot.csv").read_text() == "ts,op,k,v\n2,+,2,1.5\n3,+,3,2.5\n4,+,4,4.5\n"
 
@@ -246,20 +246,20 @@ def test_each_row_of_standard_input_is_answered_when_it_comes_on_spark() -> None
 def test_an_interrupted_run_says_what_it_did_and_what_is_kept(
     number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at_the_first_answer(monkeypatch, number)
+    after_the_first_rows(monkeypatch, number)
     assert main(["run", "q.cql", "--input", "s=s.csv", "--format", "csv"]) == code
     printed = capsys.readouterr()
     assert printed.out.startswith("ts,op,k,v\n2,+,2,1.5\n")
     first, second = printed.err.splitlines()
-    assert first == "penstock: interrupted after 0:00: rows in s 3; answers hot 2"
+    assert re.fullmatch(r"penstock: interrupted after \d+:\d\d: rows in s 3; answers hot 2", first)
     assert second == "penstock: the answers that are printed are those of these rows; nothing else is kept"
 
-    at_the_first_answer(monkeypatch, number)
+    after_the_first_rows(monkeypatch, number)
     assert main(["run", "q.cql", "--input", "s=s.csv", "--output", "hot.csv"]) == code
     assert "penstock: hot.csv is not written, since it would not be whole\n" in capsys.readouterr().err
     assert not list(Path().glob("*hot.csv*"))
 
-    at_the_first_answer(monkeypatch, number)
+    after_the_first_rows(monkeypatch, number)
     assert main(["query", "SELECT count(*) AS n FROM s", "s.csv", "--timestamp", "k", "--final", "-q"]) == code
     assert capsys.readouterr().err.splitlines()[1] == "penstock: nothing is kept"
 
@@ -270,7 +270,7 @@ def test_an_interrupted_run_with_a_database_goes_on(
     arguments = ["run", "q.cql", "--input", "s=s.csv", "--engine", "spark", "--database", "db", "--output", "out"]
     with directly():
         with pytest.MonkeyPatch.context() as patch:
-            at_the_first_answer(patch, signal.SIGINT)
+            after_the_first_rows(patch, signal.SIGINT)
             assert main(arguments) == 130
         said = capsys.readouterr().err
         assert "rows in s 3" in said
@@ -342,7 +342,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_completion(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["penstock"])
     for typed, at, wanted in (("penstock que", 1, "query"), ("penstock run --fol", 2, "--follow")):
         with monkeypatch.context() as patch:
             patch.setenv("_PENSTOCK_COMPLETE", "complete_bash")

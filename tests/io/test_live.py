@@ -369,9 +369,8 @@ def test_rows_before_one_that_does_not_fit_are_taken_however_they_come() -> None
             db.run_script(DECLARED)
             query = db.query("SELECT ISTREAM k FROM s")
             pipe.write(b"k,name\n1,a\n2,b\n" + cut)
-            lines = iter([b"x,c\n4,d\n"])
-            idle = partial(lambda pipe, lines: pipe.write(next(lines)), pipe, lines)
-            stopped = play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals)
+            rest = partial(pipe.write, b"x,c\n4,d\n")
+            stopped = play(db, {"s": pipe.text}, on_idle=rest, arrivals=pipe.arrivals)
             assert "line 4" in str(stopped["s"]) or "line 5" in str(stopped["s"])
             assert query.fetch()["k"].to_pylist() == [1, 2]
             pipe.end()

@@ -93,7 +93,8 @@ def _common(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     try:
-        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        given = None if arguments is None else list(arguments)
+        code = app(args=given, prog_name="penstock", standalone_mode=False)
         return code if isinstance(code, int) else OK
     except Failure as failed:
         report(failed, sys.stderr)

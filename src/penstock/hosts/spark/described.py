@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -49,15 +49,11 @@ def describing(context: SparkContext, text: str) -> Iterator[None]:
         context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None removes it
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _telling(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+def _telling(method: Any) -> Any:
     """A method whose jobs have the title of the answers as their description, unless the caller has set one."""
 
     @wraps(method)
-    def told(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
         context = self._title_of.sparkSession.sparkContext
         if context.getLocalProperty(_DESCRIPTION) is not None:
             return method(self, *args, **kwargs)
