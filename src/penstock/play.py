@@ -181,7 +181,7 @@ def _reading(db: Database, name: str) -> dict[str, Any]:
         "time": stream.time,
         "on_error": stream.on_error,
         "unknown": stream.unknown or "ignore",
-        "check": db.row_check(name),
+        "check": db._row_check(name),
     }
 
 

@@ -47,7 +47,7 @@ def pipe(text: str) -> Iterator[str]:
 
 def after_the_first_rows(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     """A signal comes when the first rows have been pushed and answered."""
-    seen = []
+    seen: list[int] = []
 
     def heard(self: HowFar, name: str, rows: int, doing: str = "") -> None:
         if not doing and rows and not seen:
