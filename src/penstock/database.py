@@ -402,7 +402,7 @@ class Database:
         self.catalog.relation(name)
         store = self._relations[name]
         readers = self._instants.readers(name)
-        when = self._instants.when(name, None if at is None else at.instant)
+        when = self._instants.when(name, at)
         before = store.copy() if self._host.may_refuse else None
         changes = change(store, when)
         try:

@@ -240,7 +240,14 @@ def test_a_relation_is_read_under_one_kind_of_clock(opened: Callable[..., pensto
     with pytest.raises(penstock.CatalogError, match=r"`b` is read under a TIMESTAMP clock .* and `a` under a clock that"):
         db.query("SELECT a.x FROM a, b")
     first.stop()
-    assert db.query(second).status == "running"
+    insert(db, ("a", 1))
+    last = db.query(second, name="last")
+    assert last.status == "running"
+    db.push("stamped", [(1,)])
+    insert(db, ("a", 2))
+    last.stop()
+    with pytest.raises(penstock.CatalogError, match="relation `a` has changed at instants of a TIMESTAMP clock"):
+        db.query("SELECT v, x FROM s [ROWS 1], a")
 
 
 def test_a_closed_stream_does_not_count(opened: Callable[..., penstock.Database]) -> None:
