@@ -41,7 +41,7 @@ class Instants:
     # -- changes ------------------------------------------------------------------------------------
 
     def readers(self, relation: str) -> list[Running]:
-        """The queries to which a change of a relation can still make a difference."""
+        """The queries to which a change of a relation may still make a difference."""
         return [q for q in self._reading() if relation in q.relations]
 
     def when(self, relation: str, at: At | None) -> When:
@@ -120,7 +120,7 @@ class Instants:
             store = self.stores[name]
             if store.clock == "timestamp" and query.plan.clock == "ticks" and name not in known:
                 raise CatalogError(
-                    f"relation `{name}` has changed at instants of a TIMESTAMP clock, and this query has {_KINDS['ticks']}",
+                    f"relation `{name}` has changed at instants of a TIMESTAMP clock, and this query counts ticks",
                     hint="a change has an instant of one kind: use a relation of its own",
                 )
         for name, clock, reader in mine:
@@ -155,6 +155,8 @@ class Instants:
                 return known
 
     def _reading(self) -> list[Running]:
-        """The queries that can still answer: where all streams are closed, only what has been pushed is to be done."""
-        running = [q for q in self.queries.values() if q.status == "running"]
-        return [q for q in running if not q.inputs or any(not self.streams[n].closed for n in q.inputs)]
+        """The queries that have not been stopped and whose streams are not all closed. Whether one of them has ended or
+        failed meanwhile depends on how far it has been worked on, so nobody asks."""
+        there = {*self.streams, *self.stores}
+        queries = [q for q in self.queries.values() if there >= q.inputs | q.relations]
+        return [q for q in queries if not q.inputs or any(not self.streams[n].closed for n in q.inputs)]

@@ -1,5 +1,5 @@
-"""Every engine gives the reference's answers for databases that change their relations while queries come and go; and no
-query's answers depend on another query."""
+"""Every engine gives the reference's answers for databases that change their relations while queries come and go; and
+no query's answers depend on another query."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.budget import examples
 from tests.generated.lives import STAMPED, Life, counted, lived, lives
+from tests.generated.regressions import LIVES
 
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
@@ -24,6 +25,11 @@ def check(life: Life) -> None:
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=RELAXED)
 @given(life=lives())
 def test_lives(life: Life) -> None:
+    check(life)
+
+
+@pytest.mark.parametrize("life", LIVES.values(), ids=LIVES)
+def test_lives_that_once_failed(life: Life) -> None:
     check(life)
 
 
