@@ -489,8 +489,8 @@ class Database:
         """Apply a change to a relation at an instant; without one, right after all instants that have been named."""
         self.catalog.relation(name)
         store = self._relations[name]
-        readers = self._instants.readers(name)
-        when = self._instants.when(name, None if at is None else at.instant)
+        readers = [q for q in self._instants.readers(name) if q.status == "running"]
+        when = self._instants.when(name, at)
         before = store.copy() if self._host.may_refuse else None
         changes = change(store, when)
         try:

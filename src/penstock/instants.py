@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.catalog import Catalog
 from penstock.errors import CatalogError, InputError
 from penstock.ingest import Instant, StreamInput
 from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, StreamScan, sources, walk
-from penstock.relations import RelationStore, When
+from penstock.relations import At, RelationStore, When
 
 if TYPE_CHECKING:
     from penstock.query import Query as Running
@@ -41,30 +41,32 @@ class Instants:
     # -- changes ------------------------------------------------------------------------------------
 
     def readers(self, relation: str) -> list[Running]:
-        """The queries to which a change of a relation can still make a difference."""
+        """The queries to which a change of a relation may still make a difference."""
         return [q for q in self._reading() if relation in q.relations]
 
-    def when(self, relation: str, at: int | None) -> When:
+    def when(self, relation: str, at: At | None) -> When:
         """When a change that comes in now happens, which says ``at`` an instant, or nothing."""
         readers = self.readers(relation)
-        floor = max((self._floor(q, relation) for q in readers), default=-math.inf)
-        of_streams = any(q.inputs for q in readers)
-        if at is not None:
-            return When(at, True, floor, self.counted + 1, of_streams)
+        when = When(
+            None if at is None else at.instant,
+            given=at is not None,
+            clock=self.clock_of(relation) if at is None or not at.time else self._clock_of(relation, "timestamp"),
+            floor=max((self._floor(q, relation) for q in readers), default=-math.inf),
+            number=self.counted + 1,
+            read=any(q.inputs for q in readers),
+        )
         newest = self._newest(relation)
-        if not math.isfinite(newest):
-            return When(None, False, floor, self.counted + 1, of_streams)
+        if at is not None or not math.isfinite(newest):
+            return when
         if newest >= _LAST:
             raise InputError(
                 f"relation `{relation}`: there is no instant after {int(newest)}, which has been named already",
                 hint="say when the change happens, as in INSERT … AT 5",
             )
-        return When(int(newest) + 1, False, floor, self.counted + 1, of_streams)
+        return replace(when, at=int(newest) + 1)
 
-    def passed(self, clock: Clock | None) -> Instant:
+    def passed(self, clock: Clock) -> Instant:
         """The newest instant that any stream of this kind of clock has ever named: changes up to it have happened."""
-        if clock is None:
-            return -math.inf
         named = (i.named for i in self.streams.values() if i.definition.clock == clock)
         return max(self._passed.get(clock, -math.inf), *named, -math.inf)
 
@@ -78,12 +80,8 @@ class Instants:
     def _newest(self, relation: str) -> Instant:
         """The newest instant that an open stream or a relation of the same kind of clock has named."""
         clock = self.clock_of(relation)
-        if clock is None:
-            return self.stores[relation].last_change
         named = [i.newest for i in self.streams.values() if i.definition.clock == clock]
-        known = self._clocks()
-        named += [s.last_change for name, s in self.stores.items() if self._clock_of(name, known) == clock]
-        return max(named)
+        return max([*named, *(s.last_change for name, s in self.stores.items() if self.clock_of(name) == clock)])
 
     def _floor(self, query: Running, relation: str) -> Instant:
         """Up to where the answers of whoever reads a relation in a query are final."""
@@ -108,15 +106,23 @@ class Instants:
 
     # -- kinds of clocks ----------------------------------------------------------------------------
 
-    def clock_of(self, relation: str) -> Clock | None:
+    def clock_of(self, relation: str) -> Clock:
         """The kind of clock that the instants of a relation are of: that of the streams it is read with; where none is,
-        that of all streams that are declared. None: there are both kinds and nobody has chosen."""
-        return self._clock_of(relation, self._clocks())
+        that of its last change, or of all streams that are declared; ticks where these have both kinds."""
+        kinds = {i.definition.clock for i in self.streams.values()}
+        return self._clock_of(relation, self.stores[relation].clock or ("ticks" if len(kinds) != 1 else kinds.pop()))
 
     def check(self, query: Running) -> None:
         """Refuse a query that would read a relation under another kind of clock than others do."""
         known = self._clocks(query)
         mine = [(name, *known[name]) for name in sorted(query.relations) if name in known]
+        for name in sorted(query.relations) if query.inputs else ():
+            store = self.stores[name]
+            if store.clock == "timestamp" and query.plan.clock == "ticks" and name not in known:
+                raise CatalogError(
+                    f"relation `{name}` has changed at instants of a TIMESTAMP clock, and this query counts ticks",
+                    hint="a change has an instant of one kind: use a relation of its own",
+                )
         for name, clock, reader in mine:
             if query.inputs and clock != query.plan.clock:
                 other = f"this query has {_KINDS[query.plan.clock]}"
@@ -129,11 +135,9 @@ class Instants:
                 hint=f"a change has an instant of one kind: use a relation of its own, or STOP QUERY {reader}",
             )
 
-    def _clock_of(self, relation: str, known: Mapping[str, tuple[Clock, str]]) -> Clock | None:
-        if relation in known:
-            return known[relation][0]
-        kinds = {i.definition.clock for i in self.streams.values()}
-        return None if len(kinds) > 1 else next(iter(kinds), "ticks")
+    def _clock_of(self, relation: str, otherwise: Clock) -> Clock:
+        found = self._clocks().get(relation)
+        return otherwise if found is None else found[0]
 
     def _clocks(self, but: Running | None = None) -> dict[str, tuple[Clock, str]]:
         """Under which kind of clock relations are read, and by whom. A query without streams has no clock of its own,
@@ -151,6 +155,8 @@ class Instants:
                 return known
 
     def _reading(self) -> list[Running]:
-        """The queries that can still answer: where all streams are closed, only what has been pushed is to be done."""
-        running = [q for q in self.queries.values() if q.status == "running"]
-        return [q for q in running if not q.inputs or any(not self.streams[n].closed for n in q.inputs)]
+        """The queries that have not been stopped and whose streams are not all closed. Whether one of them has ended or
+        failed meanwhile depends on how far it has been worked on, so nobody asks."""
+        there = {*self.streams, *self.stores}
+        queries = [q for q in self.queries.values() if there >= q.inputs | q.relations]
+        return [q for q in queries if not q.inputs or any(not self.streams[n].closed for n in q.inputs)]

@@ -20,7 +20,7 @@ from penstock.ingest import Instant, as_table
 from penstock.io.times import FIRST, LAST, TimeForm
 from penstock.io.values import said
 from penstock.plan.expr import Expr
-from penstock.plan.nodes import Field
+from penstock.plan.nodes import Clock, Field
 from penstock.reference import Change
 from penstock.types import BIGINT, TIMESTAMP
 from penstock.values import to_python, to_rows
@@ -40,13 +40,15 @@ class At:
 class When:
     """When a change happens: ``at`` an instant, or before any has been named.
 
-    ``given``: somebody said so, and then it must be after ``floor``, up to where answers are final. ``number``: of a
+    ``given``: somebody said so, and then it must be after ``floor``, up to where answers are final. ``clock``: of which
+    kind it is. ``number``: of a
     change without an instant, its place among all of the database. ``read``: a query that reads streams reads the
     relation.
     """
 
     at: int | None
     given: bool = False
+    clock: Clock = "ticks"
     floor: Instant = -math.inf
     number: int = 1
     read: bool = False
@@ -65,6 +67,8 @@ class RelationStore:
     _later: list[Change] = field(default_factory=list)
     early: int = 0
     """The number of the last change that was made before any instant was named."""
+    clock: Clock | None = None
+    """Of which kind the instant of the last change is, as far as that is known."""
     times: bool = False
     """Whether instants of its changes have been given as times."""
 
@@ -210,6 +214,8 @@ class RelationStore:
         self.rows, self.last_change, self._changes, self._groups = rows, last, number, group + 1
         if any(c.ts is None for c in changes):
             self.early = when.number
+        elif changes:
+            self.clock = when.clock
         self._later += [c for c in changes if c.ts is not None]
         for change in changes:
             if change.ts is None and change.sign > 0:

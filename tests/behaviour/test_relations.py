@@ -237,10 +237,17 @@ def test_a_relation_is_read_under_one_kind_of_clock(opened: Callable[..., pensto
         db.query("SELECT z, x FROM stamped [ROWS 1], b")
     both.stop()
     db.query("SELECT z, x FROM stamped [ROWS 1], b", name="timed")
-    with pytest.raises(penstock.CatalogError, match=r"`b` is read under a TIMESTAMP clock .* and `a` under a clock"):
+    with pytest.raises(penstock.CatalogError, match=r"`b` is read under a TIMESTAMP clock .* and `a` under"):
         db.query("SELECT a.x FROM a, b")
     first.stop()
-    assert db.query(second).status == "running"
+    insert(db, ("a", 1))
+    last = db.query(second, name="last")
+    assert last.status == "running"
+    db.push("stamped", [(1,)])
+    insert(db, ("a", 2))
+    last.stop()
+    with pytest.raises(penstock.CatalogError, match="relation `a` has changed at instants of a TIMESTAMP clock"):
+        db.query("SELECT v, x FROM s [ROWS 1], a")
 
 
 def test_a_closed_stream_does_not_count(opened: Callable[..., penstock.Database]) -> None:
@@ -284,6 +291,26 @@ def test_instants_count_ticks_where_everything_does(opened: Callable[..., pensto
     timed = opened(A)
     timed.execute("INSERT INTO a VALUES (1) AT TIMESTAMP '2024-05-01 10:00:00'")
     assert rows(timed.query(text)) == [(datetime(2024, 5, 1, 10), "+", 1)]
+
+
+def test_what_is_refused_does_not_depend_on_what_has_ended(opened: Callable[..., penstock.Database]) -> None:
+    """Whether the end of the query has been reached may not be known yet; it reads the relation until it is stopped."""
+    db = opened(A, S, D)
+    window = "[BEGIN WINDOW 0 END WINDOW 3 HOP SIZE (3, 3) END QUERY 5]"
+    query = db.query(f"SELECT x FROM d {window}", name="bounded")
+    db.execute("INSERT INTO a VALUES (1) AT 2")
+    db.execute("INSERT INTO a VALUES (2) AT 9")
+    assert "a change at 9 comes too late" in too_late(db, "INSERT INTO a VALUES (3) AT 9")
+    assert rows(query) == [(3, "+", 1)]
+    assert query.status == "ended"
+    assert "a change at 9 comes too late" in too_late(db, "INSERT INTO a VALUES (3) AT 9")
+    query.stop()
+    db.execute("INSERT INTO a VALUES (3) AT 9")
+    timed = db.query(f"SELECT count(*) AS n FROM s {window}, a", name="timed")
+    db.push("s", [(1, 1), (9, 1)])
+    assert timed.fetch().num_rows > 0
+    db.execute("DROP STREAM s")
+    db.execute("INSERT INTO a VALUES (4) AT 10")
 
 
 def test_there_is_no_instant_after_the_last(opened: Callable[..., penstock.Database]) -> None:

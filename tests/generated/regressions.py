@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.generated.language import DECLARE, Case
+from tests.generated.lives import Life
 
 _PLAIN = DECLARE.format(slack_s="", slack_r="", priority_s="", priority_r="")
 
@@ -39,3 +40,34 @@ REGRESSIONS = [
         {"s": [(0, 1, "a", 2.0, 1), (1, 2, "a", 3.0, 1), (2, 1, "b", 9.0, 1), (7, 1, "b", 1.0, 1)], "r": []},
     ),
 ]
+
+_RELATIONS = ("CREATE RELATION a (k INT, x INT)", "CREATE RELATION b (k INT, y INT)")
+_DERIVED = "CREATE STREAM d AS SELECT ISTREAM k, x FROM a"
+
+LIVES = {
+    "a window over a stream over relations ends one tick after the last change": Life(
+        _RELATIONS,
+        (
+            "INSERT INTO a VALUES (0, 1), (0, 2)",
+            "DELETE FROM a WHERE k = 0 AT 2",
+            "INSERT INTO a VALUES (0, 1), (0, 2)",
+            "query n1: SELECT q0.k FROM (SELECT ISTREAM k FROM a) [TUMBLING 4] AS q0 WHERE q0.k IN (SELECT k FROM a)",
+        ),
+    ),
+    "what leaves by time alone one tick after the last change is an element": Life(
+        (*_RELATIONS, _DERIVED, "CREATE STREAM f AS SELECT DSTREAM k, count(*) AS n FROM d [NOW] GROUP BY k"),
+        ("query n1: SELECT ISTREAM k FROM f [NOW]", "INSERT INTO a VALUES (3, 2)"),
+    ),
+    "a query that has reached its end is read by nobody, but that is not known at once": Life(
+        (*_RELATIONS, "CREATE STREAM e AS SELECT ISTREAM a.k FROM a, b WHERE a.k = b.k"),
+        (
+            "INSERT INTO a VALUES (3, 1) AT 7",
+            "INSERT INTO b VALUES (3, 1) AT 11",
+            "query n1: SELECT k FROM e [BEGIN WINDOW 0 END WINDOW 3 HOP SIZE (3, 3) END QUERY 12]",
+            "INSERT INTO a VALUES (2, 1)",
+            "DELETE FROM a WHERE k = 2",
+            "INSERT INTO b VALUES (0, 3) AT 12",
+        ),
+    ),
+}
+"""Lives of databases that some engine once got wrong."""

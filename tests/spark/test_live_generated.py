@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 import penstock
 from tests.budget import examples
 from tests.generated.language import Case, cases
-from tests.generated.regressions import REGRESSIONS
+from tests.generated.lives import Life, counted, lived, lives
+from tests.generated.regressions import LIVES, REGRESSIONS
 from tests.generated.running import Feed, answers, comparable
 from tests.generated.test_engines import feeds, single_rows
 from tests.spark.direct import directly
@@ -80,6 +81,27 @@ def test_cases_that_once_failed(case: Case) -> None:
     feed = single_rows(case)
     with directly():
         assert restarted(case, feed, 2, 2, frozenset([1]), frozenset([0])) == answers(case, "reference")
+
+
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=RELAXED)
+@given(life=lives(), shards=st.sampled_from([1, 2, 5]), fetch=st.booleans())
+def test_lives(life: Life, shards: int, fetch: bool) -> None:
+    """Relations that change while queries come and go, with restarts; fetched at the end or after every step."""
+    with directly():
+        found = counted(lived(life, "spark", shards=shards, fetch=fetch))
+    assert found == counted(lived(life, "reference")), str(life)
+
+
+@pytest.mark.parametrize("life", LIVES.values(), ids=LIVES)
+def test_lives_that_once_failed(life: Life) -> None:
+    with directly():
+        assert counted(lived(life, "spark", shards=2)) == counted(lived(life, "reference"))
+
+
+@settings(max_examples=examples(10), suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])
+@given(life=lives(), fetch=st.booleans())
+def test_lives_on_spark_itself(spark: SparkSession, life: Life, fetch: bool) -> None:
+    assert counted(lived(life, "spark", shards=2, fetch=fetch)) == counted(lived(life, "reference")), str(life)
 
 
 @settings(max_examples=examples(15), suppress_health_check=[*RELAXED, HealthCheck.function_scoped_fixture])

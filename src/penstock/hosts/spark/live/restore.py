@@ -163,7 +163,7 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
         isinstance(n, Plan) and not reads_streams(n) for n in walk(plan)
     ):
         query._status, query.error = "failed", StateError(
-            f"query `{query.name}` reads no stream, and was stored when changes of relations had other instants",
+            f"query `{query.name}` reads relations without a stream and was stored when changes had other instants",
             hint="STOP QUERY, and start it again",
         )
         return
