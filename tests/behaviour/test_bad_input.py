@@ -173,7 +173,8 @@ ROWS: list[tuple[str, str, object, str]] = [
      "stream `s`, row 1: no column `w`; there is `g`, `k`, `t`, `v`"),
     ("text for a number", "s", [GOOD, GOOD, (6, 2, "h", "warm")],
      "stream `s`, row 3, column `v`: 'warm' is not a DOUBLE"),
-    ("fraction", "s", [(6, 2.5, "h", 1.0)], "stream `s`, row 1, column `k`: 2.5 is not a BIGINT"),
+    ("fraction", "s", [(6, 2.5, "h", 1.0)],
+     "stream `s`, row 1, column `k`: 2.5 is not a BIGINT; round it first, or declare the column as DOUBLE"),
     ("condition for a number", "s", [(6, True, "h", 1.0)], "stream `s`, row 1, column `k`: True is not a BIGINT"),
     ("number for a text", "s", [(6, 2, 3, 1.0)], "stream `s`, row 1, column `g`: 3 is not a STRING"),
     ("too large", "s", [(6, 2**63, "h", 1.0)], "stream `s`, row 1, column `k`: 9223372036854775808 is not a BIGINT"),
@@ -231,6 +232,19 @@ def test_bad_rows_are_refused_with_the_whole_batch(name: str, rows: object, said
     error = refused(db, lambda: db.push(name, rows))
     assert str(error) == said
     assert isinstance(error, penstock.InputError)
+
+
+def test_a_column_of_whole_numbers_takes_what_has_no_fraction(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.run_script("CREATE RELATION n (i INT, d DOUBLE); INSERT INTO n VALUES (2.0, 1.5), (CAST(-1.5 AS INT), 2.5)")
+        db.push("n", [(3.0, 1.5), (Decimal("4.00"), 1.5)])
+        assert [row[0] for row in db.relation_rows("n")] == [2, -1, 3, 4]
+        for text in ("INSERT INTO n VALUES (1.5, 0)", "UPDATE n SET i = i / 2", "UPDATE n SET i = d"):
+            with pytest.raises(penstock.PenstockError, match="is not a whole number"):
+                db.execute(text)
+        assert [row[0] for row in db.relation_rows("n")] == [2, -1, 3, 4]
+        db.execute("UPDATE n SET i = d * 2")
+        assert [row[0] for row in db.relation_rows("n")] == [3, 5, 3, 3]
 
 
 def test_a_change_of_a_relation_that_comes_too_late(engine: str) -> None:
