@@ -121,7 +121,7 @@ def _quotient(high: int, low: int, n: int) -> float:
 
 
 @nb.njit(nogil=True, cache=True)
-def _decimal_average(high: int, low: int, n: int) -> tuple[int, int]:
+def _decimal_average(high: int, low: int, n: int) -> tuple[Any, Any]:
     """A 128-bit integer by a count, with four more digits, rounded half away from zero: its low and its high half."""
     negative = high < 0
     h, l = np.uint64(high), np.uint64(low)  # noqa: E741
@@ -216,17 +216,16 @@ _READ_SIGNS = nb.types.Array(nb.int8, 1, "C", readonly=True)
 _LINE, _TABLE = nb.int64[::1], nb.int64[:, ::1]
 _RUN = nb.void(
     nb.int64, nb.int64, nb.boolean, nb.boolean, nb.int64, _READ, _READ, _READ_SIGNS, _READ, _READ, _READ, _TABLE,
-    _TABLE, nb.float64[:, ::1], nb.boolean[:, ::1], _READ, _READ, _READ, _READ, _TABLE, nb.float64[:, ::1], _LINE, _LINE,
-    nb.int32[:, ::1], _LINE, _LINE, _LINE, _TABLE, nb.int8[::1], _TABLE, nb.uint8[:, ::1], _LINE,
+    _TABLE, nb.float64[:, ::1], nb.boolean[:, ::1], _READ, _READ, _READ, _READ, _TABLE, nb.float64[:, ::1], _LINE,
+    _LINE, nb.int32[:, ::1], _LINE, _LINE, _LINE, _TABLE, nb.int8[::1], _TABLE, nb.uint8[:, ::1], _LINE,
 )  # fmt: skip
 
 
 @nb.njit(_RUN, nogil=True, cache=True)
 def run(
     start: int, stop: int, keyed: bool, leaving: bool, compared: int, ts: Ints, sub: Ints, sign: Any, codes: Ints,
-    moment_ts: Ints, moment_sub: Ints, data: Any, highs: Any,
-    doubles: Any, valid: Any, kinds: Ints, places: Ints, ops: Ints,
-    args: Ints, ints: Any, sums: Any, keys: Ints, numbers: Ints, links: Any, touched: Ints, touched_by: Ints,
+    moment_ts: Ints, moment_sub: Ints, data: Any, highs: Any, doubles: Any, valid: Any, kinds: Ints, places: Ints,
+    ops: Ints, args: Ints, ints: Any, sums: Any, keys: Ints, numbers: Ints, links: Any, touched: Ints, touched_by: Ints,
     emptied: Ints, head: Any, signs: Any, values: Any, nulls: Any, state: Ints,
 ) -> None:  # fmt: skip
     """Take the changes from ``start`` to before ``stop`` in, which are whole instants; write what changed.
