@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -18,27 +19,28 @@ from hypothesis import strategies as st
 from penstock.aggregates import compute
 from penstock.delta import BEGINNING, Delta, Instant, Step, arrival_sub, empty
 from penstock.errors import QueryFailed
-from penstock.kernels.aggregate import _quotient
+from penstock.kernels.aggregate import _decimal_average, _quotient
 from penstock.operators.fast_aggregate import FastAggregate, supports
 from penstock.plan.expr import Call, Column, Expr
 from penstock.plan.nodes import Aggregate, AggregateCall, Field, StreamScan, Window
 from penstock.plan.window import Range, Unbounded, WindowSpec
 from penstock.scalar import Context, evaluate, hashable
-from penstock.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, REAL, STRING, TIMESTAMP, DataType
+from penstock.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, REAL, STRING, TIMESTAMP, DataType, decimal
 from penstock.values import to_arrow, to_python
 from tests.budget import examples
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Values = tuple[object, ...]
 
+MONEY, WIDE = decimal(10, 2), decimal(28, 3)
 SCHEMA = tuple(
     Field(n, t)
     for n, t in (
         ("k", INT), ("x", STRING), ("d", DOUBLE), ("r", REAL), ("b", BIGINT), ("f", BOOLEAN), ("t", TIMESTAMP),
-        ("c", DATE), ("i", INTERVAL),
+        ("c", DATE), ("i", INTERVAL), ("m", MONEY), ("w", WIDE),
     )
 )  # fmt: skip
-K, X, D, R, B, F, T, C, V = (Column(i, f.type) for i, f in enumerate(SCHEMA))
+K, X, D, R, B, F, T, C, V, M, W = (Column(i, f.type) for i, f in enumerate(SCHEMA))
 _SMALL = st.sampled_from([1, 2, 3, -1, None])
 _DOUBLES = st.sampled_from([1.5, 0.1, 0.2, 0.0, -0.0, 1e16, -1e16, math.nan, math.inf, -math.inf, None])
 _VALUES: dict[DataType, st.SearchStrategy[Any]] = {
@@ -51,6 +53,10 @@ _VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     TIMESTAMP: _SMALL,
     DATE: _SMALL,
     INTERVAL: st.sampled_from([1, 10, 2**62, None]),
+    MONEY: st.sampled_from([*map(Decimal, ("0.00", "0.01", "-0.05", "12.30", "99999999.99", "-99999999.99")), None]),
+    WIDE: st.sampled_from(
+        [*map(Decimal, ("0.000", "0.001", "-0.001", f"{'9' * 25}.999", f"-{'9' * 25}.999", "18446744073709551.616"))]
+    ) | st.none(),
 }
 KEYS: list[tuple[Expr, ...]] = [(), (K,), (X,), (D,), (K, X), (F, D, X), (Call("%", (B, K), BIGINT),)]
 
@@ -61,9 +67,11 @@ def _calls(*, ordered: bool) -> list[AggregateCall]:
     sums = ((D, DOUBLE), (R, DOUBLE), (B, BIGINT), (K, BIGINT), (V, INTERVAL))
     calls += [AggregateCall("sum", (e,), t) for e, t in sums]
     calls += [AggregateCall("avg", (e,), DOUBLE) for e in (D, R, B, K)]
+    calls += [AggregateCall("sum", (M,), decimal(20, 2)), AggregateCall("sum", (W,), decimal(38, 3), where=F)]
+    calls += [AggregateCall("avg", (M,), decimal(14, 6), where=F), AggregateCall("avg", (W,), decimal(32, 7))]
     calls += [AggregateCall("sum", (D,), DOUBLE, where=F), AggregateCall("sum", (Call("+", (B, B), BIGINT),), BIGINT)]
     if ordered:
-        calls += [AggregateCall(f, (e,), e.type, where=w) for f in ("min", "max") for e in (K, D, R, B, F, T, C, V)
+        calls += [AggregateCall(f, (e,), e.type, where=w) for f in ("min", "max") for e in (K, D, R, B, F, T, C, V, M)
                   for w in (None, F)]  # fmt: skip
         calls += [AggregateCall("max", (D,), DOUBLE, distinct=True)]
     return calls
@@ -234,7 +242,7 @@ def test_first_row_without_keys_is_there_from_the_beginning() -> None:
 def test_overflow_is_null_and_counted_and_comes_back() -> None:
     context = Context()
     operator = FastAggregate(node((), [AggregateCall("sum", (B,), BIGINT)]), {}, context, fifo=True)
-    rows = [Member((1, "a", 1.0, 1.0, b, True, 1, 1, 1), (i, 1), 0) for i, b in enumerate([2**63 - 1, 5])]
+    rows = [Member((1, "a", 1.0, 1.0, b, True, 1, 1, 1, None, None), (i, 1), 0) for i, b in enumerate([2**63 - 1, 5])]
     some = [((1, 1), 1, rows[0]), ((2, 1), 1, rows[1]), ((3, 0), -1, rows[0])]
     values = [c[2][0] for c in flat(run(operator, some, [])) if c[1] > 0]
     assert values == [None, 2**63 - 1, None, 5]
@@ -253,6 +261,8 @@ def test_overflow_is_null_and_counted_and_comes_back() -> None:
         (AggregateCall("stddev", (D,), DOUBLE), True),
         (AggregateCall("avg", (V,), INTERVAL), True),
         (AggregateCall("last", (D,), DOUBLE), True),
+        (AggregateCall("min", (W,), WIDE), True),
+        (AggregateCall("sum", (Column(0, decimal(29, 0)),), decimal(38, 0)), True),
     ],
 )
 def test_what_is_left_to_the_general_operator(call: AggregateCall, fifo: bool) -> None:
@@ -265,6 +275,16 @@ def test_average_of_integers_is_rounded_once(total: int, n: int) -> None:
     unsigned = total & (2**64 - 1)
     low = unsigned - 2**64 if unsigned >= 2**63 else unsigned
     assert _quotient(total >> 64, low, n) == float(Fraction(total, n))
+
+
+@settings(deadline=None)
+@given(st.integers(-(10**38), 10**38) | st.integers(-(2**56), 2**56), st.integers(1, 2**40) | st.integers(1, 9))
+def test_average_of_decimals_is_rounded_half_away_from_zero(total: int, n: int) -> None:
+    total //= 10_000  # the average has four more digits
+    unsigned = total & (2**64 - 1)
+    low, high = _decimal_average(total >> 64, unsigned - 2**64 if unsigned >= 2**63 else unsigned, n)
+    sign, size = (-1 if total < 0 else 1), abs(total) * 10_000
+    assert (high << 64) + (low & (2**64 - 1)) == sign * ((2 * size + n) // (2 * n))
 
 
 @settings(deadline=None, max_examples=examples(30))

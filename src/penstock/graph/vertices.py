@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from penstock.delta import NEVER
+from penstock.errors import CheckpointError
 from penstock.graph.early import Aside
 from penstock.graph.message import BEGIN, Data, Mark, Message, least
 from penstock.graph.ports import Port
@@ -273,6 +274,11 @@ class OperatorVertex:
     def load(self, state: LoadedState) -> None:
         operator = self.operator
         if isinstance(operator, Stateful):
+            if "operator" not in state:
+                raise CheckpointError(
+                    f"the saved state has nothing of {self.kind} `{self.label}`: another version of Penstock saved it",
+                    hint="start the query anew",
+                )
             operator.load(state["operator"])
         for i, port in enumerate(self.ports or ()):
             port.load(state[f"port {i}"])

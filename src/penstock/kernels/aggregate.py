@@ -7,8 +7,8 @@ one zero.
 
 Sums of doubles are kept as a sum, the sum of its rounding errors, and the sum of theirs; the result is rounded once.
 It is the exactly rounded sum unless values cancel that are some 2**100 times what is left, or a partial sum exceeds
-the range of doubles. NaN and infinities are counted and not added, so they can leave again. Sums of integers have
-128 bits.
+the range of doubles. NaN and infinities are counted and not added, so they can leave again. Sums of integers and of
+DECIMAL, whose values are whole numbers of 128 bits themselves, have 128 bits.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ LOW, HIGH = 1, 2
 SPECIAL, SUM, NAN, POSITIVE, NEGATIVE = 1, 2, 5, 6, 7
 HEAD, TAIL = 1, 2
 # Kinds of arguments.
-COUNTED, INTEGER, DOUBLE, QUEUED, BEST = range(5)
-WIDTHS = (1, 3, 8, 3, 3)
-# What is given out.
+COUNTED, INTEGER, DOUBLE, WIDE, QUEUED, BEST = range(6)
+WIDTHS = (1, 3, 8, 3, 3, 3)
+# What is given out. Of 128 bits the low half is one value and the high half another, by the next number.
 GIVE_ROWS, GIVE_COUNT, GIVE_SUM, GIVE_AVERAGE, GIVE_DOUBLE_SUM, GIVE_DOUBLE_AVERAGE, GIVE_FIRST = range(7)
+GIVE_WIDE_SUM, GIVE_HIGH_SUM, GIVE_WIDE_AVERAGE, GIVE_HIGH_AVERAGE = range(7, 11)
 # Places in ``state``: rows written, instants so far, failures, groups emptied, which values are NULL in some row
 # written, and of the nodes of queues the first free one and how many were ever used.
 OUT, MARKS, FAILURES, EMPTIED, NULLED, FREE, FRESH, PLACES = range(8)
@@ -120,6 +121,44 @@ def _quotient(high: int, low: int, n: int) -> float:
 
 
 @nb.njit(nogil=True, cache=True)
+def _decimal_average(high: int, low: int, n: int) -> tuple[Any, Any]:
+    """A 128-bit integer by a count, with four more digits, rounded half away from zero: its low and its high half."""
+    negative = high < 0
+    h, l = np.uint64(high), np.uint64(low)  # noqa: E741
+    if negative:
+        l = ~l + np.uint64(1)  # noqa: E741
+        h = ~h + (np.uint64(1) if l == np.uint64(0) else np.uint64(0))
+    divisor, rest, qh, ql = np.uint64(n), np.uint64(0), np.uint64(0), np.uint64(0)
+    if h == np.uint64(0):
+        ql, rest = l // divisor, l % divisor
+    else:
+        for i in range(128):
+            word = h if i < 64 else l
+            rest = (rest << np.uint64(1)) | ((word >> np.uint64(63 - i % 64)) & np.uint64(1))
+            qh = (qh << np.uint64(1)) | (ql >> np.uint64(63))
+            ql = ql << np.uint64(1)
+            if rest >= divisor:
+                rest -= divisor
+                ql |= np.uint64(1)
+    # What is left is less than the count, so that four more digits of it are within 64 bits.
+    more, half = np.uint64(10_000), np.uint64(0xFFFF_FFFF)
+    digits, rest = rest * more // divisor, rest * more % divisor
+    if rest * np.uint64(2) >= divisor:
+        digits += np.uint64(1)
+    first = (ql & half) * more
+    second = (ql >> np.uint64(32)) * more + (first >> np.uint64(32))
+    low_half = ((second & half) << np.uint64(32)) | (first & half)
+    high_half = qh * more + (second >> np.uint64(32))
+    total = low_half + digits
+    if total < low_half:
+        high_half += np.uint64(1)
+    if negative:
+        total = ~total + np.uint64(1)
+        high_half = ~high_half + (np.uint64(1) if total == np.uint64(0) else np.uint64(0))
+    return np.int64(total), np.int64(high_half)
+
+
+@nb.njit(nogil=True, cache=True)
 def _bits(value: float) -> Any:
     if value != value:
         return np.int64(0x7FF8_0000_0000_0000)
@@ -177,16 +216,16 @@ _READ_SIGNS = nb.types.Array(nb.int8, 1, "C", readonly=True)
 _LINE, _TABLE = nb.int64[::1], nb.int64[:, ::1]
 _RUN = nb.void(
     nb.int64, nb.int64, nb.boolean, nb.boolean, nb.int64, _READ, _READ, _READ_SIGNS, _READ, _READ, _READ, _TABLE,
-    nb.float64[:, ::1], nb.boolean[:, ::1], _READ, _READ, _READ, _READ, _TABLE, nb.float64[:, ::1], _LINE, _LINE,
-    nb.int32[:, ::1], _LINE, _LINE, _LINE, _TABLE, nb.int8[::1], _TABLE, nb.uint8[:, ::1], _LINE,
+    _TABLE, nb.float64[:, ::1], nb.boolean[:, ::1], _READ, _READ, _READ, _READ, _TABLE, nb.float64[:, ::1], _LINE,
+    _LINE, nb.int32[:, ::1], _LINE, _LINE, _LINE, _TABLE, nb.int8[::1], _TABLE, nb.uint8[:, ::1], _LINE,
 )  # fmt: skip
 
 
 @nb.njit(_RUN, nogil=True, cache=True)
 def run(
     start: int, stop: int, keyed: bool, leaving: bool, compared: int, ts: Ints, sub: Ints, sign: Any, codes: Ints,
-    moment_ts: Ints, moment_sub: Ints, data: Any, doubles: Any, valid: Any, kinds: Ints, places: Ints, ops: Ints,
-    args: Ints, ints: Any, sums: Any, keys: Ints, numbers: Ints, links: Any, touched: Ints, touched_by: Ints,
+    moment_ts: Ints, moment_sub: Ints, data: Any, highs: Any, doubles: Any, valid: Any, kinds: Ints, places: Ints,
+    ops: Ints, args: Ints, ints: Any, sums: Any, keys: Ints, numbers: Ints, links: Any, touched: Ints, touched_by: Ints,
     emptied: Ints, head: Any, signs: Any, values: Any, nulls: Any, state: Ints,
 ) -> None:  # fmt: skip
     """Take the changes from ``start`` to before ``stop`` in, which are whole instants; write what changed.
@@ -239,9 +278,9 @@ def run(
                         ints[g, at + (NAN if x != x else POSITIVE if x > 0.0 else NEGATIVE)] += change
                     if number == ints[g, at + SPECIAL]:
                         sums[g, at + SUM] = sums[g, at + SUM + 1] = sums[g, at + SUM + 2] = 0.0
-                elif kind == INTEGER:
+                elif kind in (INTEGER, WIDE):
                     low, n = ints[g, at + LOW], data[a, i]
-                    above = -1 if n < 0 else 0
+                    above = highs[a, i] if kind == WIDE else np.int64(-1 if n < 0 else 0)
                     if change > 0:
                         ints[g, at + LOW] = low + n
                         ints[g, at + HIGH] += above + (1 if np.uint64(low + n) < np.uint64(low) else 0)
@@ -288,6 +327,13 @@ def run(
                         value = _bits(total if op == GIVE_DOUBLE_SUM else total / ints[g, at + COUNT])
                     elif op == GIVE_FIRST:
                         value = keys[ints[g, at + HEAD]]
+                    elif op == GIVE_WIDE_SUM:
+                        value = ints[g, at + LOW]
+                    elif op == GIVE_HIGH_SUM:
+                        value = ints[g, at + HIGH]
+                    elif op >= GIVE_WIDE_AVERAGE:
+                        lower, upper = _decimal_average(ints[g, at + HIGH], ints[g, at + LOW], ints[g, at + COUNT])
+                        value = lower if op == GIVE_WIDE_AVERAGE else upper
                     elif op == GIVE_AVERAGE:
                         value = _bits(_quotient(ints[g, at + HIGH], ints[g, at + LOW], ints[g, at + COUNT]))
                     elif ints[g, at + HIGH] == ints[g, at + LOW] >> 63:

@@ -26,10 +26,23 @@ def _raw(array: pa.Array, dtype: Any) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype, len(array), array.offset * np.dtype(dtype).itemsize)
 
 
+def halves(array: pa.Array) -> Ints:
+    """The low and the high half of the 128-bit integers underneath DECIMAL, a row for each value."""
+    data = array.buffers()[1]
+    if data is None:
+        return np.zeros((len(array), 2), np.int64)
+    return np.frombuffer(data, np.int64, 2 * len(array), 16 * array.offset).reshape(-1, 2)
+
+
 def integers(array: pa.Array) -> Ints:
-    """The integers underneath BOOLEAN, INT, BIGINT, DATE, TIMESTAMP and INTERVAL; anything where it is NULL."""
+    """The integers underneath BOOLEAN, INT, BIGINT, DATE, TIMESTAMP and INTERVAL; anything where it is NULL.
+
+    Of DECIMAL the low half, which is the number where that has at most 18 digits.
+    """
     if len(array) == 0:
         return _NO_INTS
+    if pa.types.is_decimal(array.type):
+        return halves(array)[:, 0]
     if pa.types.is_boolean(array.type):
         bits: Ints = array.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.int64)
         return bits

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels.buffers import halves
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, both, checked, repaired, validity
 from penstock.plan.expr import Call
@@ -35,12 +36,8 @@ def unscaled(value: Value, dtype: DataType) -> Fixed | None:
             return Fixed(np.zeros((), np.int64), np.zeros((), np.bool_))
         number = int(value.as_py().scaleb(_scale(dtype)))
         return Fixed(np.array(number, np.int64)) if abs(number) <= _MOST else None
-    length, content = len(value), value.buffers()[1]
     valid = validity(value)
-    if content is None or not length:
-        return Fixed(np.zeros(length, np.int64), valid)
-    words = np.frombuffer(content, np.int64, 2 * length, 16 * value.offset).reshape(-1, 2)
-    low, high = words[:, 0], words[:, 1]
+    low, high = halves(value).T
     # The lowest integer has no counterpart, so it counts as one too many.
     wide = (high != low >> 63) | (low == -_MOST - 1)
     if valid is not None:
@@ -50,9 +47,7 @@ def unscaled(value: Value, dtype: DataType) -> Fixed | None:
 
 def scaled(data: Data, valid: Any, dtype: DataType) -> pa.Array:
     """The column of the type with these whole numbers underneath."""
-    words = np.empty((len(data), 2), np.int64)
-    words[:, 0] = data
-    words[:, 1] = data >> 63
+    words = np.stack([data, data >> 63], axis=1)
     bits, nulls = None, 0
     if valid is not None:
         valid = np.broadcast_to(valid, len(data))

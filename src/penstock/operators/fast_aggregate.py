@@ -18,7 +18,7 @@ from penstock.delta import Delta, Instant, Ints, Step
 from penstock.kernels import aggregate as kernel
 from penstock.kernels import queues
 from penstock.kernels.batch import Rows, count_failures
-from penstock.kernels.buffers import column, floats, gather, integers, ordered, restore, validity
+from penstock.kernels.buffers import column, floats, gather, halves, integers, ordered, restore, validity
 from penstock.kernels.expressions import can_fail, compile_project
 from penstock.kernels.intern import Interner
 from penstock.operators.base import StateSize
@@ -36,14 +36,19 @@ _ORDERED = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.TI
 _ONLY = np.zeros(1, np.int64)
 """The code of the one group without keys."""
 _MOST = 60
-"""Aggregates of one node; which of them are NULL are the bits of one number."""
+"""Values given out for one node; which of them are NULL are the bits of one number."""
+_KEY_DIGITS = 18
+"""Digits up to which a DECIMAL is a 64-bit integer."""
+_SUM_DIGITS = 28
+"""Digits up to which the sum of ten thousand million DECIMALs has 128 bits."""
 _AT_ONCE = 1 << 16
 """Changes after which room for queued values is looked at again."""
 
 
 def supports(node: Aggregate, *, fifo: bool) -> bool:
     """Whether ``FastAggregate`` can compute the node; ``fifo``: rows of a group leave in the order they entered."""
-    if len(node.aggregates) > _MOST:
+    wide = sum(call.type.kind is Kind.DECIMAL for call in node.aggregates)
+    if len(node.aggregates) + wide > _MOST:
         return False
     return all(_supported(call, fifo or _only_grows(node.input)) for call in node.aggregates)
 
@@ -51,7 +56,7 @@ def supports(node: Aggregate, *, fifo: bool) -> bool:
 def _supported(call: AggregateCall, fifo: bool) -> bool:
     if call.function in ("min", "max"):
         # DISTINCT makes no difference to them.
-        return fifo and call.args[0].type.kind in _ORDERED
+        return fifo and (call.args[0].type.kind in _ORDERED or _is_decimal(call, _KEY_DIGITS))
     if call.distinct:
         return False
     if call.function == "count":
@@ -59,7 +64,14 @@ def _supported(call: AggregateCall, fifo: bool) -> bool:
     if call.function not in ("sum", "avg"):
         return False
     dtype = call.args[0].type
-    return dtype.is_integer or dtype.is_float or (call.function == "sum" and dtype.kind is Kind.INTERVAL)
+    if dtype.is_integer or dtype.is_float or (call.function == "sum" and dtype.kind is Kind.INTERVAL):
+        return True
+    return _is_decimal(call, _SUM_DIGITS)
+
+
+def _is_decimal(call: AggregateCall, digits: int) -> bool:
+    dtype = call.args[0].type
+    return dtype.kind is Kind.DECIMAL and (dtype.precision or 0) <= digits
 
 
 def _only_grows(node: Node) -> bool:
@@ -109,9 +121,16 @@ class FastAggregate:
         self._exprs: list[Expr] = list(node.keys)
         self._arguments: list[_Argument] = []
         outs = [self._out(call) for call in node.aggregates]
+        # Where the high halves are of the values that have two.
+        self._highs: dict[int, int] = {}
+        for i, (op, arg) in enumerate(outs[:]):
+            if op in (kernel.GIVE_WIDE_SUM, kernel.GIVE_WIDE_AVERAGE):
+                self._highs[i] = len(outs)
+                outs.append((op + 1, arg))
+        self._compared = len(outs)
         self._ops = np.array([op for op, _ in outs], np.int64)
         self._args = np.array([arg for _, arg in outs], np.int64)
-        self._givers = [_giver(call, op) for call, (op, _) in zip(node.aggregates, outs, strict=True)]
+        self._givers = [_giver(call, op) for call, (op, _) in zip(node.aggregates, outs, strict=False)]
         self._sources = [e.index if isinstance(e, Column) else None for e in self._exprs]
         self._compute = None
         if None in self._sources:
@@ -145,6 +164,9 @@ class FastAggregate:
         if call.args[0].type.is_float:
             op = kernel.GIVE_DOUBLE_SUM if call.function == "sum" else kernel.GIVE_DOUBLE_AVERAGE
             return op, self._argument(_Argument(kernel.DOUBLE, value, where))
+        if call.args[0].type.kind is Kind.DECIMAL:
+            op = kernel.GIVE_WIDE_SUM if call.function == "sum" else kernel.GIVE_WIDE_AVERAGE
+            return op, self._argument(_Argument(kernel.WIDE, value, where))
         op = kernel.GIVE_SUM if call.function == "sum" else kernel.GIVE_AVERAGE
         return op, self._argument(_Argument(kernel.INTEGER, value, where))
 
@@ -170,7 +192,7 @@ class FastAggregate:
         codes = self._interner.encode(keys, n)
         self._reserve(self._interner.capacity)
         self._pieces.touch(codes if self._keys else _ONLY, self._interner.capacity)
-        data, valid = self._data(delta, columns)
+        data, highs, valid = self._data(delta, columns)
         most = n * (2 if self._emit_leaving else 1) + 1
         outs = len(self._ops)
         head, signs = np.empty((5, most), np.int64), np.empty(most, np.int8)
@@ -181,8 +203,8 @@ class FastAggregate:
         for start, stop in self._parts(delta):
             self._reserve_queues(stop - start)
             kernel.run(
-                start, stop, self._keys > 0, self._emit_leaving, len(self._calls), delta.ts, delta.sub, delta.sign,
-                codes, delta.moment_ts, delta.moment_sub, data, data.view(np.float64), valid, self._kinds, self._places,
+                start, stop, self._keys > 0, self._emit_leaving, self._compared, delta.ts, delta.sub, delta.sign, codes,
+                delta.moment_ts, delta.moment_sub, data, highs, data.view(np.float64), valid, self._kinds, self._places,
                 self._ops, self._args, self._ints, self._sums, self._queue_keys, self._queue_numbers, self._queue_links,
                 touched, touched_by, emptied, head, signs, values, nulls, state,
             )  # fmt: skip
@@ -258,10 +280,13 @@ class FastAggregate:
             computed = iter(self._compute.arrays(Rows(delta.columns, n, self._errors, counted)))
         return [next(computed) if i is None else delta.columns[i] for i in self._sources]
 
-    def _data(self, delta: Delta, columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """A row of numbers for each argument, and where they count."""
+    def _data(
+        self, delta: Delta, columns: Sequence[pa.Array]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """A row of numbers for each argument, the high halves of those that have two, and where they count."""
         n = len(delta)
         data = np.empty((len(self._arguments), n), np.int64)
+        highs = np.empty((len(self._arguments) if self._highs else 0, n), np.int64)
         valid = np.ones((len(self._arguments), n), np.bool_)
         for i, argument in enumerate(self._arguments):
             if argument.where is not None:
@@ -277,13 +302,15 @@ class FastAggregate:
                 valid[i] &= known
             if argument.kind == kernel.INTEGER:
                 data[i] = integers(array)
+            elif argument.kind == kernel.WIDE:
+                data[i], highs[i] = halves(array).T
             elif argument.kind == kernel.DOUBLE:
                 data[i] = floats(array).view(np.int64)
             elif argument.kind >= kernel.QUEUED:
                 data[i] = ordered(array)
                 if argument.greatest:
                     np.invert(data[i], out=data[i])
-        return data, valid
+        return data, highs, valid
 
     def _delta(
         self, keys: Sequence[pa.Array], head: npt.NDArray[np.int64], signs: npt.NDArray[np.int8],
@@ -298,7 +325,8 @@ class FastAggregate:
             columns = [gather(k, head[0, :n]) for k in keys]
         nulled = int(self._state[kernel.NULLED])
         for o, give in enumerate(self._givers):
-            columns.append(give(values[o, :n], nulls[o, :n] if nulled >> o & 1 else None))
+            given = values[o, :n] if o not in self._highs else values[[o, self._highs[o]], :n].T
+            columns.append(give(given, nulls[o, :n] if nulled >> o & 1 else None))
         priority = None
         if self._priorities:
             # Over nothing it is 0.
@@ -317,7 +345,9 @@ class FastAggregate:
                 columns.append(pa.array([], self.schema[self._keys + o].type.arrow))
                 continue
             nulls = (groups[:, kernel.NULLS] >> o & 1).astype(np.uint8)
-            columns.append(give(np.ascontiguousarray(groups[:, kernel.FIXED + o]), nulls if nulls.any() else None))
+            places = o if o not in self._highs else [o, self._highs[o]]
+            given = np.ascontiguousarray(groups[:, kernel.FIXED :][:, places])
+            columns.append(give(given, nulls if nulls.any() else None))
         moments = np.empty((2, n), np.int64)
         priority = None
         if n:
@@ -441,6 +471,8 @@ def _giver(call: AggregateCall, op: int) -> _Giver:
     if op != kernel.GIVE_FIRST:
         return lambda values, nulls: column(values, nulls, arrow)
     turn = np.int64(-1 if call.function == "max" else 0)
+    if call.type.kind is Kind.DECIMAL:
+        return lambda values, nulls: column(np.stack([values ^ turn, (values ^ turn) >> 63], axis=1), nulls, arrow)
     if call.type.is_float:
         width = np.float32 if call.type.kind is Kind.REAL else np.float64
         return lambda values, nulls: column(restore(values ^ turn).astype(width, copy=False), nulls, arrow)
