@@ -220,10 +220,11 @@ def _frame_as_table(rows: object) -> pa.Table | None:
             return found if isinstance(found, pa.Table) else None  # a Series of polars is a column
         if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
             return pa.Table.from_pandas(rows, preserve_index=False)
-        if type(rows).__module__.startswith("pyspark") and hasattr(rows, "toArrow"):
+        if is_of_spark(rows):
             if getattr(rows, "isStreaming", False):
                 raise InputError("this DataFrame of Spark is a stream", hint="ps.sql answers queries over it")
-            return rows.toArrow()
+            spark_frame: Any = rows
+            return spark_frame.toArrow()
         if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "dtype"):
             return pa.table(rows)
     except InputError:
