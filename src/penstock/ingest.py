@@ -193,6 +193,11 @@ _INDEX_NAMES = ("time", "timestamp", "at", "index")
 """Not ``ts``: that is the instant of an answer."""
 
 
+def is_of_spark(rows: object) -> bool:
+    """Whether it is a DataFrame of Spark, which need not be installed."""
+    return any(kind.__module__.startswith("pyspark.") for kind in type(rows).__mro__) and hasattr(rows, "toArrow")
+
+
 def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:
     """What is a table already, of Arrow, pandas, polars, Spark or whatever speaks Arrow; None if it is not one.
 
