@@ -171,7 +171,7 @@ def test_assertions_take_answers_of_spark(spark: SparkSession) -> None:
     with pytest.raises(InputError, match="a list has no answers; give a query, or a table of its answers"):
         assert_answers(wanted, wanted)
     for call in (answers, snapshot, lambda query: assert_state(query, [])):
-        with pytest.raises(InputError, match="a DataFrame is no query of a database"):
+        with pytest.raises(InputError, match="this is no query of a database"):
             call(found)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="this is no table of answers"):
         assert_answers(rows, wanted)

@@ -179,7 +179,7 @@ def _read_table(given: object) -> pa.Table:
 def _checked(query: object) -> Query:
     if not isinstance(query, Query):
         raise InputError(
-            f"a {type(query).__name__} is no query of a database, so its rows are not known",
+            f"this is no query of a database ({type(query).__name__}), so its rows are not known",
             hint="assert_answers takes a table of answers too",
         )
     return query
