@@ -194,6 +194,11 @@ _INDEX_NAMES = ("time", "timestamp", "at", "index")
 """Not ``ts``: that is the instant of an answer."""
 
 
+def is_of_spark(rows: object) -> bool:
+    """Whether it is a DataFrame of Spark, which need not be installed."""
+    return any(kind.__module__.startswith("pyspark.") for kind in type(rows).__mro__) and hasattr(rows, "toArrow")
+
+
 def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:
     """What is a table already, of Arrow, pandas, polars, Spark or whatever speaks Arrow; None if it is not one.
 
@@ -221,10 +226,11 @@ def _frame_as_table(rows: object) -> pa.Table | None:
             return found if isinstance(found, pa.Table) else None  # a Series of polars is a column
         if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
             return pa.Table.from_pandas(rows, preserve_index=False)
-        if type(rows).__module__.startswith("pyspark") and hasattr(rows, "toArrow"):
+        if is_of_spark(rows):
             if getattr(rows, "isStreaming", False):
                 raise InputError("this DataFrame of Spark is a stream", hint="ps.sql answers queries over it")
-            return rows.toArrow()
+            spark_frame: Any = rows
+            return spark_frame.toArrow()
         if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "dtype"):
             return pa.table(rows)
     except InputError:

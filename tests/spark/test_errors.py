@@ -46,7 +46,7 @@ def test_star_names_the_columns_that_cql_cannot_read_and_code_that_reads_them(sp
     assert code is not None
     [row] = ps.sql(spark, "SELECT * FROM s", s=eval(code[1], {"df": df})).collect()
     assert row.asDict() == {
-        "ts": 1, "op": "+", "ts_2": 1, "v": 2, "plain": [5, 6], "deep_a": 8, "deep_a_": 3, "deep_b c": '[{"q":1}]',
+        "ts": 1, "op": "+", "ts_2": 1, "v": 2, "plain": [5, 6], "deep_a": 8, "deep_a_": 3, "deep_B c": '[{"q":1}]',
         "m_key": None, "by_number_text": '{"1":"x"}', "listed_text": '[{"x":7}]', "nothing_text": None,
         "span_text": "1 years", "odd_name_y": 9,
     }  # fmt: skip
@@ -171,7 +171,7 @@ def test_assertions_take_answers_of_spark(spark: SparkSession) -> None:
     with pytest.raises(InputError, match="a list has no answers; give a query, or a table of its answers"):
         assert_answers(wanted, wanted)
     for call in (answers, snapshot, lambda query: assert_state(query, [])):
-        with pytest.raises(InputError, match="a DataFrame is no query of a database"):
+        with pytest.raises(InputError, match="this is no query of a database"):
             call(found)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="this is no table of answers"):
         assert_answers(rows, wanted)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.catalog import Functions
 from penstock.errors import InputError, StateError
-from penstock.ingest import counted, frame_as_table
+from penstock.ingest import counted, frame_as_table, is_of_spark
 from penstock.query import Query
 from penstock.standing import Standing
 from penstock.testing.compare import difference
@@ -50,7 +50,7 @@ def assert_answers(
         name, table = f"answers of `{query.name}`", _take(query)
     else:
         name, table = "answers", _read_table(query)
-        ordered = ordered and not type(query).__module__.startswith("pyspark")
+        ordered = ordered and not is_of_spark(query)
     if table.column_names[:2] != ["ts", "op"]:
         raise InputError(f"this is no table of answers: its columns are {', '.join(table.column_names)}")
     wanted = read_expected(expected, table.schema)
@@ -179,7 +179,7 @@ def _read_table(given: object) -> pa.Table:
 def _checked(query: object) -> Query:
     if not isinstance(query, Query):
         raise InputError(
-            f"a {type(query).__name__} is no query of a database, so its rows are not known",
+            f"this is no query of a database ({type(query).__name__}), so its rows are not known",
             hint="assert_answers takes a table of answers too",
         )
     return query
