@@ -26,10 +26,10 @@ from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, parse_rows, position_of
 from penstock.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, suggest
 from penstock.ingest import counted
+from penstock.io.literals import plain_columns
 from penstock.io.times import TimeForm
 from penstock.io.values import is_whole
 from penstock.names import find_name
-from penstock.plain_columns import plain_columns
 from penstock.plan.expr import Call, Cast, Expr
 from penstock.plan.meanings import changed_in_text
 from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join_priority

@@ -10,6 +10,8 @@ import pytest
 import penstock
 from penstock.cql.text import format_statement, parse
 from penstock.hosts.spark.live.restore import restore
+from penstock.plan.meanings import NUMBER
+from penstock.statements import declare
 
 
 def test_names_that_need_as_are_saved_with_it() -> None:
@@ -18,12 +20,19 @@ def test_names_that_need_as_are_saved_with_it() -> None:
 
 
 def test_what_is_refused_now_is_named() -> None:
-    texts = {
-        "s": "CREATE STREAM s (k INT)",
-        "old": "CREATE VIEW old AS SELECT a.k FROM s AS a, s AS b JOIN s AS c ON a.k = c.k",
-    }
-    declared = {name: {"name": name, "text": text, "position": 0} for name, text in texts.items()}
+    with penstock.connect(engine="reference") as db:
+        db.execute("CREATE STREAM s (k INT)")
+        declare(db, "old", "CREATE VIEW old AS SELECT a.k FROM s AS a, s AS b JOIN s AS c ON a.k = c.k", None, NUMBER)
+        with pytest.raises(penstock.CatalogError, match="`old`.* `a` stands before a comma") as caught:
+            db.query("SELECT k FROM old")
+        assert "view" in caught.value.message
+        db.execute("CREATE OR REPLACE VIEW old AS SELECT k FROM s")
+        assert db.query("SELECT k FROM old").status == "running"
+
+
+def test_a_stream_that_is_refused_now_stops_the_opening() -> None:
+    declared = {"s": {"name": "s", "text": "CREATE STREAM s (k NOTHING)", "position": 0}}
     host = cast("Any", SimpleNamespace(journal=SimpleNamespace(model=SimpleNamespace(functions={}, declared=declared))))
     with penstock.connect(engine="reference") as db, pytest.raises(penstock.CheckpointError) as caught:
         restore(host, db)
-    assert caught.value.message.startswith("`old` of this database is refused by this release: line 1, column 66: `a` ")
+    assert caught.value.message.startswith("`s` of this database is refused by this release: line 1, column 20: ")

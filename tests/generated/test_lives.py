@@ -3,6 +3,7 @@ no query's answers depend on another query."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

@@ -97,7 +97,12 @@ def bind_type(node: exp.Expr) -> DataType:
         return INTERVAL
     name = getattr(this, "value", str(this)).upper()
     if name in ("DECIMAL", "NUMERIC"):
-        numbers = [int(p.name) for p in node.expressions]  # the parser has looked at them
+        for given in node.expressions:
+            if not re.fullmatch(r"\d{1,2}", given.name):
+                hint = "write DECIMAL(10, 2)"
+                error = BindError(f"a DECIMAL has 1 to 38 digits, not {shortened(given.name)}", hint=hint)
+                raise error.at(position_of(given), None)
+        numbers = [int(given.name) for given in node.expressions]
         precision, scale = [*numbers, 0][:2] if numbers else (18, 6)
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
             raise BindError(f"DECIMAL({precision}, {scale}) does not exist", hint="1 to 38 digits, scale within")

@@ -60,9 +60,6 @@ class TypeParser(BaseParser):
 
     def _parse_type_number(self) -> exp.DataTypeParam:
         token = self._take(TokenType.NUMBER, "a number")
-        # Two digits are enough for all there are.
-        if not token.text.isdigit() or len(token.text) > 2:
-            raise self._fail(f"a DECIMAL has 1 to 38 digits, not {token.text[:40]}", token, hint="write DECIMAL(10, 2)")
         return self.expression(exp.DataTypeParam(this=exp.Literal.number(token.text)), token)
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:

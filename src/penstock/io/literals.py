@@ -1,4 +1,4 @@
-"""Columns of the literals of plain VALUES: the values that the parser and the binder give, for whole columns at once.
+"""Columns of the literals of ``cql.plain_values``: what the parser and the binder give, for whole columns at once.
 
 Where that is not sure, or a literal does not go into its column, there is None, and the caller asks the parser.
 """
