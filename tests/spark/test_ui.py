@@ -155,9 +155,10 @@ def test_where_it_listens_for_each_master(monkeypatch: pytest.MonkeyPatch) -> No
     for master in ("local", "local[*,4]", "local[2]", "local-cluster[2,1,1024]"):
         assert listening(master, {}) == ({}, loopback)
     # The driver must be found by its executors: it tells the address from which it reaches the master.
-    assert listening("spark://127.0.0.1:7077", {}) == ({"spark.driver.host": "127.0.0.1"}, loopback)
+    shown = {**loopback, "SPARK_PUBLIC_DNS": "localhost"}
+    assert listening("spark://127.0.0.1:7077", {}) == ({"spark.driver.host": "127.0.0.1"}, shown)
     own = {"spark.driver.host": "driver.example"}
-    assert listening("spark://127.0.0.1", own) == (own, loopback)
+    assert listening("spark://127.0.0.1", own) == (own, shown)
     off: tuple[dict[str, str], dict[str, str]] = ({"spark.ui.enabled": "false"}, {})
     assert listening("yarn", {}) == off
     assert listening("spark://no-such-host.invalid:7077", {}) == off

@@ -69,7 +69,7 @@ def listening(master: str, settings: Mapping[str, str]) -> tuple[dict[str, str],
     own = settings.get("spark.driver.host") or _address_towards(found[1].strip("[]"), int(found[2] or 7077))
     if own is None:
         return {"spark.ui.enabled": "false"}, {}
-    return {"spark.driver.host": own}, {"SPARK_LOCAL_IP": LOOPBACK}
+    return {"spark.driver.host": own}, {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_PUBLIC_DNS": "localhost"}
 
 
 def _address_towards(host: str, port: int) -> str | None:
