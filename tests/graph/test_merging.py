@@ -74,7 +74,7 @@ def test_a_query_that_says_the_same_adds_nothing(db: penstock.Database, pair: tu
 
 DIFFERENT = {
     "constants": ("SELECT k FROM s WHERE v > 1.0", "SELECT k FROM s WHERE v > 1.5"),
-    "zeros": ("SELECT v * 0.0 AS z FROM s", "SELECT v * -0.0 AS z FROM s"),
+    "zeros": ("SELECT v * 0e0 AS z FROM s", "SELECT v * -0e0 AS z FROM s"),
     "kinds of joins": (
         "SELECT s.k, r.w FROM s [RANGE 5] LEFT JOIN r [RANGE 6] ON s.k = r.k",
         "SELECT s.k, r.w FROM s [RANGE 5] RIGHT JOIN r [RANGE 6] ON s.k = r.k",
@@ -84,8 +84,8 @@ DIFFERENT = {
         "SELECT k FROM s WHERE v / k > 0 AND 1 / k > 0",
     ),
     "zeros in bounded windows": (
-        "SELECT v + 0.0 AS z FROM s [TUMBLING 10]",
-        "SELECT v + -0.0 AS z FROM s [TUMBLING 10]",
+        "SELECT v + 0e0 AS z FROM s [TUMBLING 10]",
+        "SELECT v + -0e0 AS z FROM s [TUMBLING 10]",
     ),
     "strictness": (
         "CREATE QUERY a AS SELECT 1 / k AS x FROM s",
