@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import InputError
 from penstock.io.text import jsonable
-from penstock.io.values import said
+from penstock.io.values import python_value, said
 
 if TYPE_CHECKING:
     from penstock.io.columns import Target
@@ -233,7 +233,7 @@ class Sieve:
 def row_text(given: pa.Table | Sequence[Any], row: int) -> str:
     """A row as it was given, in JSON where it is a row at all."""
     if isinstance(given, pa.Table):
-        values = [_plain(column[row]) for column in given.columns]
+        values = [jsonable(python_value(column[row]), said) for column in given.columns]
         return json.dumps(dict(zip(given.column_names, values, strict=True)), ensure_ascii=False)
     try:
         found = given[row]
@@ -241,13 +241,3 @@ def row_text(given: pa.Table | Sequence[Any], row: int) -> str:
         return json.dumps(jsonable(plain, said), ensure_ascii=False)
     except Exception:  # the row is the user's object, and may do anything
         return said(given[row])
-
-
-def _plain(value: pa.Scalar) -> object:
-    """A value for JSON, whatever it is: Python has no dates after 9999, and no texts that are not UTF-8."""
-    try:
-        return jsonable(value.as_py(), said)
-    except UnicodeDecodeError as error:
-        return bytes(error.object).decode("utf-8", "replace")
-    except (ValueError, OverflowError, pa.ArrowException):
-        return str(value.cast(pa.int64()) if pa.types.is_temporal(value.type) else value)

@@ -27,7 +27,7 @@ from penstock.catalog import StreamDef
 from penstock.errors import InputError, PenstockError, StateError, suggest
 from penstock.io.columns import check_texts
 from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
-from penstock.io.values import BadValue, is_whole, said
+from penstock.io.values import BadValue, is_whole, python_value, said
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
@@ -484,16 +484,8 @@ def _cast(
             try:
                 value.cast(wanted)
             except (pa.ArrowException, OverflowError):
-                raise _wrong(where, i, name, _shown(value), dtype) from None
+                raise _wrong(where, i, name, python_value(value), dtype) from None
         raise InputError(f"{where}: column `{name}` is {have}, declared as {dtype}") from None
-
-
-def _shown(value: pa.Scalar) -> object:
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError):  # a time that Python has no date for
-        unit = getattr(value.type, "unit", "days" if value.type == pa.date32() else "ms")
-        return f"{value.cast(pa.int64() if value.type != pa.date32() else pa.int32()).as_py()} {unit} since 1970"
 
 
 @dataclass

@@ -18,7 +18,7 @@ from penstock.catalog import RelationDef
 from penstock.errors import InputError
 from penstock.ingest import Instant, as_table
 from penstock.io.times import FIRST, LAST, TimeForm
-from penstock.io.values import said
+from penstock.io.values import python_value, said
 from penstock.plan.expr import Expr
 from penstock.plan.nodes import Clock, Field
 from penstock.reference import Change
@@ -105,7 +105,7 @@ class RelationStore:
             when, times = replace(when, given=True), not pa.types.is_integer(table.column("ts").type)
         signs = [1] * len(values)
         if "op" in table.column_names and "op" not in columns:
-            signs = [self._sign(op, i) for i, op in enumerate(_texts(table.column("op")))]
+            signs = [self._sign(op, i) for i, op in enumerate(map(python_value, table.column("op")))]
         changes = self._apply(list(zip(instants, signs, values, strict=True)), when, one_instant=False)
         self.times = self.times or times
         return changes
@@ -234,14 +234,6 @@ class RelationStore:
             if (self._key(stored) if self.definition.key else scalar.hashable(stored)) == wanted:
                 return stored
         raise InputError(f"{here}: there is no such row to take out: {row!r}")
-
-
-def _texts(column: pa.ChunkedArray) -> list[object]:
-    """The values of a column, of which only texts are of interest."""
-    try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):  # times that Python has none for
-        return [str(value) for value in column]
 
 
 def _instants(column: pa.ChunkedArray, where: str, time: TimeForm | None) -> list[int | None]:

@@ -176,7 +176,8 @@ def test_declared_frames(spark: SparkSession) -> None:
         "column `v` of DataFrame `s` is BIGINT, and declared STRING; cast it, or declare it BIGINT"
     )
     assert said("CREATE STREAM s (t BIGINT, deep STRING) TIMESTAMP BY t") == (
-        "column `deep` of DataFrame `s` is STRUCT<A:INT>, and declared STRING; cast it, or declare it STRUCT<A:INT>"
+        "column `deep` of DataFrame `s` is STRUCT<A:INT>, and declared STRING; to read what is in them, "
+        "give s=df.selectExpr('*', 'deep.a AS deep_a').drop('deep')"
     )
     assert said("CREATE STREAM s (t BIGINT, v BIGINT)") == (
         "stream `s` has no TIMESTAMP BY: rows of a DataFrame do not say when they arrived; "

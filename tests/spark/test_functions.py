@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import functions, scalar
+from penstock.io.times import FIRST, LAST
 from penstock.plan.expr import Column, Expr
 from penstock.scalar.patterns import LETTERS
 from penstock.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, REAL, STRING, TIMESTAMP, DataType, Kind, array
@@ -265,7 +266,21 @@ def _no_value(row: Row, ours: object, theirs: object) -> bool:
     return ours is None and isinstance(theirs, float) and not math.isfinite(theirs)
 
 
+def _beyond(row: Sequence[object], ours: object, theirs: object) -> bool:
+    """Whether Spark gives a DATE (in days) or TIMESTAMP (in ticks) outside the years 1 to 9999."""
+    if ours is not None or not isinstance(theirs, int):
+        return False
+    is_day = abs(theirs) < 10**9
+    first, last = (FIRST // DAY, LAST // DAY) if is_day else (FIRST, LAST)
+    return not first <= theirs <= last
+
+
 DIFFERENCES: list[Difference] = [
+    Difference("a DATE or TIMESTAMP outside the years 1 to 9999", "NULL (counted)", "a value that few programs can read",
+               "Python, and what is written in Python, has no such dates",
+               ("add_months", "date_add", "date_sub", "to_timestamp", "to_date", "last_day", "date_trunc", "trunc", "+",
+                "-", "make_date", "make_timestamp", "timestamp_seconds", "timestamp_millis", "timestamp_micros",
+                "STRING to DATE", "STRING to TIMESTAMP", "DATE to TIMESTAMP"), _beyond),
     Difference("overflow of integers, `abs(-2147483648)`", "NULL (counted)", "wraps around (ANSI mode: error)",
                "no number is better than a wrong one",
                ("+", "-", "*", "div", "neg", "abs", "round", "mod", "BIGINT to INT"), _no_number),

@@ -69,6 +69,17 @@ def said(value: object, longest: int = 200) -> str:
     return shown if len(shown) <= longest else shown[: longest - 3] + "…'"
 
 
+def python_value(value: pa.Scalar) -> object:
+    """A value of Arrow for a message: Python has no times after 9999, and no texts that are not UTF-8."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        return bytes(error.object).decode("utf-8", "replace")
+    except (ValueError, OverflowError):
+        stored, unit = (pa.int32(), "days") if value.type == pa.date32() else (pa.int64(), None)
+        return f"{value.cast(stored).as_py()} {unit or getattr(value.type, 'unit', 'ms')} since 1970"
+
+
 class BadValue(Exception):
     """A value that the declared type does not take: its row in the column, and what to say about it."""
 
