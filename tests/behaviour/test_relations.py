@@ -339,3 +339,28 @@ def test_what_a_database_counted_is_there_after_a_restart(tmp_path_factory: pyte
             insert(db, ("a", 3))
             assert rows(db.queries["plain"]) == [(0, "+", 1), (2, "+", 2), (3, "+", 3)]
             assert rows(db.queries["derived"]) == [(0, "+", 1), (2, "+", 2), (3, "+", 3)]
+
+
+def test_a_query_of_a_database_that_was_saved_before_fails_by_name(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.hosts.spark.live.journal import Journal
+    from tests.spark.direct import directly
+
+    folder = tmp_path_factory.mktemp("kept")
+    add = Journal.add
+    with directly():
+        with monkeypatch.context() as patch, penstock.connect(folder, engine="spark") as db:
+            patch.setattr(Journal, "add", lambda self, record: add(self, {k: v for k, v in record.items() if k != "since"}))
+            for text in (A, S, D):
+                db.execute(text)
+            db.query("SELECT x FROM d", name="old")
+            db.query("SELECT v, x FROM s [ROWS 1], a", name="other")
+        with penstock.connect(folder, engine="spark") as db:
+            with pytest.raises(penstock.StateError, match="query `old` reads relations without a stream"):
+                db.queries["old"].fetch()
+            insert(db, ("a", 1))
+            db.push("s", [(1, 1)])
+            assert rows(db.queries["other"]) == [(1, "+", 1, 1)]
+            db.stop_query("old")
+            db.query("SELECT x FROM d", name="old")

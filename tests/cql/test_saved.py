@@ -23,7 +23,7 @@ def test_what_is_refused_now_is_named() -> None:
     with penstock.connect(engine="reference") as db:
         db.execute("CREATE STREAM s (k INT)")
         declare(db, "old", "CREATE VIEW old AS SELECT a.k FROM s AS a, s AS b JOIN s AS c ON a.k = c.k", None, NUMBER)
-        with pytest.raises(penstock.CatalogError, match="`old`.* `a` stands before a comma") as caught:
+        with pytest.raises(penstock.CatalogError, match=r"`old`.* `a` stands before a comma") as caught:
             db.query("SELECT k FROM old")
         assert "view" in caught.value.message
         db.execute("CREATE OR REPLACE VIEW old AS SELECT k FROM s")

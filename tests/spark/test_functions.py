@@ -276,7 +276,7 @@ def _beyond(row: Sequence[object], ours: object, theirs: object) -> bool:
 
 
 DIFFERENCES: list[Difference] = [
-    Difference("a DATE or TIMESTAMP outside the years 1 to 9999", "NULL (counted)", "a value that few programs can read",
+    Difference("a DATE or TIMESTAMP outside the years 1 to 9999", "NULL (counted)", "a value that few programs read",
                "Python, and what is written in Python, has no such dates",
                ("add_months", "date_add", "date_sub", "to_timestamp", "to_date", "last_day", "date_trunc", "trunc", "+",
                 "-", "make_date", "make_timestamp", "timestamp_seconds", "timestamp_millis", "timestamp_micros",
