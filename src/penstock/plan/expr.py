@@ -87,6 +87,8 @@ Expr = Column | Literal | Call | UserCall | Case | Cast | WindowBound
 
 _CHAIN = 32
 """Parts up to which a chain of AND or OR leans to the left."""
+_FEW = 64
+"""Conditions up to which each gets a filter of its own."""
 TRUE = Literal(True, BOOLEAN)
 FALSE = Literal(False, BOOLEAN)
 
@@ -160,6 +162,17 @@ def conjuncts(expr: Expr | None) -> list[Expr]:
     if isinstance(expr, Call) and expr.function == "and":
         return [part for arg in expr.args for part in conjuncts(arg)]
     return [expr]
+
+
+def few_conjuncts(expr: Expr) -> list[Expr]:
+    """The parts of a condition that are ANDed; where there are very many, groups of them that stay together."""
+    parts = conjuncts(expr)
+    if len(parts) <= _FEW:
+        return parts
+    # A group is too large to be taken apart again.
+    size = max(_FEW + 1, -(-len(parts) // _FEW))
+    groups = (conjunction(parts[i : i + size]) for i in range(0, len(parts), size))
+    return [group for group in groups if group is not None]
 
 
 def conjunction(parts: list[Expr]) -> Expr | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.plan.expr import conjunction, conjuncts, is_pure
+from penstock.plan.expr import conjunction, conjuncts, few_conjuncts, is_pure
 from penstock.plan.nodes import Filter, Node, Query
 from penstock.plan.rules.scope import on_nodes
 
@@ -18,7 +18,7 @@ def split_filters(query: Query) -> Query:
 def _split(node: Node) -> Node:
     if not (isinstance(node, Filter) and is_pure(node.predicate)):
         return node
-    parts = conjuncts(node.predicate)
+    parts = few_conjuncts(node.predicate)
     if len(parts) < 2:
         return node
     result = node.input

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.plan.derive import is_silent
-from penstock.plan.expr import Expr, columns, conjunction, conjuncts, is_pure, substitute
+from penstock.plan.expr import Expr, columns, conjunction, conjuncts, few_conjuncts, is_pure, substitute
 from penstock.plan.nodes import (
     Aggregate,
     Distinct,
@@ -62,7 +62,7 @@ def _one(query: Query) -> Query:
     def change(node: Node) -> Node:
         match node:
             case Filter(below, predicate) if is_pure(predicate):
-                for part in conjuncts(predicate):
+                for part in few_conjuncts(predicate):
                     below = _sink(below, part, past_windows)
                 return below
             case Join() if _is_pure_node(node):
