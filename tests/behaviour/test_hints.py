@@ -39,6 +39,7 @@ SOURCES = Path(penstock.__file__).parent
 UNREACHED = {
     "no type", "an INTERVAL needs a constant number", ": names have one part", "VALUES is not a stream",
     "PARTITION BY does not go with", "a query is needed, not a statement", "no stream `",
+    "cannot be used since it was stored",
 }  # fmt: skip
 
 
@@ -124,7 +125,6 @@ def test_every_place_that_gives_a_hint_is_tried(db: Database) -> None:
         "SELECT date_bin('5 minutes', at, at) FROM tt",
         "SELECT mode() WITHIN GROUP (ORDER BY v) FROM s",
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY v DESC) FROM s",
-        "SELECT TIMESTAMPDIFF(MONTH, at, at) FROM tt",
         "SELECT string_agg(DISTINCT g, ', ') FROM s",
         "SELECT nvl2(k) FROM s",
         "SELECT k FROM s QUALIFY k > 1",
@@ -200,22 +200,14 @@ SCALAR: dict[str, list[object]] = {
     "datetrunc('hour', at)": [START, datetime(1969, 12, 31, 23), N],
     "unix_timestamp(at)": [1714739696, -1, N],
     "to_unix_timestamp(at)": [1714739696, -1, N],
-    "unix_seconds(at)": [1714739696, -1, N],
-    "unix_millis(at)": [1714739696789, -500, N],
     "epoch_ms(at)": [1714739696789, -500, N],
-    "unix_micros(at)": [1714739696789000, -500000, N],
     "epoch_us(at)": [1714739696789000, -500000, N],
     "epoch_ns(at)": [1714739696789000000, -500000000, N],
-    "timestamp_seconds(1714737600)": [START] * 3,
-    "timestamp_millis(1714737600000)": [START] * 3,
-    "timestamp_micros(1714737600000000)": [START] * 3,
     **{
         f"TIMESTAMP '2024-05-03 12:00:00' + to_{unit}s(0)": [START] * 3
         for unit in ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
     },
     "extract(epoch FROM to_minutes(y + 1))": [240.0, 240.0, 60.0],
-    "TIMESTAMPDIFF(MINUTE, TIMESTAMP '2024-05-03 12:00:00', at)": [34, -28578960, N],
-    "TIMESTAMPDIFF(hour, at, TIMESTAMP '2024-05-03 12:00:00')": [0, 476316, N],
 }
 AGGREGATE: dict[str, object] = {
     "approx_count_distinct(y)": 2,

@@ -192,6 +192,9 @@ def _times() -> Iterator[Question]:
             yield question(name, (unit, TIMESTAMP, TIMESTAMP), f"{name}({unit}, {{0}}, {{1}})")
     for unit in ("yyyy", "yy", "mm", "mon", "dd"):
         yield question("date_trunc", (unit, TIMESTAMP))
+    for name in ("from_utc_timestamp", "to_utc_timestamp"):
+        for zone in ("UTC", "+02:00", "Europe/Vienna", "Asia/Kolkata", "America/Sao_Paulo"):
+            yield question(name, (TIMESTAMP, zone))
     for name in ("date_diff", "datediff"):
         for dtype in (DATE, TIMESTAMP):
             yield question(name, (dtype, dtype))
@@ -466,7 +469,7 @@ def test_functions_have_sparks_meaning(asked: SparkSession) -> None:
     every = [*questions(known), *_casts()]
     wrong = complaints(asked, every) + list(aggregates(asked))
     assert not wrong, "\n".join(wrong[:40])
-    asked_of = {q.name for q in every} | {name for name, _, _ in AGGREGATES}
+    asked_of = {q.name for q in every} | {name for name, _, _ in AGGREGATES} | {"current_timezone"}  # in test_zones.py
     names = {n for f in (*functions.SCALARS.values(), *functions.AGGREGATES.values()) for n in (f.name, *f.aliases)}
     assert (names & known) - asked_of == set()
     assert [d.what for d in DIFFERENCES if d.what not in SEEN] == []

@@ -23,7 +23,7 @@ COLUMNS = """hour(at) AS h, minute(at) AS m, CAST(day(at) AS BIGINT) AS d, CAST(
     at < TIMESTAMP '2024-07-01 12:00:00+02:00' AS berlin, at < TIMESTAMP '2024-07-01 12:00:00 Asia/Tokyo' AS tokyo,
     at >= DATE '2024-07-01' AS day, CAST(text AS TIMESTAMP) AS parsed, CAST(CAST(at AS DATE) AS TIMESTAMP) AS midnight,
     from_utc_timestamp(at, 'Asia/Kolkata') AS kolkata, to_utc_timestamp(at, 'Europe/Vienna') AS vienna,
-    face = at AS same, hour(face) AS face"""
+    face = at AS same, hour(face) AS face, current_timezone() AS here"""
 
 
 @pytest.fixture(params=["Europe/Vienna", "America/Sao_Paulo", "Pacific/Apia", "+05:30"])

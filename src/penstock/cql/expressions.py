@@ -27,8 +27,6 @@ from penstock.names import Names
 from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, in_pairs, transform, walk
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import fold
-from penstock.scalar.casts import cast_value
-from penstock.scalar.context import RowError
 from penstock.scalar.numbers import negate
 from penstock.types import (
     BIGINT,
@@ -325,7 +323,7 @@ class ExpressionBinder:
         if isinstance(arg, Literal) and isinstance(bound, Cast) and not bound.safe:
             folded = fold(bound)
             if folded is None:
-                raise BindError(_reason(arg, target))
+                raise BindError(functions.why_not(bound, arg))
             return folded
         return bound
 
@@ -431,15 +429,6 @@ class ExpressionBinder:
             kind_type = BOOLEAN
         self.subqueries.append(sub)
         return Column(SUBQUERY + len(self.subqueries) - 1, kind_type, "sub-query")
-
-
-def _reason(constant: Literal, target: DataType) -> str:
-    """Why a constant cannot be cast."""
-    try:
-        cast_value(constant.value, constant.type, target)
-    except RowError as why:
-        return str(why)
-    return f"{shortened(repr(constant.value))} is not a {target}"
 
 
 def inner_columns(expr: Expr) -> Expr:

@@ -290,7 +290,7 @@ class ExpressionParser(TypeParser):
             self._parse_scalar()
             ascending = self._match(TokenType.R_PAREN, advance=False)
             if ascending and isinstance(call, exp.Anonymous) and call.name.lower() == "percentile_cont":
-                hint = f"write quantile({self._find_sql(start, self._prev)}, {call.expressions[0].sql()})"
+                hint = f"write percentile({self._find_sql(start, self._prev)}, {call.expressions[0].sql()})"
         return self._fail("WITHIN GROUP is not part of CQL", token, hint=hint)
 
     def _parse_cast(self, strict: bool, safe: bool | None = None) -> exp.Expr:

@@ -10,7 +10,7 @@ from penstock.functions.coerce import case, cast, coerce, convert, how_to_conver
 from penstock.functions.foreign import instead, is_foreign
 from penstock.functions.scalar import ELSEWHERE, SCALARS, is_scalar, names, resolve
 from penstock.functions.signature import Function
-from penstock.functions.zones import in_zone
+from penstock.functions.zones import in_zone, why_not
 
 __all__ = [
     "AGGREGATES",
@@ -31,4 +31,5 @@ __all__ = [
     "resolve",
     "resolve_aggregate",
     "unify",
+    "why_not",
 ]

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_TICKS = {
-    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
-    "day": 86_400_000_000, "week": 604_800_000_000,
-}  # fmt: skip
+_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
 
 INSTEAD: dict[str, str] = {
     # aggregates
     "approx_count_distinct": "count(DISTINCT {0})",
-    "approx_quantile": "quantile({0}, {1})",
-    "percentile_approx": "quantile({0}, {1})",
-    "approx_percentile": "quantile({0}, {1})",
+    "approx_quantile": "percentile({0}, {1})",
+    "percentile_approx": "percentile({0}, {1})",
+    "approx_percentile": "percentile({0}, {1})",
     "any_value": "min({0})",
     "arbitrary": "min({0})",
     "some": "bool_or({0})",
@@ -59,18 +56,12 @@ INSTEAD: dict[str, str] = {
     # times
     "weekday": "(isodow({0}) - 1)",
     "datetrunc": "date_trunc({0}, {1})",
-    "unix_timestamp": "CAST(floor(epoch({0})) AS BIGINT)",
-    "to_unix_timestamp": "CAST(floor(epoch({0})) AS BIGINT)",
-    "unix_seconds": "CAST(floor(epoch({0})) AS BIGINT)",
-    "unix_millis": "CAST(floor(to_ticks({0}) / 1000) AS BIGINT)",
-    "epoch_ms": "CAST(floor(to_ticks({0}) / 1000) AS BIGINT)",
-    "unix_micros": "to_ticks({0})",
+    "unix_timestamp": "unix_seconds({0})",
+    "to_unix_timestamp": "unix_seconds({0})",
+    "epoch_ms": "unix_millis({0})",
     "epoch_us": "to_ticks({0})",
     "epoch_ns": "(to_ticks({0}) * 1000)",
-    "timestamp_seconds": "from_ticks(CAST({0} AS BIGINT) * 1000000)",
-    "timestamp_millis": "from_ticks(CAST({0} AS BIGINT) * 1000)",
-    "timestamp_micros": "from_ticks({0})",
-    **{f"to_{unit}s": f"(INTERVAL '1' {unit.upper()} * {{0}})" for unit in _TICKS},
+    **{f"to_{unit}s": f"(INTERVAL '1' {unit.upper()} * {{0}})" for unit in _UNITS},
     # arrays
     "list_extract": "element_at({0}, {1})",
     "array_extract": "element_at({0}, {1})",
@@ -99,11 +90,11 @@ _ALONE = """
     bitwise_and bitwise_not bitwise_or bitwise_xor bitwisenot bitxor bround century clock_timestamp constant_or_null
     conv convert convert_from convert_timezone convert_to corr count_min_sketch count_star covar_pop covar_samp
     crc32 csc cume_dist cumulate curdate current_catalog current_database current_date current_rowtime
-    current_schema current_time current_timestamp current_timezone current_user current_watermark
+    current_schema current_time current_timestamp current_user current_watermark
     damerau_levenshtein date_bin date_from_unix_date dateadd datepart datesub dayname decade dense_rank descriptor
     divide elt entropy era error even exists explode explode_outer expm1 factorial favg fdiv filter find_in_set
     flatten fmod forall format format_number format_string from_base64 from_csv from_json from_unixtime
-    from_utc_timestamp fsum gamma gcd gen_random_uuid generate_series generate_subscripts geomean geometric_mean get
+    fsum gamma gcd gen_random_uuid generate_series generate_subscripts geomean geometric_mean get
     get_bit get_byte get_current_timestamp get_json_object getbit glob greatest_common_divisor grouping grouping_id
     hamming hash histogram histogram_numeric hmac hop_rowtime hypot ilike initcap inline isoyear jaccard
     jaro_similarity jaro_winkler_similarity json json_array json_array_length json_exists json_extract
@@ -129,14 +120,14 @@ _ALONE = """
     struct_extract struct_insert struct_pack substring_grapheme substring_index subtract sum_no_overflow tanh
     time_bucket timeofday timestampadd timetz_byte_comparable timezone to_base to_base64 to_binary to_centuries
     to_char to_csv to_decades to_json to_millennia to_months to_number to_quarters to_timestamp_ltz to_timestamp_ntz
-    to_tsquery to_tsvector to_utc_timestamp to_varchar to_years today transaction_timestamp transform transform_keys
+    to_tsquery to_tsvector to_varchar to_years today transaction_timestamp transform transform_keys
     transform_values translate trim_array try_add try_multiply try_subtract try_sum try_to_binary try_to_number
     typeof unbase64 union_extract union_tag union_value unistr unix_date unnest url_decode url_encode user uuid
     variant_get version weighted_avg width_bucket window_time xpath xxhash64 yearweek zip_with
 """
 
 
-_NAMES = frozenset({*INSTEAD, *_ALONE.split(), "timestampdiff"})
+_NAMES = frozenset({*INSTEAD, *_ALONE.split()})
 
 
 def is_foreign(name: str) -> bool:
@@ -146,8 +137,6 @@ def is_foreign(name: str) -> bool:
 
 def instead(name: str, args: Sequence[str]) -> str | None:
     """What to write for a call of another system's function, given its arguments, in parentheses where need be."""
-    if name == "timestampdiff" and len(args) == 3 and (ticks := _TICKS.get(args[0].lower())):
-        return f"(to_ticks({args[2]} - {args[1]}) DIV {ticks})"
     written = INSTEAD.get(name)
     if written is None or (args and f"{{{len(args) - 1}}}" not in written and "{" in written):
         return None

@@ -12,7 +12,8 @@ from dataclasses import replace
 from penstock.errors import BindError
 from penstock.plan.expr import Call, Cast, Expr, Literal, children, with_children
 from penstock.scalar import fold
-from penstock.scalar.casts import is_zoned
+from penstock.scalar.casts import cast_value, is_zoned
+from penstock.scalar.context import RowError
 from penstock.scalar.dates import ZONED
 from penstock.scalar.zones import UTC
 from penstock.types import STRING, Kind
@@ -44,8 +45,17 @@ def _in_zone(expr: Expr, zone: str, given: set[int]) -> Expr:
 def _constant(expr: Cast, arg: Literal) -> Expr:
     found = fold(expr)
     if found is None and arg.type.kind is Kind.STRING:
-        raise BindError(f"{arg.value!r} is not a {expr.type}")
+        raise BindError(why_not(expr, arg))
     return expr if found is None else found
+
+
+def why_not(expr: Cast, constant: Literal) -> str:
+    """Why a constant cannot be cast."""
+    try:
+        cast_value(constant.value, constant.type, expr.type, expr.zone)
+    except RowError as why:
+        return str(why)
+    return f"{repr(constant.value)[:50]} is not a {expr.type}"
 
 
 def _of_days(expr: Expr, given: set[int]) -> bool:
