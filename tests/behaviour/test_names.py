@@ -38,7 +38,7 @@ NAMES = {
     'SELECT value AS "my Value" FROM s': ["my Value"],
     "SELECT deviceid, max(VALUE) AS maxValue FROM s GROUP BY DEVICEID HAVING count(*) > 0": ["deviceId", "maxValue"],
     "SELECT upper(deviceid) AS Dev FROM s GROUP BY DEV": ["Dev"],
-    "SELECT * FROM s JOIN rooms USING (DeviceId)": ["T", "deviceId", "Value", "roomName"],
+    "SELECT * FROM s JOIN rooms USING (DeviceId)": ["deviceId", "T", "Value", "roomName"],
     "SELECT deviceid, ROOMNAME FROM s FULL JOIN rooms USING (deviceid)": ["deviceId", "roomName"],
     "SELECT * FROM s, rooms": ["T", "deviceId", "Value", "DEVICEID_2", "roomName"],
     "SELECT * FROM hot": ["deviceId", "Heat"],

@@ -110,7 +110,7 @@ def test_a_day_that_the_zone_never_had(engine: str) -> None:
      "TIMESTAMP '2024-03-31 01:30:00+00:00'", "TIMESTAMP WITH TIME ZONE '2024-03-30 21:30:00-04'",
      "TIMESTAMPTZ '2024-03-31 10:30:00 Asia/Tokyo'", "TIMESTAMP '2024-03-31 02:30:00'", "to_timestamp(t)",
      "CAST('2024-03-31 10:30 Asia/Tokyo' AS TIMESTAMP WITH TIME ZONE)", "'2024-03-31 03:30:00'::TIMESTAMP_LTZ",
-     "to_timestamp('31.03.2024 03:30', '%d.%m.%Y %H:%M')"],
+     "to_timestamp('31.03.2024 03:30', 'dd.MM.yyyy HH:mm')"],
 )  # fmt: skip
 def test_constants(engine: str, text: str) -> None:
     """02:30 was in the gap, which is an hour long."""
@@ -132,7 +132,7 @@ def test_far_dates(engine: str) -> None:
     with opened(engine) as db:
         later = "hour(at + INTERVAL '1000150' DAY)"
         assert asked(db, "CAST(at AS STRING)", "year(at)", "hour(at)", later, rows=rows) == [
-            ("1850-01-01 01:05:21", 1850, 1, 2), ("9999-12-31 23:59:59", 9999, 23, 0),
+            ("1850-01-01 01:05:21", 1850, 1, 2), ("9999-12-31 23:59:59", 9999, 23, None),
         ]  # fmt: skip
 
 
@@ -440,7 +440,8 @@ def test_plans_say_their_zone(engine: str) -> None:
 
 
 def test_unknown_zones_are_refused(engine: str) -> None:
-    for zone, said in (("Europe/Wien", "there is no time zone `Europe/Wien`; did you mean `Europe/Vienna`"),
+    for zone, said in (("Europe/Viena", "there is no time zone `Europe/Viena`; did you mean `Europe/Vienna`"),
+                       ("Europe/Wien", "there is no time zone `Europe/Wien`; names are those of the tz database"),
                        ("CEST", "there is no time zone `CEST`"), (2, "2 is not a time zone")):  # fmt: skip
         with pytest.raises(InputError, match=said):
             penstock.connect(engine=engine, zone=zone)  # type: ignore[arg-type]
@@ -458,7 +459,7 @@ def test_unknown_zones_are_refused(engine: str) -> None:
             ("SELECT at AT TIME ZONE 'Wien' FROM s", "there is no time zone `Wien`"),
             ("SELECT from_utc_timestamp(at, 'europe/vienna') FROM s", "did you mean `Europe/Vienna`"),
             ("SELECT n AT TIME ZONE 'UTC' FROM s", "takes a TIMESTAMP"),
-            ("SELECT at FROM s WHERE at > TIMESTAMP '2024-05-01 10:00:00 Wien'", "is not a TIMESTAMP"),
+            ("SELECT at FROM s WHERE at > TIMESTAMP '2024-05-01 10:00:00 Wien'", "there is no time zone Wien"),
             ("SELECT at FROM s WHERE at > '2024-05-01 10:00:00 Wien'", "there is no time zone Wien"),
         ):
             with pytest.raises(BindError, match=said):

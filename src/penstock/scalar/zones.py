@@ -19,7 +19,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-from penstock.errors import PenstockError, suggest
+from penstock.errors import PenstockError, typo
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
 from penstock.scalar.context import RowError
 
@@ -71,11 +71,12 @@ def checked(text: object, error: type[PenstockError]) -> str:
         # The name of a city is enough to know what is meant.
         places = {name.rpartition("/")[2]: key for key, name in known.items()}
         key = text.strip().lower().replace(" ", "_")
-        close = known.get(key) or known.get(places.get(key.title(), "")) or None
-        hint = f"did you mean `{close}`?" if close else suggest(text, list(known.values())) if "/" in text else None
-        if hint is None or not hint.startswith("did you mean"):
-            hint = "names are those of the tz database, such as Europe/Vienna; or an offset, such as +02:00"
-        raise error(f"there is no time zone `{text}`", hint=hint) from None
+        close = known.get(key) or known.get(places.get(key.title(), ""))
+        region, _, city = key.rpartition("/")
+        if close is None and (slip := typo(city, [k.rpartition("/")[2] for k in known if k.startswith(f"{region}/")])):
+            close = known.get(f"{region}/{slip}")
+        hint = "names are those of the tz database, such as Europe/Vienna; or an offset, such as +02:00"
+        raise error(f"there is no time zone `{text}`", hint=f"did you mean `{close}`?" if close else hint) from None
 
 
 @lru_cache(maxsize=1024)

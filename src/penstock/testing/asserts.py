@@ -13,6 +13,7 @@ from penstock.catalog import Functions
 from penstock.errors import InputError, StateError
 from penstock.ingest import counted, frame_as_table, is_of_spark
 from penstock.query import Query
+from penstock.scalar.zones import UTC
 from penstock.standing import Standing
 from penstock.testing.compare import difference
 from penstock.testing.expected import read_expected, rows_of
@@ -172,7 +173,8 @@ def _read_table(given: object) -> pa.Table:
     table = frame_as_table(given)
     if table is None:
         raise InputError(f"a {type(given).__name__} has no answers", hint="give a query, or a table of its answers")
-    fields = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+    zones = {f.name: None if f.type.tz == UTC else f.type.tz for f in table.schema if pa.types.is_timestamp(f.type)}
+    fields = [f.with_type(pa.timestamp("us", zones[f.name])) if f.name in zones else f for f in table.schema]
     return table.cast(pa.schema(fields))
 
 
