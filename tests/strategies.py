@@ -222,7 +222,8 @@ class _Plans:
 
     def window(self, depth: int) -> Node:
         if self.chance(20):
-            return self.pick(T, T, W)
+            relation: Node = self.pick(T, T, W)
+            return relation
         stream = self.stream(depth)
         return Window(stream, self.spec(stream.schema))
 
