@@ -1,7 +1,7 @@
 """Hypothesis strategies: random inputs, and random plans over them built directly from nodes.
 
-Streams ``r(k INT, x STRING, d DOUBLE)`` and ``s(k INT, y INT)`` and the relation ``t(k INT, z STRING)`` are
-always there; values are few, so that keys meet, and include NULL, NaN and both zeros.
+Streams ``r(k INT, x STRING, d DOUBLE)`` and ``s(k INT, y INT)`` and the relations ``t(k INT, z STRING)`` and
+``w(k INT, n INT)`` are always there; values are few, so that keys meet, and include NULL, NaN and both zeros.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 R = StreamScan("r", (Field("k", INT), Field("x", STRING), Field("d", DOUBLE)), 0, "ticks")
 S = StreamScan("s", (Field("k", INT), Field("y", INT)), 1, "ticks")
 T = RelationScan("t", (Field("k", INT), Field("z", STRING)), 2)
+W = RelationScan("w", (Field("k", INT), Field("n", INT)), 3)
 
 _VALUES: dict[DataType, st.SearchStrategy[object]] = {
     INT: st.sampled_from([1, 2, 1, 2, 3, 0, None]),
@@ -68,7 +69,7 @@ _VALUES: dict[DataType, st.SearchStrategy[object]] = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """What arrives: the streams' elements by name, and the relation's changes."""
+    """What arrives: the streams' elements by name, and the relations' changes."""
 
     streams: dict[str, list[Element]]
     relations: dict[str, list[Change]]
@@ -76,25 +77,29 @@ class Inputs:
 
 @st.composite
 def inputs(draw: Draw, *, most: int = 7) -> Inputs:
-    """Streams with ties and gaps, and a relation that changes now and then."""
+    """Streams with ties and gaps, and relations that change now and then."""
     streams = {}
     for scan in (R, S):
         fewest = draw(st.sampled_from([0, 3, most - 1]))
         times = sorted(draw(st.lists(st.integers(0, 14), min_size=fewest, max_size=most)))
         streams[scan.stream] = [Element(ts, _row(draw, scan.schema), i) for i, ts in enumerate(times)]
+    return Inputs(streams, {scan.relation: _changes(draw, scan.schema) for scan in (T, W)})
+
+
+def _changes(draw: Draw, schema: Schema) -> list[Change]:
     changes: list[Change] = []
     held: list[tuple[object, ...]] = []
     starts = draw(st.sampled_from([3, 2, 0]))
     for i in range(starts):
-        held.append(_row(draw, T.schema))
+        held.append(_row(draw, schema))
         changes.append(Change(None, 1, held[-1], i))
     for i, ts in enumerate(sorted(draw(st.lists(st.integers(0, 14), max_size=3)))):
         if held and draw(st.booleans()):
             changes.append(Change(ts, -1, held.pop(0), starts + i, i))
         else:
-            held.append(_row(draw, T.schema))
+            held.append(_row(draw, schema))
             changes.append(Change(ts, 1, held[-1], starts + i, i))
-    return Inputs(streams, {"t": changes})
+    return changes
 
 
 def _row(draw: Draw, schema: Schema) -> tuple[object, ...]:
@@ -216,8 +221,9 @@ class _Plans:
         return Unbounded()
 
     def window(self, depth: int) -> Node:
-        if self.chance(15):
-            return T
+        if self.chance(20):
+            relation: Node = self.pick(T, T, W)
+            return relation
         stream = self.stream(depth)
         return Window(stream, self.spec(stream.schema))
 
@@ -361,7 +367,7 @@ def _bounded_specs() -> st.SearchStrategy[WindowSpec]:
 
 @st.composite
 def queries(draw: Draw, *, depth: int = 3, nested: bool = False) -> Query:
-    """A valid query over ``r``, ``s`` and ``t``; ``nested`` ones are usable as a stream."""
+    """A valid query over ``r``, ``s``, ``t`` and ``w``; ``nested`` ones are usable as a stream."""
     bounded = draw(_bounded_specs()) if draw(st.integers(1, 100)) <= 20 else None
     plans = _Plans(draw, bounded)
     root = plans.relation(depth)
