@@ -16,7 +16,7 @@ from tests.spark.direct import directly
 
 import penstock
 from penstock.hosts.spark.job import Source
-from penstock.hosts.spark.scatter import newest_of
+from penstock.hosts.spark.scatter import fitting, newest_of
 from penstock.io.readers import read_batches
 from penstock.plan.nodes import Field
 from penstock.play import play
@@ -248,7 +248,7 @@ def test_times_of_data_frames_are_in_the_years_1_to_9999() -> None:
     at = pa.array([0, 10**18]).cast(pa.timestamp("us"))
     assert newest_of(pa.table({"at": at[:1]}), source) == 0
     with pytest.raises(penstock.InputError, match="stream `s`: a timestamp in `at` is out of the range of TIMESTAMP"):
-        newest_of(pa.table({"at": at}), source)
+        fitting(pa.table({"at": at}), source)
 
 
 def test_an_empty_record_batch(tmp_path: Path) -> None:
