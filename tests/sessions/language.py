@@ -91,7 +91,7 @@ WORDS = [
     "SELECT", "FROM", "WHERE", "AS", "JOIN", "LEFT", "ON", "USING", "GROUP", "BY", "ORDER", "LIMIT", "OFFSET",
     "NOW", "ROWS", "RANGE", "NULL", "IS", "NOT", "AND", "OR", "IN", "BETWEEN", "LIKE", "CASE", "END", "WITH", "AT",
     "INTO", "VALUES", "MASTER", "ISTREAM", "DISTINCT", "UNION", "INTERVAL", "TIMESTAMP", "ANTI", "SEMI", "WINDOW",
-    "FOR", "LATERAL", "TUMBLING", "k", "t", "s", "q", "count", "(", ")", "[", "]", ",", ";", "=", "<", "*", ".",
+    "FOR", "LATERAL", "TUMBLING", "k", "t", "s", "q", "count", "(", ")", "[", "]", ",", "=", "<", "*", ".",
     "-", "+", "'", '"', "0", "1", "1.5", "1e9", "9223372036854775808", "::", "||", '\\', "'a'", "'2024-05-01'", "ß",
     '\x00',
 ]  # fmt: skip
@@ -103,19 +103,19 @@ def _name(draw: st.DrawFn, pool: list[str]) -> str:
     return draw(st.sampled_from(pool))
 
 
-def _create(draw: st.DrawFn) -> str:
+def _create(draw: st.DrawFn, known: set[str]) -> str:
     exists = draw(st.sampled_from(["", "", "IF NOT EXISTS "]))
     kind = draw(st.sampled_from(["stream", "stream", "relation", "relation", "derived", "view"]))
     if kind == "relation":
         name = _name(draw, list(RELATIONS))
         return f"CREATE RELATION {exists}{name} ({RELATIONS[name]}){draw(st.sampled_from(['', '', ' KEY (k)']))}"
     if kind == "derived":
-        name = _name(draw, list(DERIVED))
+        name = _name(draw, [n for n in DERIVED if n in known])
         return f"CREATE STREAM {exists}{name} AS {DERIVED[name]}"
     if kind == "view":
-        name = _name(draw, list(VIEWS))
+        name = _name(draw, [n for n in VIEWS if n in known])
         return f"CREATE {draw(st.sampled_from(['', 'OR REPLACE ']))}VIEW {name} AS {VIEWS[name]}"
-    name = _name(draw, list(STREAMS))
+    name = _name(draw, [n for n in STREAMS if n in known])
     text = f"CREATE STREAM {exists}{name} ({STREAMS[name]})"
     if name == "now":
         return text
@@ -125,13 +125,10 @@ def _create(draw: st.DrawFn) -> str:
     return text + draw(st.sampled_from(["", "", " WITH (retain = '5 us')"]))
 
 
-def _change(draw: st.DrawFn) -> str:
+def _change(draw: st.DrawFn, known: set[str]) -> str:
     name = _name(draw, list(RELATIONS))
-    at = draw(
-        st.sampled_from(
-            ["", "", "", f" AT {draw(small)}", f" AT TIMESTAMP '2024-01-01 00:00:0{draw(st.integers(0, 9))}'"]
-        )
-    )
+    then = f"{draw(small)}" if "s" in known else f"TIMESTAMP '2024-01-01 00:00:0{draw(st.integers(0, 9))}'"
+    at = draw(st.sampled_from(["", "", "", f" AT {then}"]))
     kind = draw(st.sampled_from(["insert", "insert", "insert", "update", "delete"]))
     where = draw(
         st.sampled_from(["", f" WHERE k = {draw(st.integers(0, 3))}", " WHERE name IS NULL", " WHERE k / 0 = 1"])
@@ -179,15 +176,15 @@ def _create_query(draw: st.DrawFn, there: set[str]) -> str:
     return f"CREATE QUERY {_name(draw, QUERIES)} AS {_query(draw, there)}{into}{options}"
 
 
-def _statement(draw: st.DrawFn, there: set[str]) -> str:
+def _statement(draw: st.DrawFn, there: set[str], known: set[str]) -> str:
     """A statement, now and then with a mistake in it."""
     match draw(st.sampled_from(["query"] * 6 + ["change"] * 8 + ["create", "stop", "drop", "show"])):
         case "create":
-            text = _create(draw)
+            text = _create(draw, known)
         case "query":
             text = _create_query(draw, there)
         case "change":
-            text = _change(draw)
+            text = _change(draw, known)
         case "stop":
             text = f"STOP QUERY {_name(draw, QUERIES)}"
         case "drop":
@@ -225,10 +222,10 @@ def _push(draw: st.DrawFn) -> Push:
 
 
 @st.composite
-def _steps(draw: st.DrawFn, there: set[str]) -> Step:
+def _steps(draw: st.DrawFn, there: set[str], known: set[str]) -> Step:
     match draw(st.sampled_from(["say"] * 30 + ["push"] * 18 + ["fetch"] * 6 + ["beat"] * 3 + ["pass"] * 3 + ["close"])):
         case "say":
-            return Say(_statement(draw, there))
+            return Say(_statement(draw, there, known))
         case "push":
             return _push(draw)
         case "beat":
@@ -257,8 +254,13 @@ def _later(step: Step, by: int) -> Step:
 
 @st.composite
 def sessions(draw: st.DrawFn) -> list[Step]:
-    """Declarations, most of those that there are, a query or two, then whatever comes."""
-    there = set(NAMES) - draw(st.sets(st.sampled_from(NAMES), max_size=2))
+    """Declarations, most of those that there are, a query or two, then whatever comes.
+
+    All streams of a session have one kind of clock: where both are declared, the kind of a relation is that of the
+    queries that read it, and so they notice each other.
+    """
+    known = set(NAMES) - draw(st.sampled_from([{"at", "now"}, {"s", "r", "d", "big"}]))
+    there = known - draw(st.sets(st.sampled_from(NAMES), max_size=2))
     clocks = {n: "" if n == "now" else " TIMESTAMP BY t" for n in STREAMS}
     inputs = [f"CREATE STREAM {n} ({c}){clocks[n]}" for n, c in STREAMS.items() if n in there]
     inputs += [f"CREATE RELATION {n} ({c})" for n, c in RELATIONS.items() if n in there]
@@ -267,7 +269,7 @@ def sessions(draw: st.DrawFn) -> list[Step]:
     begin += [f"CREATE VIEW {n} AS {q}" for n, q in VIEWS.items() if n in there]
     begin += [_create_query(draw, there) for _ in range(draw(st.integers(0, 2)))]
     pace = st.sampled_from([0, 0, 1, 1, 3])
-    then = draw(st.lists(st.tuples(pace, _steps(there)), min_size=9, max_size=30))
+    then = draw(st.lists(st.tuples(pace, _steps(there, known)), min_size=9, max_size=30))
     base = draw(st.integers(-2, 3))
     steps: list[Step] = [Say(text) for text in begin]
     for passed, step in then:

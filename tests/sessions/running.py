@@ -52,7 +52,9 @@ def live(engine: str, steps: Sequence[Step], *, row_by_row: bool = False) -> Lif
                             names[made.query.name] = place
                             life.results.setdefault(place, Counter())
                     case Push(name, rows):
-                        for part in [[r] for r in rows] if row_by_row else [rows]:
+                        # Each change of a relation without an instant has one of its own.
+                        split = row_by_row and name not in db.catalog.relations
+                        for part in [[r] for r in rows] if split else [rows]:
                             db.push(name, list(part))
                     case Beat(name, at):
                         db.heartbeat(name, at)
