@@ -52,23 +52,24 @@ def test_a_query_does_not_notice_other_queries(steps: list[Step]) -> None:
     life = live("local", steps)
     taken = [place for place in range(len(steps)) if place not in life.refused]
     for query in life.results:
-        kept = [place for place in taken if place == query or not about_queries(steps[place], steps[query])]
+        kept = [place for place in taken if place == query or not about_queries(steps[place])]
+        name = words(steps[query])[2]
+        stops = [p for p in taken if p > query and words(steps[p])[:3] == ["STOP", "QUERY", name]]
+        kept = sorted({*kept, *stops[:1]})
         by_itself = live("local", [steps[place] for place in kept])
         assert by_itself.refused == {}, listed(steps)
         assert by_itself.results.get(kept.index(query)) == life.results[query], f"step {query} of\n{listed(steps)}"
 
 
-def about_queries(step: Step, query: Step) -> bool:
-    """The step makes or stops another query, or looks at one."""
-    if isinstance(step, Fetch):
-        return True
-    if not isinstance(step, Say) or "INTO made" in step.text:
-        return False
-    words = step.text.split()
-    if words[0] == "STOP":
-        assert isinstance(query, Say)
-        return words[2] != query.text.split()[2]
-    return words[:2] == ["CREATE", "QUERY"] or words[0] == "SELECT"
+def about_queries(step: Step) -> bool:
+    """The step makes or stops a query, or looks at one."""
+    said = words(step)
+    makes = said[:2] == ["CREATE", "QUERY"] and "made" not in said
+    return isinstance(step, Fetch) or makes or said[:1] in (["STOP"], ["SELECT"])
+
+
+def words(step: Step) -> list[str]:
+    return step.text.split() if isinstance(step, Say) else []
 
 
 def listed(steps: Sequence[Step]) -> str:
