@@ -116,7 +116,7 @@ def test_the_edges_of_the_calendar(engine: str) -> None:
         db.execute("CREATE STREAM s (t BIGINT, at TIMESTAMP, day DATE) TIMESTAMP BY t")
         query = db.query(
             "SELECT at + INTERVAL '1' MICROSECOND AS next, day + 1 AS tomorrow, at + INTERVAL '9000' YEAR AS far, "
-            "CAST(-9223372036854775808 AS INTERVAL) AS least, CAST(t * 1000000000000000000 AS TIMESTAMP) AS made, "
+            "INTERVAL '1' MICROSECOND * -9223372036854775808 AS least, from_ticks(t * 1000000000000000000) AS made, "
             "TIMESTAMP '0001-01-01' AS first FROM s"
         )
         db.push("s", [(1, datetime(9999, 12, 31, 23, 59, 59, 999_999), date(9999, 12, 31))])
