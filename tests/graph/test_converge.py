@@ -54,6 +54,23 @@ def test_windows_become_one(db: penstock.Database, window: str, threading: str) 
     assert after(older, 41) == after(younger, 41) != []
 
 
+def test_an_operator_that_is_suspended_keeps_its_number(db: penstock.Database) -> None:
+    text = "SELECT v FROM s [RANGE 3] WHERE v >= 0"
+    older = db.query(text)
+    push(db, 0, 5)
+    before = {o.id for o in db.graph().operators}
+    younger = db.query(text)
+    resting = next(o.id for o in db.graph().operators if o.id not in before and o.kind == "window")
+    for i in range(5, 20):
+        db.suspend(resting)
+        push(db, i, i + 1)
+        assert next(o.state for o in db.graph().operators if o.id == resting) == "suspended"
+        db.resume(resting)
+    push(db, 40, 50)
+    assert kinds(db, "window") == 1
+    assert after(older, 40) == after(younger, 40) != []
+
+
 def test_three_generations_become_one(db: penstock.Database) -> None:
     queries = []
     for start in (0, 5, 10):

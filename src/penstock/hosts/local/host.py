@@ -171,9 +171,10 @@ class LocalHost(InProcess):
         self.graph.flush(name)
 
     def _converge(self) -> None:
-        """Operators of queries that came at different times may have become the same."""
+        """Operators of queries that came at different times may have become the same. One that is suspended keeps its
+        number until it goes on."""
         with self.runtime.paused():
-            if not self.runtime.idle:
+            if self.runtime.holds or not self.runtime.idle:
                 return
             if self.graph.converge():
                 self._tidy()
