@@ -21,13 +21,13 @@ import pyarrow as pa
 
 import penstock
 from penstock.bench.report import Report, amount, options, progress
-from penstock.delta import NEVER
 from penstock.graph.message import Data, Mark, Message, least
 from penstock.graph.sources import Intake, Source
 from penstock.graph.vertex import Edge
 from penstock.graph.vertices import OperatorVertex
-from penstock.plan.nodes import Field
-from penstock.types import BIGINT
+from penstock.model.delta import NEVER
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT
 
 QUERY = "SELECT k, avg(v) AS a, count(*) AS n FROM s [RANGE 10000] WHERE v > 0.1 GROUP BY k"
 

@@ -22,10 +22,10 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.bench.report import Report, amount, options, progress
-from penstock.delta import Arrivals
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State
+from penstock.model.delta import Arrivals
 from penstock.operators.base import NOTHING, StateSize
 from penstock.runtime.run import Runtime
 from penstock.runtime.settings import Settings

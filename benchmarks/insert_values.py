@@ -17,7 +17,7 @@ import numpy as np
 
 import penstock
 from penstock.bench.report import Report, amount, options, progress
-from penstock.play import play
+from penstock.database.play import play
 
 _COLUMNS = "(t BIGINT, at TIMESTAMP, room STRING, temperature DOUBLE, n INT, open BOOLEAN)"
 _DECLARED = {"stream": f"CREATE STREAM s {_COLUMNS} TIMESTAMP BY t", "relation": f"CREATE RELATION s {_COLUMNS}"}

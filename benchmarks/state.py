@@ -18,14 +18,15 @@ import pyarrow as pa
 
 import penstock
 from penstock.bench.report import Report, amount, options, progress, timed
-from penstock.hosts.local.program import Program
-from penstock.ingest import Batch
-from penstock.plan.nodes import Field, Query
+from penstock.database.statements import plan_of_text
+from penstock.graph.programs import Program
+from penstock.model.batch import Batch
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, DOUBLE
+from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.scalar import Context
-from penstock.state import StateStore
-from penstock.statements import plan_of_text
-from penstock.types import BIGINT, DOUBLE
+from penstock.storage.versions import StateStore
 
 DELTA = 1_000
 SMALL = 100_000

@@ -55,6 +55,6 @@ compiling=$!
 say "installing penstock (editable)"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 say "compiling kernels for this machine"
-"$venv/bin/python" -m penstock.kernels.warm
+"$venv/bin/python" -m penstock.cli.warm
 wait "$compiling" || true
 say "done: $venv/bin/penstock"

@@ -12,13 +12,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.plan.expr import FALSE, TRUE, Call, Case, Cast, Column, Expr, Literal, WindowBound
-from penstock.plan.expr import walk as walk_expr
+from penstock.model.change import Change
+from penstock.model.schema import Field, Schema
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, DataType, array
 from penstock.plan.nodes import (
     Aggregate,
     AggregateCall,
     Distinct,
-    Field,
     Filter,
     Join,
     Node,
@@ -27,7 +27,6 @@ from penstock.plan.nodes import (
     Query,
     QueryStream,
     RelationScan,
-    Schema,
     SemiJoin,
     SetOp,
     SortKey,
@@ -48,8 +47,9 @@ from penstock.plan.window import (
     Unbounded,
     WindowSpec,
 )
-from penstock.reference import Change, Element
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, DataType, array
+from penstock.reference.evaluator import Element
+from penstock.scalar.expr import FALSE, TRUE, Call, Case, Cast, Column, Expr, Literal, WindowBound
+from penstock.scalar.expr import walk as walk_expr
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 

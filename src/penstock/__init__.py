@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.database import Database, connect
-from penstock.errors import (
+from penstock.database.database import Database, connect
+from penstock.database.query import Query
+from penstock.model.errors import (
     BindError,
     BufferFullError,
     CatalogError,
@@ -19,7 +20,6 @@ from penstock.errors import (
     SpillError,
     StateError,
 )
-from penstock.query import Query
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -30,6 +30,10 @@ __all__ = [
     "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError",
     "InputError", "PenstockError", "PlanError", "Query", "QueryFailed", "SpillError", "StateError", "connect",
 ]  # fmt: skip
+
+for _public in (BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, Database, EngineError,
+                InputError, PenstockError, PlanError, Query, QueryFailed, SpillError, StateError):  # fmt: skip
+    _public.__module__ = __name__  # as users know them: in tracebacks, and in help()
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from penstock.amounts import Bound
-from penstock.errors import CatalogError, suggest
-from penstock.plan.expr import Expr
-from penstock.plan.nodes import Clock, Query, QueryStream, RelationScan, Schema, StreamScan
+from penstock.model.amounts import Bound
+from penstock.model.errors import CatalogError, suggest
+from penstock.model.schema import Clock, Schema
+from penstock.model.types import DataType
+from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan
+from penstock.scalar.expr import Expr
 from penstock.scalar.zones import UTC
-from penstock.types import DataType
 
 if TYPE_CHECKING:
-    from penstock.apart import OnError, Unknown
-    from penstock.io.times import TimeForm
+    from penstock.rows.apart import OnError, Unknown
+    from penstock.rows.times import TimeForm
 
 
 EVERYTHING = 2**62

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import Database
-from penstock.play import play
+from penstock.database.play import play
 from tests.behaviour.test_bad_input import state
 
 DECLARED = """

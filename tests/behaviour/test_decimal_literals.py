@@ -9,11 +9,11 @@ import pytest
 
 import penstock
 from penstock.cql.expressions import number
-from penstock.errors import BindError
-from penstock.plan.expr import Call, Cast, Expr, Literal, walk
+from penstock.model.errors import BindError
+from penstock.model.types import BIGINT, DOUBLE, INT, DataType, decimal
 from penstock.plan.nodes import Filter, Query
 from penstock.plan.nodes import walk as nodes
-from penstock.types import BIGINT, DOUBLE, INT, DataType, decimal
+from penstock.scalar.expr import Call, Cast, Expr, Literal, walk
 
 COLUMNS = "t BIGINT, i INT, l BIGINT, r REAL, v DOUBLE, d DECIMAL(10, 2)"
 ROW = {"t": 1, "i": 3, "l": 2**53 + 1, "r": 0.5, "v": 0.1, "d": Decimal("2.50")}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import penstock
-from penstock.delta import Delta, Step
+from penstock.model.delta import Delta, Step
 from penstock.operators.base import StateSize
 from penstock.operators.fast_join import FastJoin
 

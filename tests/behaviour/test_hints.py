@@ -16,8 +16,8 @@ import pytest
 import penstock
 from penstock import Database, functions
 from penstock.cql.words import INSTEAD, WINDOWS
-from penstock.errors import typo
 from penstock.functions import foreign
+from penstock.model.errors import typo
 
 DECLARED = """
 CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE, x DOUBLE, "when" BIGINT, "end" BIGINT, "from" BIGINT,

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 import penstock
-from penstock.errors import PenstockError
+from penstock.model.errors import PenstockError
 from tests.budget import examples
 
 ENGINES = ("reference", "local")

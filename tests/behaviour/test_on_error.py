@@ -12,8 +12,8 @@ import pytest
 
 import penstock
 from penstock import Database
-from penstock.apart import KEPT
-from penstock.play import play
+from penstock.database.play import play
+from penstock.rows.apart import KEPT
 
 ROWS = [
     (1, 1.0, "a"), (2, "warm", "b"), (None, 3.0, "c"), (4, 4.0), (5, 5.0, "e", 5), {"t": 6, "v": 6.0}, (7, 7.0, "g"),
@@ -218,7 +218,7 @@ def test_files_that_are_refused_leave_nothing(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "s.csv").write_text("t,v,g\n" + "1,1.0,x\n" * 5_000 + f"{2**62},1.0,x\n")
     (tmp_path / "good.csv").write_text("t,v,g\n1,1.0,x\n")
     for ahead in (64 << 20, 0):
-        monkeypatch.setattr("penstock.play._AHEAD", ahead)
+        monkeypatch.setattr("penstock.database.play._AHEAD", ahead)
         with declared("local", "on_error = 'refuse'") as db:
             db.execute("CREATE STREAM r (t BIGINT, v DOUBLE, g STRING) TIMESTAMP BY t")
             with pytest.raises(penstock.InputError) as caught:

@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock.cli.main import main
 from penstock.cli.shell import Shell
-from penstock.query import Start
+from penstock.database.query import Start
 from tests.notebook.shells import Cells, shell
 from tests.spark.direct import directly
 

@@ -16,9 +16,9 @@ import pytest
 
 import penstock
 from penstock.cli.main import main
-from penstock.errors import BindError, CqlSyntaxError, InputError, PlanError
+from penstock.database.play import play
 from penstock.io.writers import open_writer
-from penstock.play import play
+from penstock.model.errors import BindError, CqlSyntaxError, InputError, PlanError
 from penstock.testing import assert_answers
 from tests.spark.direct import directly
 

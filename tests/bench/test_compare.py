@@ -18,7 +18,7 @@ from penstock.bench.compare.runner import Comparison, Measured
 from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
 from penstock.bench.on_spark import Run
 from penstock.cli.main import main
-from penstock.errors import InputError
+from penstock.model.errors import InputError
 
 
 class Stub:

@@ -19,7 +19,7 @@ import penstock
 from penstock.bench import own, processes, report
 from penstock.bench.report import Report, Result, amount, options
 from penstock.cli.main import main
-from penstock.errors import InputError, StateError
+from penstock.model.errors import InputError, StateError
 
 GOOD = '''"""Something good.
 

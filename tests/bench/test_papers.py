@@ -13,7 +13,7 @@ from penstock.bench import architectures, common, designated, hybrid, join, pape
 from penstock.bench.common import Claim
 from penstock.bench.papers import EXPERIMENTS, Outcome
 from penstock.cli.main import main
-from penstock.errors import InputError, StateError
+from penstock.model.errors import InputError, StateError
 
 TINY = 0.01
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 from tests.budget import examples
 
 from penstock.cql.text import format_statement, parse
-from penstock.errors import CqlSyntaxError
+from penstock.model.errors import CqlSyntaxError
 
 QUERIES = [
     "SELECT 1",

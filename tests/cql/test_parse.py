@@ -8,7 +8,7 @@ from sqlglot import exp
 from penstock.cql import ast
 from penstock.cql.ast import FunctionCall, function_call
 from penstock.cql.text import parse, position_of
-from penstock.errors import CqlSyntaxError, Position
+from penstock.model.errors import CqlSyntaxError, Position
 
 
 def tree_of(text: str) -> exp.Expr:

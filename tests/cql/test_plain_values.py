@@ -14,7 +14,7 @@ import penstock
 from penstock.cql import plain_values, positions
 from penstock.cql.plain_values import PlainRows, PlainValues, read_values
 from penstock.cql.text import format_statement, parse, parse_rows, position_of
-from penstock.errors import PenstockError, Position
+from penstock.model.errors import PenstockError, Position
 
 TYPES = {
     "b": "BOOLEAN", "i": "INT", "l": "BIGINT", "r": "REAL", "x": "DOUBLE", "d": "DECIMAL(6, 2)", "s": "STRING",

@@ -11,7 +11,7 @@ import pytest
 from sqlglot import exp
 
 from penstock.cql.text import format_statement, parse
-from penstock.errors import CqlSyntaxError
+from penstock.model.errors import CqlSyntaxError
 
 # The table "Operator Precedence" of PostgreSQL 15 (4.1.6) as far as CQL has the operators, from loose to tight.
 TABLE = (

@@ -9,9 +9,9 @@ import pytest
 
 import penstock
 from penstock.cql.text import format_statement, parse
+from penstock.database.statements import declare
 from penstock.hosts.spark.live.restore import restore
 from penstock.plan.meanings import NUMBER
-from penstock.statements import declare
 
 
 def test_names_that_need_as_are_saved_with_it() -> None:

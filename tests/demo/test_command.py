@@ -15,7 +15,7 @@ from penstock.demo.plain import fitting
 from penstock.demo.run import PROFILES, Run, Show
 from penstock.demo.scenario import Scenario
 from penstock.demo.terminal import Terminal
-from penstock.errors import EngineError
+from penstock.model.errors import EngineError
 
 NAMES = list(script.abouts())
 

@@ -30,7 +30,7 @@ from datetime import date, datetime, timedelta
 import pytest
 
 import penstock
-from penstock.database import Database
+from penstock.database.database import Database
 from penstock.testing import Clock
 from penstock.testing.steps import ClockAt, Push, Statement, Step, Values, read_step, read_value, read_values
 

@@ -15,10 +15,11 @@ import typer.main
 
 import penstock
 import penstock.spark
-from penstock import errors, statements
 from penstock.cli.main import app
 from penstock.cql.words import AFTER_SOURCE, AFTER_VALUE
+from penstock.database import statements
 from penstock.hosts.spark.session import SETTINGS
+from penstock.model import errors
 from penstock.runtime.settings import PER_QUERY, Settings
 from tests.docs.fences import DOCS, ROOT
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 
 import penstock
+from penstock.database.statements import plan_of_text
 from penstock.plan.nodes import Query as Plan
-from penstock.statements import plan_of_text
 from tests.generated.language import Case, Row
 
 Feed = list[tuple[str, list[Row]]]

@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import (
+from penstock.hosts.local.host import LocalHost
+from penstock.model.errors import (
     BindError,
     BufferFullError,
     EngineError,
@@ -31,7 +32,6 @@ from penstock.errors import (
     SpillError,
     StateError,
 )
-from penstock.hosts.local.host import LocalHost
 from penstock.runtime.storage import files
 from penstock.runtime.storage.storage import Storage
 from penstock.testing import full_disk

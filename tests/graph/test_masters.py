@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.errors import InputError
-from penstock.hosts.local.program import Programs
-from penstock.ingest import Batch
+from penstock.graph.programs import Programs
+from penstock.model.batch import Batch
+from penstock.model.errors import InputError
+from penstock.model.values import to_arrow
 from penstock.operators.rows import rows_of
 from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan, bounded_window, sources, walk
 from penstock.plan.optimize import optimize
-from penstock.reference import INFINITY, Element, evaluate
-from penstock.reference_windows import value_key
+from penstock.reference.evaluator import INFINITY, Element, evaluate
+from penstock.reference.windows import value_key
 from penstock.runtime.settings import MASTERS
-from penstock.values import to_arrow
 from tests.budget import examples
 from tests.strategies import Inputs, R, S, inputs, queries
 

@@ -14,16 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.delta import Arrivals, Step
 from penstock.graph.memory import split
 from penstock.graph.view import StreamMemory
 from penstock.hosts.local import host
 from penstock.kernels.store import Piece
+from penstock.model.delta import Arrivals, Step
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT
 from penstock.operators.state import Loaded
 from penstock.operators.stored import RowsWindow
 from penstock.operators.window_store import LAG, Share, WindowStore
-from penstock.plan.nodes import Field
-from penstock.types import BIGINT
 from tests.budget import examples
 from tests.generated.language import Case, stream_rows
 from tests.graph.test_law import Add, Event, Push, Stop, configurations, lived

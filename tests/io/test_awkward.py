@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.declare import declaration
-from penstock.errors import InputError
+from penstock.database.declare import declaration
 from penstock.io.files import open_text
 from penstock.io.readers import read_batches
-from penstock.plan.nodes import Field
-from penstock.types import BIGINT, STRING, TIMESTAMP
+from penstock.model.errors import InputError
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, STRING, TIMESTAMP
 
 AB = (Field("a", BIGINT), Field("b", BIGINT))
 

@@ -12,8 +12,8 @@ import pyarrow.ipc
 import pytest
 
 import penstock
-from penstock.declare import declaration
-from penstock.play import play
+from penstock.database.declare import declaration
+from penstock.database.play import play
 
 
 def declared(tmp_path: Path, text: str, name: str = "s.csv", **options: Any) -> str:

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from tests.budget import examples
 
 import penstock
-from penstock.apart import OnError, Rows
-from penstock.errors import InputError
+from penstock.database.play import play
 from penstock.io import live
 from penstock.io.files import Format
 from penstock.io.live import Arrivals, LiveText, is_live
 from penstock.io.readers import read_rows, row_sieve
-from penstock.plan.nodes import Field
-from penstock.play import play
-from penstock.types import BIGINT, STRING
+from penstock.model.errors import InputError
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, STRING
+from penstock.rows.apart import OnError, Rows
 
 SCHEMA = (Field("k", BIGINT), Field("name", STRING))
 

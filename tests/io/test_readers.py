@@ -15,10 +15,10 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from penstock.errors import InputError
 from penstock.io.readers import read_batches
-from penstock.plan.nodes import Field
-from penstock.types import (
+from penstock.model.errors import InputError
+from penstock.model.schema import Field
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock.declare import declaration
+from penstock.database.declare import declaration
+from penstock.database.play import play
 from penstock.io.sample import sample_file
-from penstock.play import play
 
 
 def columns(path: Path) -> dict[str, str]:

@@ -15,12 +15,12 @@ import pytest
 from tests.spark.direct import directly
 
 import penstock
+from penstock.database.play import play
 from penstock.hosts.spark.job import Source
 from penstock.hosts.spark.scatter import fitting, newest_of
 from penstock.io.readers import read_batches
-from penstock.plan.nodes import Field
-from penstock.play import play
-from penstock.types import TIMESTAMP
+from penstock.model.schema import Field
+from penstock.model.types import TIMESTAMP
 
 NOON = datetime(2024, 5, 31, 12)
 FORMS: list[tuple[str, Any]] = [

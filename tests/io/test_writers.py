@@ -15,12 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InputError
 from penstock.io.readers import read_batches
-from penstock.io.text import plain
 from penstock.io.writers import OutputFormat, format_for, open_writer
-from penstock.plan.nodes import Field
-from penstock.types import (
+from penstock.model.errors import InputError
+from penstock.model.schema import Field
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -34,6 +33,7 @@ from penstock.types import (
     array,
     decimal,
 )
+from penstock.rows.text import plain
 
 SCHEMA = (
     Field("flag", BOOLEAN),

@@ -14,9 +14,9 @@ from tests.kernels.test_expressions import DEC, FRACTION, WIDE, check, columns_o
 from penstock import functions
 from penstock.kernels.expressions import RowErrors, compile_expr
 from penstock.kernels.rowwise import RowWise
-from penstock.plan.expr import Cast, Column, Expr, Literal
-from penstock.types import BIGINT, DOUBLE, INT, NULL, REAL, STRING, DataType, Kind, decimal
-from penstock.values import to_arrow, to_python
+from penstock.model.types import BIGINT, DOUBLE, INT, NULL, REAL, STRING, DataType, Kind, decimal
+from penstock.model.values import to_arrow, to_python
+from penstock.scalar.expr import Cast, Column, Expr, Literal
 
 DECIMALS = (DEC, FRACTION, WIDE)
 NAMES = ("+", "-", "*", "%", "div", "neg", "abs", "sign", "floor", "ceil", "round", "trunc", "greatest", "least", "in",

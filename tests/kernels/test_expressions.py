@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tests.budget import examples
 
 from penstock import functions, scalar
-from penstock.errors import BindError, QueryFailed
 from penstock.functions.operators import OPERATORS
 from penstock.kernels.batch import Rows
 from penstock.kernels.expressions import (
@@ -29,9 +28,8 @@ from penstock.kernels.expressions import (
     compile_project,
 )
 from penstock.kernels.vectors import as_arrow
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
-from penstock.scalar.dates import PARTS, TRUNC_UNITS
-from penstock.types import (
+from penstock.model.errors import BindError, QueryFailed
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -47,7 +45,9 @@ from penstock.types import (
     array,
     decimal,
 )
-from penstock.values import to_arrow, to_python
+from penstock.model.values import to_arrow, to_python
+from penstock.scalar.dates import PARTS, TRUNC_UNITS
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 
 DEC = decimal(9, 2)
 WIDE = decimal(38, 4)

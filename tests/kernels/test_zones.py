@@ -14,13 +14,13 @@ import pytest
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.expressions import compile_project
 from penstock.kernels.zones import instants_in, shown_in, zone_table
-from penstock.plan.expr import Call, Cast, Column, Expr, Literal
+from penstock.model.types import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP
+from penstock.model.values import to_arrow, to_python
 from penstock.scalar import Context, evaluate
 from penstock.scalar.calendar import DAY, HOUR, SECOND, days_of
 from penstock.scalar.dates import PARTS, TRUNC_UNITS
+from penstock.scalar.expr import Call, Cast, Column, Expr, Literal
 from penstock.scalar.zones import instant, local
-from penstock.types import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP
-from penstock.values import to_arrow, to_python
 
 ZONES = (
     "Europe/Vienna", "America/New_York", "America/Sao_Paulo", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia",

@@ -10,7 +10,7 @@ from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from penstock.database import Database
+from penstock.database.database import Database
 
 
 class Cells:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.database import Database
+from penstock.database.database import Database
 from penstock.notebook import html
 from penstock.testing import Clock, fails_on
 from tests.spark.direct import directly

@@ -12,8 +12,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import penstock
+from penstock.database.query import Query
 from penstock.notebook import watch
-from penstock.query import Query
 from tests.notebook.shells import Cells
 
 DECLARE = "CREATE STREAM s (t BIGINT, a BIGINT) TIMESTAMP BY t;"

@@ -9,7 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from penstock.delta import BEGINNING, MAX_TS, NEVER, Delta, Instant, Step, arrival_sub
+from penstock.model.delta import BEGINNING, MAX_TS, NEVER, Delta, Instant, Step, arrival_sub
+from penstock.model.schema import Schema
+from penstock.model.values import to_arrow
 from penstock.operators.accumulators import GOES_BY_MOMENT
 from penstock.operators.aggregate import GeneralAggregate
 from penstock.operators.base import Operator, StateSize
@@ -30,17 +32,15 @@ from penstock.plan.nodes import (
     Prioritise,
     Project,
     RelationScan,
-    Schema,
     SemiJoin,
     SetOp,
     TopN,
     Window,
     inputs,
 )
-from penstock.reference_windows import Row as ReferenceRow
-from penstock.reference_windows import value_key
+from penstock.reference.windows import Row as ReferenceRow
+from penstock.reference.windows import value_key
 from penstock.scalar import Context
-from penstock.values import to_arrow
 
 Contents = Mapping[int, Sequence[ReferenceRow]]
 """What each leaf, by ``id(node)``, holds."""

@@ -16,17 +16,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.aggregates import compute
-from penstock.delta import BEGINNING, Delta, Instant, Step, arrival_sub, empty
-from penstock.errors import QueryFailed
 from penstock.kernels.aggregate import _decimal_average, _quotient
+from penstock.model.delta import BEGINNING, Delta, Instant, Step, arrival_sub, empty
+from penstock.model.errors import QueryFailed
+from penstock.model.schema import Field
+from penstock.model.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    REAL,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    decimal,
+)
+from penstock.model.values import to_arrow, to_python
 from penstock.operators.fast_aggregate import FastAggregate, supports
-from penstock.plan.expr import Call, Column, Expr
-from penstock.plan.nodes import Aggregate, AggregateCall, Field, StreamScan, Window
+from penstock.plan.nodes import Aggregate, AggregateCall, StreamScan, Window
 from penstock.plan.window import Range, Unbounded, WindowSpec
+from penstock.reference.aggregates import compute
 from penstock.scalar import Context, evaluate, hashable
-from penstock.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, REAL, STRING, TIMESTAMP, DataType, decimal
-from penstock.values import to_arrow, to_python
+from penstock.scalar.expr import Call, Column, Expr
 from tests.budget import examples
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -16,17 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import MAX_TS, NEVER, Delta, Step, arrival_sub, concat
+from penstock.model.delta import MAX_TS, NEVER, Delta, Step, arrival_sub, concat
+from penstock.model.schema import Field, Schema
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array, decimal
+from penstock.model.values import to_arrow, to_python
 from penstock.operators import fast_join
 from penstock.operators.fast_join import FastJoin, supports
 from penstock.operators.state import Loaded
-from penstock.plan.expr import Call, Column, Expr, Literal, UserCall
-from penstock.plan.nodes import Field, Join, JoinKind, Node, Query, Schema, StreamScan, Window
+from penstock.plan.nodes import Join, JoinKind, Node, Query, StreamScan, Window
 from penstock.plan.window import Now, Range, Rows, Unbounded, WindowSpec
-from penstock.reference import Element, evaluate
+from penstock.reference.evaluator import Element, evaluate
 from penstock.scalar import Context, hashable
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array, decimal
-from penstock.values import to_arrow, to_python
+from penstock.scalar.expr import Call, Column, Expr, Literal, UserCall
 from tests.budget import examples
 
 LEFT: Schema = (
@@ -294,7 +295,7 @@ def _matches(node: Join, left: tuple[object, ...], right: tuple[object, ...], co
 
 
 def _on_right(expr: Expr) -> Expr:
-    from penstock.plan.expr import remap
+    from penstock.scalar.expr import remap
 
     return remap(expr, lambda i: i + L)
 

@@ -13,16 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import MAX_TS, Arrivals, Delta, Step
-from penstock.errors import QueryFailed
 from penstock.kernels import filter_index, filter_lookup
-from penstock.operators import filter_group
-from penstock.operators.filter_group import FilterGroup, Outcome
-from penstock.operators.stateless import FilterProject
-from penstock.plan.expr import FALSE, TRUE, Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
-from penstock.plan.nodes import Field, Filter, Node, Project, Schema, StreamScan
-from penstock.scalar import Context
-from penstock.types import (
+from penstock.model.delta import MAX_TS, Arrivals, Delta, Step
+from penstock.model.errors import QueryFailed
+from penstock.model.schema import Field, Schema
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -36,7 +31,13 @@ from penstock.types import (
     DataType,
     decimal,
 )
-from penstock.values import to_arrow, to_python
+from penstock.model.values import to_arrow, to_python
+from penstock.operators import filter_group
+from penstock.operators.filter_group import FilterGroup, Outcome
+from penstock.operators.stateless import FilterProject
+from penstock.plan.nodes import Filter, Node, Project, StreamScan
+from penstock.scalar import Context
+from penstock.scalar.expr import FALSE, TRUE, Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 from tests.budget import examples
 
 STEP = Step((MAX_TS, 0))

@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import BEGINNING
-from penstock.plan.expr import Call, Column, Expr, Literal
+from penstock.model.delta import BEGINNING
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, STRING, DataType, array, decimal
 from penstock.plan.nodes import (
     Aggregate,
     AggregateCall,
     Distinct,
-    Field,
     Join,
     Node,
     Project,
@@ -27,10 +27,10 @@ from penstock.plan.nodes import (
     SortKey,
     TopN,
 )
-from penstock.reference_relations import Snapshot
-from penstock.reference_windows import Row, value_key
+from penstock.reference.relations import Snapshot
+from penstock.reference.windows import Row, value_key
 from penstock.scalar import Context
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, STRING, DataType, array, decimal
+from penstock.scalar.expr import Call, Column, Expr, Literal
 from tests.budget import examples
 from tests.operators.general import (
     History,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.aggregates import compute
-from penstock.delta import BEGINNING, MAX_TS, NEVER, Delta, Instant, Step
-from penstock.errors import PlanError
+from penstock.model.delta import BEGINNING, MAX_TS, NEVER, Delta, Instant, Step
+from penstock.model.errors import PlanError
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE
 from penstock.operators import ordered, waiting
 from penstock.operators.aggregate import GeneralAggregate
 from penstock.operators.emit import Emit, delivery_keys
@@ -20,22 +21,12 @@ from penstock.operators.gate import MasterGate
 from penstock.operators.join import GeneralJoin
 from penstock.operators.ordered import SortedBag, value_of
 from penstock.operators.rows import Output, Row, rows_of
-from penstock.plan.expr import Call, Column
-from penstock.plan.nodes import (
-    Aggregate,
-    AggregateCall,
-    Field,
-    Join,
-    Project,
-    Query,
-    RelationScan,
-    SortKey,
-    TopN,
-)
-from penstock.reference_windows import Row as ReferenceRow
-from penstock.reference_windows import value_key
+from penstock.plan.nodes import Aggregate, AggregateCall, Join, Project, Query, RelationScan, SortKey, TopN
+from penstock.reference.aggregates import compute
+from penstock.reference.windows import Row as ReferenceRow
+from penstock.reference.windows import value_key
 from penstock.scalar import Context, order_key
-from penstock.types import BIGINT, BOOLEAN, DOUBLE
+from penstock.scalar.expr import Call, Column
 from tests.budget import examples
 from tests.operators.general import delta_of, lines, pieces
 

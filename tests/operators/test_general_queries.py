@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import BEGINNING, Delta, Instant, Ints, Step
+from penstock.model.delta import BEGINNING, Delta, Instant, Ints, Step
 from penstock.operators.emit import Emit, delivery_keys
 from penstock.operators.rows import rows_of
 from penstock.plan.nodes import Query, RelationScan, StreamScan, Window, bounded_window, walk
 from penstock.plan.optimize import optimize
-from penstock.reference import INFINITY, Answer, Evaluator, _Input
-from penstock.reference_windows import value_key
+from penstock.reference.evaluator import INFINITY, Answer, Evaluator, _Input
+from penstock.reference.windows import value_key
 from penstock.scalar import Context, order_key
 from tests.budget import examples
 from tests.operators.general import Contents, History, Tree, frontier, pieces

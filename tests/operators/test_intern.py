@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.intern import Interner
+from penstock.model.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING, DataType, array, decimal
+from penstock.model.values import to_arrow, to_python
 from penstock.scalar import hashable
-from penstock.types import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING, DataType, array, decimal
-from penstock.values import to_arrow, to_python
 from tests.budget import examples
 
 _VALUES: dict[DataType, st.SearchStrategy[Any]] = {

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, INT
 from penstock.operators.overlap_join import OverlapJoin, WindowPairs
-from penstock.plan.expr import Column
-from penstock.plan.nodes import Field, Join, Query, StreamScan, Window
+from penstock.plan.nodes import Join, Query, StreamScan, Window
 from penstock.plan.window import Generic
-from penstock.reference import Element, evaluate
-from penstock.types import BIGINT, INT
+from penstock.reference.evaluator import Element, evaluate
+from penstock.scalar.expr import Column
 from tests.budget import examples
 
 SPECS = st.one_of(

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import NEVER, Arrivals, Delta, Instant, Step
+from penstock.model.delta import NEVER, Arrivals, Delta, Instant, Step
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT
 from penstock.operators.gate import MasterGate
 from penstock.operators.smart import SmartWindow, build_smart, is_smart
 from penstock.operators.state import Loaded
 from penstock.operators.window import build_window
-from penstock.plan.nodes import Field
 from penstock.plan.window import Now, PartitionRows, Range, Rows, Unbounded, WindowSpec
-from penstock.types import BIGINT
 from tests.budget import examples
 
 SCHEMA = (Field("v", BIGINT),)

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import MAX_TS, Arrivals, Delta, Step, concat
-from penstock.errors import QueryFailed
+from penstock.model.delta import MAX_TS, Arrivals, Delta, Step, concat
+from penstock.model.errors import QueryFailed
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
+from penstock.model.values import to_arrow, to_python
 from penstock.operators.base import NOTHING
 from penstock.operators.stateless import FilterProject
-from penstock.plan.expr import Call, Cast, Column, Expr, Literal, WindowBound
-from penstock.plan.nodes import Field, Filter, Node, Project, StreamScan
+from penstock.plan.nodes import Filter, Node, Project, StreamScan
 from penstock.scalar import Context, evaluate
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
-from penstock.values import to_arrow, to_python
+from penstock.scalar.expr import Call, Cast, Column, Expr, Literal, WindowBound
 from tests import strategies
 from tests.budget import examples
 

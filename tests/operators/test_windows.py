@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import MAX_TS, NEVER, Arrivals, Delta, Instant, Step, arrival_sub
+from penstock.model.delta import MAX_TS, NEVER, Arrivals, Delta, Instant, Step, arrival_sub
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, DOUBLE, STRING
+from penstock.model.values import to_arrow, to_python
 from penstock.operators.window import Mode, build_window
-from penstock.plan.nodes import Field
 from penstock.plan.window import Now, PartitionRows, Range, Rows, Session, Unbounded, WindowSpec
-from penstock.reference_windows import Row, sliding
+from penstock.reference.windows import Row, sliding
 from penstock.scalar import hashable
-from penstock.types import BIGINT, DOUBLE, STRING
-from penstock.values import to_arrow, to_python
 from tests.budget import examples
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.plan.plans import R, S, T, U, call, col, count_by, eq, num, over, project, query, unbounded
 
-from penstock.plan.expr import FALSE, TRUE, Call, Case, Column, Expr, Literal, UserCall
+from penstock.model.types import BOOLEAN, INT, STRING
 from penstock.plan.nodes import Distinct, Filter, Join, Project, Query, QueryStream, SemiJoin, SetOp, SortKey, TopN
 from penstock.plan.window import Generic, Now, PartitionRows, Range, Rows, Session, Unbounded
-from penstock.types import BOOLEAN, INT, STRING
+from penstock.scalar.expr import FALSE, TRUE, Call, Case, Column, Expr, Literal, UserCall
 
 Cases = list[tuple[str, Query]]
 

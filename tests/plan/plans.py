@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.plan.expr import Call, Column, Expr, Literal
-from penstock.plan.nodes import (
-    Aggregate,
-    AggregateCall,
-    Field,
-    Node,
-    Output,
-    Project,
-    Query,
-    RelationScan,
-    Schema,
-    StreamScan,
-    Window,
-)
+from penstock.model.schema import Field, Schema
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
+from penstock.plan.nodes import Aggregate, AggregateCall, Node, Output, Project, Query, RelationScan, StreamScan, Window
 from penstock.plan.window import Range, Unbounded, WindowSpec
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
+from penstock.scalar.expr import Call, Column, Expr, Literal
 
 R = StreamScan("r", (Field("k", INT), Field("x", STRING), Field("d", DOUBLE)), 0, "ticks")
 S = StreamScan("s", (Field("k", INT), Field("y", INT)), 1, "ticks")

@@ -5,10 +5,10 @@ from tests.plan.plans import R, S, U, call, col, eq, num, over, project, query, 
 
 from penstock.plan.alternatives import alternatives, nested_loops
 from penstock.plan.cost import estimate, selectivity, window_rows
-from penstock.plan.expr import FALSE, TRUE
 from penstock.plan.nodes import Filter, Join
 from penstock.plan.optimize import optimize
 from penstock.plan.window import Generic, Range, Rows, Unbounded, WindowSpec
+from penstock.scalar.expr import FALSE, TRUE
 
 CHAIN = Join("inner", Join("inner", unbounded(R), over(S)), over(U, Rows(1)))
 PLAN = query(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from tests.plan.plans import R, S, T, call, col, count_by, eq, num, over, project, query, unbounded
 
+from penstock.model.types import BIGINT, INT
 from penstock.plan.derive import is_monotonic, is_silent, needs_retractions, partitioning
-from penstock.plan.expr import Call, Column
 from penstock.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -21,7 +21,7 @@ from penstock.plan.nodes import (
     TopN,
 )
 from penstock.plan.window import Generic, PartitionRows, Range, Rows, Session
-from penstock.types import BIGINT, INT
+from penstock.scalar.expr import Call, Column
 
 KEYS = ((col(R, "k"), col(S, "k")),)
 HOT = call(">", col(R, "k"), num(5))

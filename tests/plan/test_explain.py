@@ -6,13 +6,13 @@ from decimal import Decimal
 import pytest
 from tests.plan.plans import R, S, call, col, count_by, eq, num, over, project, query
 
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, STRING, TIMESTAMP, array, decimal
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text, show_expr
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 from penstock.plan.nodes import (
     Aggregate,
     AggregateCall,
     Distinct,
-    Field,
     Filter,
     Join,
     Query,
@@ -26,19 +26,7 @@ from penstock.plan.nodes import (
 from penstock.plan.optimize import optimize
 from penstock.plan.show import show_window
 from penstock.plan.window import Generic, Now, PartitionRows, Range, Rows, Session, Unbounded, WindowSpec
-from penstock.types import (
-    BIGINT,
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    INT,
-    INTERVAL,
-    STRING,
-    TIMESTAMP,
-    array,
-    decimal,
-)
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 
 A, B = Column(0, INT, "a"), Column(1, INT, "b")
 AB = (Field("a", INT), Field("b b", INT))

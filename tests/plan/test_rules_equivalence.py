@@ -14,11 +14,12 @@ from tests.plan.golden_cases import CASES
 from tests.plan.plans import R, call, col, count_by, num, over, query
 from tests.strategies import Inputs, inputs, queries
 
+from penstock.model.change import Change
 from penstock.plan.alternatives import alternatives
 from penstock.plan.nodes import Filter, Query
 from penstock.plan.optimize import optimize
 from penstock.plan.rules import RULES, Rule
-from penstock.reference import Change, Element, evaluate
+from penstock.reference.evaluator import Element, evaluate
 from penstock.scalar import Context, hashable
 
 FEW = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))

@@ -14,15 +14,8 @@ from tests.plan.plans import R, S, call, col, count_by, eq, num, over, project, 
 from tests.strategies import queries
 
 from penstock import functions, scalar
-from penstock.errors import PlanError
-from penstock.plan import meanings
-from penstock.plan.explain import explain_json
-from penstock.plan.expr import Call, Cast, Column, Expr, Literal, UserCall
-from penstock.plan.nodes import Filter, Join, Project, Query, QueryStream, SetOp
-from penstock.plan.optimize import optimize
-from penstock.plan.serial import from_json, to_json
-from penstock.plan.window import Generic, PartitionRows, Range, Rows, Session
-from penstock.types import (
+from penstock.model.errors import PlanError
+from penstock.model.types import (
     BINARY,
     BOOLEAN,
     DATE,
@@ -35,6 +28,13 @@ from penstock.types import (
     array,
     decimal,
 )
+from penstock.plan import meanings
+from penstock.plan.explain import explain_json
+from penstock.plan.nodes import Filter, Join, Project, Query, QueryStream, SetOp
+from penstock.plan.optimize import optimize
+from penstock.plan.serial import from_json, to_json
+from penstock.plan.window import Generic, PartitionRows, Range, Rows, Session
+from penstock.scalar.expr import Call, Cast, Column, Expr, Literal, UserCall
 
 
 def through_text(obj: dict[str, Any]) -> Any:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock import types
-from penstock.plan.expr import Call, Column, Expr, Literal, WindowBound
+from penstock.model import types
+from penstock.model.change import Change
+from penstock.model.schema import Field, Schema
 from penstock.plan.nodes import (
     Aggregate,
     AggregateCall,
-    Field,
     Filter,
     Join,
     Node,
     Project,
     Query,
     RelationScan,
-    Schema,
     StreamScan,
     Window,
 )
 from penstock.plan.window import WindowSpec
-from penstock.reference import Answer, Change, Element, evaluate
+from penstock.reference.evaluator import Answer, Element, evaluate
+from penstock.scalar.expr import Call, Column, Expr, Literal, WindowBound
 
 
 def _schema(columns: str) -> Schema:

@@ -29,13 +29,14 @@ from tests.reference.handmade import (
     window,
 )
 
-from penstock.errors import InputError, PlanError
-from penstock.plan.expr import Call, Column
+from penstock.model.change import Change
+from penstock.model.errors import InputError, PlanError
+from penstock.model.types import BIGINT, DOUBLE
 from penstock.plan.nodes import Distinct, Project, Query, QueryStream, SemiJoin, SetOp, SortKey, TopN
 from penstock.plan.window import Generic, Now, PartitionRows, Range, Rows, Session, Unbounded
-from penstock.reference import INFINITY, Answer, Change, Element, Evaluator, evaluate
+from penstock.reference.evaluator import INFINITY, Answer, Element, Evaluator, evaluate
 from penstock.scalar import Context
-from penstock.types import BIGINT, DOUBLE
+from penstock.scalar.expr import Call, Column
 
 S = stream("s", "a")
 TWO = rows((1, 10), (2, 20))

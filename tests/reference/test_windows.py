@@ -22,10 +22,10 @@ from tests.reference.handmade import (
     window,
 )
 
-from penstock.errors import PlanError
+from penstock.model.errors import PlanError
 from penstock.plan.nodes import Query, QueryStream
 from penstock.plan.window import Generic, Range, Rows, Session
-from penstock.reference import INFINITY, Element, Evaluator
+from penstock.reference.evaluator import INFINITY, Element, Evaluator
 
 S = stream("s", "v")
 HOUR = 3600

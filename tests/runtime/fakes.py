@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import MAX_TS, NEVER, Arrivals, Instant
 from penstock.graph.message import BEGIN, Data, Mark, Message
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State
+from penstock.model.delta import MAX_TS, NEVER, Arrivals, Instant
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT
 from penstock.operators.base import NOTHING, StateSize
-from penstock.plan.nodes import Field
-from penstock.types import BIGINT
 
 SCHEMA = (Field("v", BIGINT),)
 Row = tuple[int, int, int]

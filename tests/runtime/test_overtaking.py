@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.delta import Arrivals
 from penstock.graph.message import BEGIN, Data, Message
+from penstock.model.delta import Arrivals
 from penstock.runtime.buffer import Buffer
 from penstock.runtime.lanes import LANES, MODES, Entry, Levels
 from penstock.runtime.run import Runtime

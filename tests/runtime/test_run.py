@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import NEVER
 from penstock.graph.vertex import Vertex
+from penstock.model.delta import NEVER
 from penstock.runtime.run import PUSHED, Runtime
 from penstock.runtime.settings import ARCHITECTURES, THREADING, Settings
 from penstock.runtime.strategies import NAMES

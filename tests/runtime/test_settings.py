@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import InputError
 from penstock.hosts.local.host import LocalHost
+from penstock.model.errors import InputError
 from penstock.runtime.settings import Settings
 from penstock.runtime.strategy import Quantum
 

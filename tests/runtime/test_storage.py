@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.amounts import Bound
-from penstock.delta import Arrivals, Delta
 from penstock.graph.message import Data, Message, cut
 from penstock.graph.vertex import Edge
-from penstock.plan.nodes import Field
+from penstock.model.amounts import Bound
+from penstock.model.delta import Arrivals, Delta
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT
 from penstock.runtime.buffer import Buffer
 from penstock.runtime.station import Partition, Station
 from penstock.runtime.storage.form import batch_of, data_of
 from penstock.runtime.storage.line import Line
 from penstock.runtime.storage.storage import Storage
-from penstock.types import BIGINT
 from tests.runtime.fakes import Map, Row, Source, closing, message, rows_of
 
 bounds = st.none() | st.builds(Bound, rows=st.integers(0, 12)) | st.builds(Bound, bytes=st.integers(0, 20_000))

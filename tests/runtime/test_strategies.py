@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InputError
+from penstock.model.errors import InputError
 from penstock.runtime import paths
 from penstock.runtime.station import Station
 from penstock.runtime.strategies import NAMES, strategy

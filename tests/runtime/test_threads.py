@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import StateError
+from penstock.model.errors import StateError
 from penstock.runtime.run import Runtime
 from penstock.runtime.wakeup import EventWakeup, LockWakeup, wakeup
 from tests.runtime.fakes import THREADED, Map, Sink, Source, chain, link, message, pipeline

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import StateError
+from penstock.model.errors import StateError
 from penstock.runtime.run import PUSHED, Runtime
 from penstock.runtime.settings import Settings
 from tests.runtime.fakes import THREADED, Map, Merge, Sink, Source, link, message, pipeline

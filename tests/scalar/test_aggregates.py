@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import functions, scalar
-from penstock.aggregates import compute
-from penstock.plan.expr import Column, Expr, Literal
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, REAL, STRING, DataType, decimal
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, REAL, STRING, DataType, decimal
+from penstock.reference.aggregates import compute
+from penstock.scalar.expr import Column, Expr, Literal
 
 NAN, INF = math.nan, math.inf
 DUCKDB = duckdb.connect()

@@ -9,10 +9,8 @@ from decimal import Decimal
 import pytest
 
 from penstock import functions
-from penstock.errors import QueryFailed
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
-from penstock.scalar import Context, compare, evaluate, fold, hashable, order_key
-from penstock.types import (
+from penstock.model.errors import QueryFailed
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -27,6 +25,8 @@ from penstock.types import (
     array,
     decimal,
 )
+from penstock.scalar import Context, compare, evaluate, fold, hashable, order_key
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock import functions, scalar
-from penstock.errors import BindError
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, walk
-from penstock.types import (
+from penstock.model.errors import BindError
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -26,6 +25,7 @@ from penstock.types import (
     array,
     decimal,
 )
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, walk
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "functions.md"
 

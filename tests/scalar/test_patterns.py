@@ -8,9 +8,9 @@ import pytest
 from penstock import functions
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.expressions import compile_expr
-from penstock.plan.expr import Call, Column, Literal
+from penstock.model.types import BOOLEAN, STRING
 from penstock.scalar import Context, evaluate
-from penstock.types import BOOLEAN, STRING
+from penstock.scalar.expr import Call, Column, Literal
 
 TEXTS = [
     None, "", "a", "A", "ab", "a_b", "axb", "a%b", "a\\b", "a\\xb", "%", "_", "\\", "ß", "SS", "STRASSE", "straße",

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import functions, scalar
-from penstock.plan.expr import Column, Expr, Literal
-from penstock.types import (
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -33,6 +32,7 @@ from penstock.types import (
     DataType,
     decimal,
 )
+from penstock.scalar.expr import Column, Expr, Literal
 
 DAY = 86_400_000_000
 NAN, INF = math.nan, math.inf

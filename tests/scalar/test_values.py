@@ -8,8 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from penstock.scalar import hashable, to_arrow, to_python
-from penstock.types import (
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -25,6 +24,7 @@ from penstock.types import (
     array,
     decimal,
 )
+from penstock.scalar import hashable, to_arrow, to_python
 
 
 @pytest.mark.parametrize(

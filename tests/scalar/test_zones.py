@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import BindError, InputError
+from penstock.model.errors import BindError, InputError
+from penstock.model.types import DATE, STRING, TIMESTAMP
 from penstock.scalar.calendar import DAY, HOUR, MINUTE
 from penstock.scalar.casts import cast_value, parse_timestamp, timestamp_text
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import add_months, date_trunc, extract, make_timestamp, strftime, strptime, timestampdiff
 from penstock.scalar.zones import checked, instant, local, offset_at, offset_text, zone_name
-from penstock.types import DATE, STRING, TIMESTAMP
 
 VIENNA = "Europe/Vienna"
 

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.hosts.spark.schemas import spark_schema
-from penstock.ingest import arrow_schema, as_table
-from penstock.plan.nodes import Schema
+from penstock.model.schema import Schema, arrow_schema
+from penstock.rows.given import as_table
 from tests.generated.language import Row
 from tests.generated.running import comparable
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock.spark as ps
-from penstock.plan.nodes import Field
-from penstock.types import BIGINT
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT
 
 SCHEMA = tuple(Field(name, BIGINT) for name in ("t", "k", "v"))
 JOIN = "SELECT a.k, a.v AS x, b.v AS y FROM s [RANGE 40] a LEFT JOIN r [RANGE 30] b ON a.k = b.k"

@@ -15,14 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 import penstock
-from penstock.database import answer_schema
+from penstock.database.database import answer_schema
+from penstock.database.statements import plan_of_text
 from penstock.hosts.spark import checkpoint
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.scatter import Scatter
-from penstock.ingest import StreamInput, as_table
+from penstock.ingest.streams import StreamInput
 from penstock.plan.optimize import optimize
-from penstock.statements import plan_of_text
+from penstock.rows.given import as_table
 from tests.generated.language import Case, Row
 from tests.generated.running import comparable
 

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import penstock
 import penstock.spark as ps
-from penstock.errors import BindError, EngineError, InputError, PenstockError
 from penstock.hosts.spark.session import check_java
+from penstock.model.errors import BindError, EngineError, InputError, PenstockError
 from penstock.testing import answers, assert_answers, assert_state, snapshot
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock.spark as ps
-from penstock.errors import CheckpointError, EngineError, InputError
+from penstock.model.errors import CheckpointError, EngineError, InputError
 from tests.spark.frames import Folder, multiset
 from tests.spark.test_streaming import COUNTED, SCHEMA, cut, made, run, wanted, worker_pids, written
 

@@ -13,9 +13,9 @@ import pytest
 from pyarrow import fs
 
 import penstock
-from penstock.errors import CheckpointError
 from penstock.hosts.spark import checkpoint
-from penstock.state import StateStore
+from penstock.model.errors import CheckpointError
+from penstock.storage.versions import StateStore
 from tests.generated.language import Row
 from tests.generated.running import comparable
 from tests.spark.filesystems import Around, Calls, Hdfs, Killed, ObjectStore, full

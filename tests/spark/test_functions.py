@@ -20,10 +20,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import functions, scalar
-from penstock.io.times import FIRST, LAST
-from penstock.plan.expr import Column, Expr
+from penstock.model.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    REAL,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    Kind,
+    array,
+)
+from penstock.rows.times import FIRST, LAST
+from penstock.scalar.expr import Column, Expr
 from penstock.scalar.patterns import LETTERS
-from penstock.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, REAL, STRING, TIMESTAMP, DataType, Kind, array
 from tests.scalar.test_aggregates import aggregate
 from tests.scalar.test_second_opinion import (
     CASES,

@@ -21,7 +21,7 @@ import pytest
 
 import penstock
 from penstock.io.writers import CsvText
-from penstock.state import StateStore
+from penstock.storage.versions import StateStore
 from tests.generated.language import Row
 from tests.spark import killed_live
 from tests.spark.frames import Folder

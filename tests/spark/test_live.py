@@ -487,7 +487,7 @@ def test_without_java(tmp_path: Path) -> None:
     environment.pop("JAVA_HOME", None)
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     assert run.stderr.splitlines()[-1].startswith(
-        "penstock.errors.EngineError: Java was not found: there is none on the PATH; Spark needs Java 17 or later, "
+        "penstock.EngineError: Java was not found: there is none on the PATH; Spark needs Java 17 or later, "
     )
     assert run.stderr.rstrip().endswith("; engine='local' needs no Java")
 

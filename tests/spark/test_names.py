@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
-from penstock.errors import BindError, InputError
+from penstock.model.errors import BindError, InputError
 
 SCHEMA = "Tick BIGINT, deviceId STRING, Value DOUBLE"
 ROWS = [(1, "a", 1.0), (2, "b", 2.0), (3, "a", 4.0)]

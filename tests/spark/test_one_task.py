@@ -17,7 +17,7 @@ from penstock.hosts.spark.direct import Direct
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.worker import Sent, received
-from penstock.ingest import as_table
+from penstock.rows.given import as_table
 from tests.generated.language import Row
 from tests.generated.running import comparable
 from tests.spark.simulated import Simulated, job_of

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
-from penstock.errors import CheckpointError, EngineError, InputError
+from penstock.model.errors import CheckpointError, EngineError, InputError
 from tests.spark.frames import Folder, multiset
 from tests.spark.test_streaming import COUNTED, SCHEMA, cut, made, wanted
 

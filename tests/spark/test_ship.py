@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.errors import EngineError
 from penstock.hosts.spark.ship import NEEDED, check, looking, packed
+from penstock.model.errors import EngineError
 
 USE = """
 import penstock, penstock.kernels.join

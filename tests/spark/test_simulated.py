@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import CheckpointError
 from penstock.hosts.spark import checkpoint
+from penstock.model.errors import CheckpointError
 from tests.behaviour.test_examples import CASES
 from tests.budget import examples
 from tests.generated.language import Case, Row, cases

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.database import answer_schema
-from penstock.errors import CheckpointError
+from penstock.database.database import answer_schema
+from penstock.database.statements import plan_of_text
 from penstock.hosts.spark.live import slot
 from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
 from penstock.hosts.spark.live.plan import Assigned, Definition, Outcome, Plan, logged_rows
 from penstock.hosts.spark.live.slot import read_answers, run_slot, write_definition
-from penstock.ingest import Batch
+from penstock.model.batch import Batch
+from penstock.model.errors import CheckpointError
+from penstock.model.values import to_python
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
-from penstock.statements import plan_of_text
-from penstock.values import to_python
 from tests.state.programs import DECLARE, SCHEMA
 
 _Answers = Counter[object]

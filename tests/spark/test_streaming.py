@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 import penstock.spark as ps
-from penstock.errors import InputError
-from penstock.plan.nodes import Field
-from penstock.types import BIGINT
+from penstock.model.errors import InputError
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT
 from tests.generated.language import Row
 from tests.generated.running import comparable
 from tests.spark.frames import Folder, frame, multiset

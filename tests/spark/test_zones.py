@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 import penstock.spark as ps
-from penstock.errors import InputError
+from penstock.model.errors import InputError
 
 TIMES = (
     "1850-01-01 00:00:00", "1893-03-31 23:06:00", "1945-05-24 00:30:00", "1999-12-31 23:30:00", "2011-12-30 12:00:00",

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.delta import Delta, concat
+from penstock.graph.answers import DeltaAnswers
+from penstock.graph.programs import Program
 from penstock.hosts import QuerySettings
-from penstock.hosts.local.answers import DeltaAnswers
-from penstock.hosts.local.program import Program
-from penstock.ingest import Batch, Instant
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.delta import Delta, concat
 from penstock.operators.base import StateSize
 from penstock.operators.state import LoadedState, State
 from penstock.plan.nodes import Query
-from penstock.reference import Change
 from penstock.scalar import Context
 
 

@@ -6,14 +6,15 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.delta import Delta
-from penstock.hosts.local.program import Program
-from penstock.ingest import Batch
-from penstock.plan.nodes import Field, Query
+from penstock.database.statements import plan_of_text
+from penstock.graph.programs import Program
+from penstock.model.batch import Batch
+from penstock.model.delta import Delta
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, DOUBLE
+from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.scalar import Context
-from penstock.statements import plan_of_text
-from penstock.types import BIGINT, DOUBLE
 
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t;

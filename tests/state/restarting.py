@@ -10,13 +10,13 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.delta import Delta
 from penstock.hosts import QuerySettings
-from penstock.ingest import Batch, Instant
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.delta import Delta
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
-from penstock.reference import Change
-from penstock.state import StateStore, fingerprint
+from penstock.storage.versions import StateStore, fingerprint
 from tests.state.alone import LocalRunner
 
 Event = OneOf["nothing", "save", "restart", "retry", "forget"]

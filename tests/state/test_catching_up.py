@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.delta import Arrivals, Delta
-from penstock.hosts.local.program import Program
+from penstock.graph.programs import Program
 from penstock.hosts.reference import ReferenceHost
-from penstock.state import StateStore, fingerprint
+from penstock.model.delta import Arrivals, Delta
+from penstock.storage.versions import StateStore, fingerprint
 from tests.budget import SHARE, examples, paired
 from tests.generated.language import Case, cases
 from tests.generated.regressions import REGRESSIONS

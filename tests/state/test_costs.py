@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.state import StateStore
+from penstock.storage.versions import StateStore
 from tests.state.programs import feed, plan, program
 
 WINDOW = 40_000

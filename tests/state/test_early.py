@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.delta import Delta, empty
 from penstock.graph.message import BEGIN, Mark, Message
+from penstock.graph.programs import Program
 from penstock.graph.sources import Entry
 from penstock.graph.vertex import Edge
 from penstock.graph.vertices import OperatorVertex
-from penstock.hosts.local.program import Program
-from penstock.ingest import Batch
+from penstock.model.batch import Batch
+from penstock.model.delta import Delta, empty
+from penstock.model.values import to_python
 from penstock.operators.saved_rows import SavedRows
 from penstock.operators.state import Loaded, LoadedState
 from penstock.plan.nodes import Join, Query, transform
-from penstock.state import StateStore
-from penstock.values import to_python
+from penstock.storage.versions import StateStore
 from tests.state.programs import SCHEMA, plan, program
 
 QUERIES = (

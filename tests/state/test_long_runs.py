@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.delta import Delta
-from penstock.hosts.local.program import Program
-from penstock.state import StateStore, fingerprint
-from penstock.values import to_python
+from penstock.graph.programs import Program
+from penstock.model.delta import Delta
+from penstock.model.values import to_python
+from penstock.storage.versions import StateStore, fingerprint
 from tests.budget import paired
 from tests.state.programs import feed, plan, program
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from penstock.errors import CheckpointError
+from penstock.model.errors import CheckpointError
 from penstock.operators.state import Piece, Saved, State
-from penstock.state import StateStore, fingerprint
+from penstock.storage.versions import StateStore, fingerprint
 from tests.state.programs import plan
 
 
@@ -170,7 +170,7 @@ def test_a_damaged_manifest_is_named(opened, tmp_path: Path, text: str) -> None:
 
 def test_another_format_is_refused(opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.state.FORMAT", 9)
+        patch.setattr("penstock.storage.versions.FORMAT", 9)
         opened().commit(1, first(1))
     with pytest.raises(CheckpointError, match="written in format 9, this is format 4"):
         opened().load(1)

@@ -9,14 +9,14 @@ from functools import partial
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.delta import Delta
 from penstock.hosts import QuerySettings
-from penstock.ingest import Batch, Instant
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.delta import Delta
 from penstock.operators.base import StateSize
 from penstock.operators.state import State
 from penstock.plan.nodes import Query
-from penstock.reference import Change
-from penstock.state import StateStore, fingerprint
+from penstock.storage.versions import StateStore, fingerprint
 from tests.state.alone import LocalRunner
 
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import strategies as st
 
 import penstock
-from penstock.database import Database
-from penstock.query import Query
+from penstock.database.database import Database
+from penstock.database.query import Query
 from penstock.testing import (
     Script,
     answers,

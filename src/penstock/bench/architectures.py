@@ -42,8 +42,8 @@ from penstock.bench.supply import LockedBuffer, Monitored
 from penstock.hosts.local.host import LocalHost
 
 if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.query import Query
+    from penstock.database.database import Database
+    from penstock.database.query import Query
 
 TITLE = "000 §7: worker architectures and supply layers"
 WINDOW = 500

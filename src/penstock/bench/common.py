@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.errors import StateError
+from penstock.model.errors import StateError
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 Say = Callable[[str], None]
 clock = time.perf_counter

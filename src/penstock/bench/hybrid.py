@@ -38,7 +38,7 @@ from penstock.bench.common import (
 )
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 TITLE = "001 §6.6: HMTS in comparison to GTS"
 ROWS = 100

@@ -33,9 +33,9 @@ from penstock.bench.common import (
     save,
     wait_until,
 )
+from penstock.model.types import BIGINT
 from penstock.operators.overlap_join import OverlapJoin
 from penstock.plan.window import Generic
-from penstock.types import BIGINT
 
 TITLE = "003 5.4.2.3: hash join"
 RATES = (100, 150, 200, 400, 800, 1_600, 3_000, 8_000, math.inf)

@@ -19,7 +19,7 @@ import penstock
 from penstock.bench import processes
 from penstock.bench.processes import Event
 from penstock.bench.report import Result
-from penstock.errors import InputError, StateError, suggest
+from penstock.model.errors import InputError, StateError, suggest
 
 PACKAGE = "benchmarks"
 INSTALL = "pip install 'penstock[bench]'"

@@ -23,7 +23,7 @@ from penstock.bench import (
     threading_modes,
 )
 from penstock.bench.common import Claim, Others, Say, clock, disturbed, machine, quiet
-from penstock.errors import InputError, suggest
+from penstock.model.errors import InputError, suggest
 
 LIMIT = 120.0
 """Seconds that an experiment may take at scale 1."""

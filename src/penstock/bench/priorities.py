@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.bench.common import Claim, Say, figure, geometric, logarithmic, mean, median, quiet, rounds, save
 from penstock.bench.priorities_plan import Ints, Run, build, perform
-from penstock.delta import Arrivals
+from penstock.model.delta import Arrivals
 from penstock.runtime.lanes import LANES, MODES
 from penstock.runtime.settings import Settings
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.delta import Arrivals
 from penstock.graph.message import Data, Mark, Message, chosen
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State
+from penstock.model.delta import Arrivals
 from penstock.operators.base import NOTHING, StateSize
 from penstock.runtime.run import Runtime
 from penstock.runtime.settings import Settings

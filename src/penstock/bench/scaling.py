@@ -33,7 +33,7 @@ from penstock.bench.common import (
 from penstock.bench.threading_modes import WAYS, selections
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 TITLE = "001 §6.5: DI against OTS with more and more queries"
 ROWS = 100

@@ -6,9 +6,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 
-from penstock.delta import Instant
 from penstock.graph.message import Message
 from penstock.graph.vertex import Edge
+from penstock.model.delta import Instant
 from penstock.runtime.buffer import Buffer
 from penstock.runtime.station import Station
 

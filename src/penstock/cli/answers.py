@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from penstock.cli.failures import FAILED, Failure
-from penstock.errors import QueryFailed
 from penstock.io.table_text import TableText
-from penstock.io.text import plain
 from penstock.io.writers import OutputFormat, Resumable, Writer, format_for, open_writer
+from penstock.model.errors import QueryFailed
+from penstock.rows.text import plain
 
 if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.query import Query
+    from penstock.database.database import Database
+    from penstock.database.query import Query
 
 Sink = Callable[[pa.Table], dict[str, object] | None]
 SUFFIX: dict[OutputFormat, str] = {

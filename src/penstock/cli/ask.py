@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 import pyarrow as pa
 import typer
 
-from penstock.apart import BadRow
 from penstock.cli.answers import Answers, failing, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
 from penstock.cli.far import HowFar
@@ -32,17 +31,18 @@ from penstock.cli.run import (
     summarize,
 )
 from penstock.cli.script import EngineOption, MasterOption, ZoneOption, open_database
-from penstock.declare import STAMPED, Declaration, declaration
-from penstock.errors import InputError, PenstockError
+from penstock.database.declare import STAMPED, Declaration, declaration
+from penstock.database.play import Input, input_name
+from penstock.database.standing import Standing
 from penstock.io.files import Source
 from penstock.io.live import STDIN, Arrivals, LiveText
 from penstock.io.writers import OutputFormat
-from penstock.play import Input, input_name
-from penstock.standing import Standing
+from penstock.model.errors import InputError, PenstockError
+from penstock.rows.apart import BadRow
 
 if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.query import Query
+    from penstock.database.database import Database
+    from penstock.database.query import Query
 
 DataArgument = Annotated[
     list[str],

@@ -11,14 +11,14 @@ import typer
 
 import penstock
 from penstock.cli.script import EngineOption, MasterOption
+from penstock.cli.warm import is_cold
 from penstock.demo import script
 from penstock.demo.clock import RealClock
 from penstock.demo.plain import Lines
 from penstock.demo.run import PROFILES, Run
 from penstock.demo.terminal import Terminal
-from penstock.errors import EngineError
 from penstock.hosts import SparkOptions, default_engine
-from penstock.kernels.warm import is_cold
+from penstock.model.errors import EngineError
 
 
 def demo(

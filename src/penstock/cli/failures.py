@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from penstock.errors import PenstockError, QueryFailed, StateError
+from penstock.model.errors import PenstockError, QueryFailed, StateError
 
 OK = 0
 FAILED = 1

@@ -14,13 +14,13 @@ import typer
 from penstock.cli.failures import Failure
 from penstock.cli.run import parse_inputs
 from penstock.cli.script import EngineOption, MasterOption, open_database, run_script
-from penstock.errors import QueryFailed
+from penstock.database.play import input_name, play
 from penstock.graph.view import GraphView
 from penstock.io.table_text import table_text
-from penstock.play import input_name, play
+from penstock.model.errors import QueryFailed
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 
 class GraphFormat(StrEnum):

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.failures import Failure
+from penstock.database.play import Input
 from penstock.io.files import Format
 from penstock.io.live import STDIN, Arrivals, LiveText, is_live
-from penstock.play import Input
 
 
 class InputFormat(StrEnum):

@@ -20,7 +20,7 @@ from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, repo
 from penstock.cli.graph import graph
 from penstock.cli.run import run
 from penstock.cli.sql import sql
-from penstock.errors import PenstockError
+from penstock.model.errors import PenstockError
 
 app = typer.Typer(
     name="penstock",

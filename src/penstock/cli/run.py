@@ -30,17 +30,17 @@ from penstock.cli.script import (
 )
 from penstock.cli.seen import check_files, unsee
 from penstock.cli.watch import clock
-from penstock.errors import InputError
+from penstock.database.play import Input, input_name, play
 from penstock.io.files import Leave
 from penstock.io.live import STDIN, Arrivals, LiveText, is_live
 from penstock.io.table_text import table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
+from penstock.model.errors import InputError
 from penstock.plan.show import show_duration
-from penstock.play import Input, input_name, play
 
 if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.query import Query
+    from penstock.database.database import Database
+    from penstock.database.query import Query
 
 _CHUNK = 16_384
 """Rows that are pushed at a time."""

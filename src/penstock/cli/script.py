@@ -13,13 +13,13 @@ import typer
 import penstock
 from penstock.cli.failures import Failure, failure
 from penstock.cli.statements import split
-from penstock.errors import PenstockError
+from penstock.cli.warm import announce
 from penstock.hosts import default_engine
-from penstock.kernels.warm import announce
+from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.results import Result
+    from penstock.database.database import Database
+    from penstock.database.results import Result
 
 
 class Engine(StrEnum):

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import InputError
 from penstock.io.files import input_files, on_disk
+from penstock.model.errors import InputError
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 _ENDS = 4_096
 """Bytes at the beginning and at the end that are looked at."""

@@ -12,14 +12,14 @@ import pyarrow as pa
 from penstock.cli.answers import Headings
 from penstock.cli.script import read_script
 from penstock.cli.statements import split
-from penstock.errors import CatalogError, InputError, suggest
+from penstock.database.play import input_name, load_relation, stream_rows
 from penstock.io.table_text import table_text
-from penstock.plan.nodes import Schema
+from penstock.model.errors import CatalogError, InputError, suggest
+from penstock.model.schema import Schema
 from penstock.plan.order import is_ranking
-from penstock.play import input_name, load_relation, stream_rows
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 HELP = """\
 Statements end with ; and may go over several lines. Answers of running queries appear after each statement,

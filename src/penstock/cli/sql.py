@@ -18,10 +18,10 @@ from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
 from penstock.cql.keywords import KEYWORDS
-from penstock.errors import PenstockError
+from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 
 def sql(

@@ -14,10 +14,9 @@ from penstock.cql.expressions import AGGREGATE, SUBQUERY, ExpressionBinder, as_p
 from penstock.cql.scope import OUTER, Scope
 from penstock.cql.subqueries import SubQuery, as_marks, attach
 from penstock.cql.text import format_statement, position_of
-from penstock.errors import BindError, PenstockError
-from penstock.names import find_name, unique_names
-from penstock.plan import expr as ex
-from penstock.plan.expr import Cast, Column, Expr, conjunction, conjuncts
+from penstock.model.errors import BindError, PenstockError
+from penstock.model.names import find_name, unique_names
+from penstock.model.types import BIGINT, TIMESTAMP, DataType, common_type
 from penstock.plan.nodes import (
     Aggregate,
     Distinct,
@@ -36,7 +35,8 @@ from penstock.plan.nodes import (
     walk,
 )
 from penstock.plan.window import Generic, is_bounded
-from penstock.types import BIGINT, TIMESTAMP, DataType, common_type
+from penstock.scalar import expr as ex
+from penstock.scalar.expr import Cast, Column, Expr, conjunction, conjuncts
 
 if TYPE_CHECKING:
     from penstock.cql.queries import Source

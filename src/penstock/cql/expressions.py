@@ -19,16 +19,13 @@ from sqlglot import exp
 
 from penstock import functions
 from penstock.cql.ast import function_call
-from penstock.cql.durations import UNITS_OF_TIME, interval_parts, shortened
+from penstock.cql.durations import interval_parts
 from penstock.cql.scope import OUTER, Scope
 from penstock.cql.text import format_statement, position_of
-from penstock.errors import BindError, PenstockError, typo
-from penstock.names import Names
-from penstock.plan.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, in_pairs, transform, walk
-from penstock.plan.nodes import AggregateCall
-from penstock.scalar import fold
-from penstock.scalar.numbers import negate
-from penstock.types import (
+from penstock.model.durations import UNITS_OF_TIME, shortened
+from penstock.model.errors import BindError, PenstockError, typo
+from penstock.model.names import Names
+from penstock.model.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -45,6 +42,10 @@ from penstock.types import (
     common_type,
     decimal,
 )
+from penstock.plan.nodes import AggregateCall
+from penstock.scalar import fold
+from penstock.scalar.expr import Cast, Column, Expr, Literal, UserCall, WindowBound, in_pairs, transform, walk
+from penstock.scalar.numbers import negate
 
 if TYPE_CHECKING:
     from penstock.catalog import Catalog

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from penstock.cql.text import parse
-from penstock.errors import PenstockError
+from penstock.model.errors import PenstockError
 
 
 def written_name(name: str, among: Sequence[str] = ()) -> str:

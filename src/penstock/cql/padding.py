@@ -7,8 +7,8 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from penstock.cql.text import parse
-from penstock.errors import PenstockError
-from penstock.plan.nodes import Schema
+from penstock.model.errors import PenstockError
+from penstock.model.schema import Schema
 
 
 def typed_nulls(tree: exp.SetOperation, schema_of: Callable[[exp.Expr], Schema]) -> exp.SetOperation:

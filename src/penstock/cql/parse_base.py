@@ -12,7 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.positions import position_at
 from penstock.cql.words import INSTEAD, NOT_CQL, WINDOWS
-from penstock.errors import CqlSyntaxError, typo
+from penstock.model.errors import CqlSyntaxError, typo
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.cql.parse_base import CONTINUES_COLUMN, EMITS, TYPES
 from penstock.cql.parse_types import UNITS, TypeParser
 from penstock.cql.words import AFTER_VALUE
-from penstock.errors import CqlSyntaxError
+from penstock.model.errors import CqlSyntaxError
 
 _SIDES = ("BOTH", "LEADING", "TRAILING")
 _AFTER_A_NAME = (TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT)

@@ -12,7 +12,7 @@ from penstock.cql.ast import Emit, Master, PriorityBy
 from penstock.cql.parse_base import CONTINUES_COLUMN, EMITS
 from penstock.cql.parse_windows import WindowParser
 from penstock.cql.words import AFTER_SOURCE, NOT_CQL, WINDOWS
-from penstock.errors import CqlSyntaxError
+from penstock.model.errors import CqlSyntaxError
 
 _SELECT_ONLY = ("where", "group", "having")
 _CLAUSES = {

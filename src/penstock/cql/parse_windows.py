@@ -9,7 +9,7 @@ from penstock.cql.ast import StreamWindow
 from penstock.cql.parse_expressions import ExpressionParser
 from penstock.cql.parse_types import UNIT_NAMES, UNITS
 from penstock.cql.words import WINDOWS
-from penstock.errors import CqlSyntaxError
+from penstock.model.errors import CqlSyntaxError
 
 _FORMS = "ROWS, RANGE, NOW, UNBOUNDED, TUMBLING, HOPPING, SESSION, PARTITION BY or BEGIN WINDOW"
 

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.cql import ast
 from penstock.cql.parse_queries import QueryParser
 from penstock.cql.plain_values import PlainRows, PlainValues
-from penstock.errors import CqlSyntaxError
+from penstock.model.errors import CqlSyntaxError
 
 _STATEMENTS = "SELECT, WITH, CREATE, DROP, SHOW, DESCRIBE, INSERT, UPDATE, DELETE, STOP QUERY or EXPLAIN"
 _SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "VIEWS", "FUNCTIONS")

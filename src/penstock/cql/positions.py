@@ -7,7 +7,7 @@ from itertools import accumulate, islice
 
 from sqlglot import exp
 
-from penstock.errors import Position
+from penstock.model.errors import Position
 
 _KEY = "position"
 _LEAST = 4_096

@@ -20,11 +20,10 @@ from penstock.cql.scope import Scope
 from penstock.cql.subqueries import SubQuery
 from penstock.cql.text import position_of
 from penstock.cql.windows import bind_window
-from penstock.errors import BindError, CatalogError, PenstockError, suggest
+from penstock.model.errors import BindError, CatalogError, PenstockError, suggest
+from penstock.model.schema import Clock
 from penstock.plan.derive import is_monotonic
-from penstock.plan.expr import Column
 from penstock.plan.nodes import (
-    Clock,
     Node,
     Output,
     Project,
@@ -38,6 +37,7 @@ from penstock.plan.nodes import (
     walk,
 )
 from penstock.plan.window import Session, Unbounded, WindowSpec, is_bounded
+from penstock.scalar.expr import Column
 
 _TAIL = ("order", "limit", "offset")
 _SET_KINDS = {exp.Union: "union", exp.Except: "except", exp.Intersect: "intersect"}

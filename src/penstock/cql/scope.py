@@ -8,11 +8,11 @@ from functools import cached_property
 
 from penstock import functions
 from penstock.catalog import Unread
-from penstock.errors import BindError, suggest
-from penstock.names import Names
-from penstock.plan.expr import Column, Expr, transform
-from penstock.plan.nodes import Schema
-from penstock.types import DataType
+from penstock.model.errors import BindError, suggest
+from penstock.model.names import Names
+from penstock.model.schema import Schema
+from penstock.model.types import DataType
+from penstock.scalar.expr import Column, Expr, transform
 
 # A column of the enclosing query, seen from inside a sub-query, carries this on top of its index until
 # the sub-query is attached to the enclosing plan.

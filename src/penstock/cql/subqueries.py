@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from penstock.cql.expressions import AGGREGATE, INNER, SUBQUERY, inner_columns
 from penstock.cql.scope import OUTER
-from penstock.plan import expr as ex
-from penstock.plan.expr import Column, Expr, conjunction, conjuncts
+from penstock.model.types import BOOLEAN
 from penstock.plan.nodes import Join, Node, Project, SemiJoin
-from penstock.types import BOOLEAN
+from penstock.scalar import expr as ex
+from penstock.scalar.expr import Column, Expr, conjunction, conjuncts
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.cql.dialect import CQL
-from penstock.cql.durations import shortened
 from penstock.cql.parse_types import UNITS
 from penstock.cql.parser import CqlParser
 from penstock.cql.plain_values import PlainValues, plain_values
 from penstock.cql.positions import Lines, position_at, position_of, record_positions
-from penstock.errors import CqlSyntaxError
+from penstock.model.durations import shortened
+from penstock.model.errors import CqlSyntaxError
 
 __all__ = ["ParsedStatement", "format_statement", "parse", "parse_rows", "position_of"]
 

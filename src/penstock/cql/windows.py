@@ -5,17 +5,18 @@ from __future__ import annotations
 from sqlglot import exp
 
 from penstock.cql.ast import StreamWindow
-from penstock.cql.durations import interval_ticks, parse_duration
+from penstock.cql.durations import interval_ticks
 from penstock.cql.expressions import ExpressionBinder, identifier
 from penstock.cql.scope import Scope
 from penstock.cql.text import position_of
-from penstock.errors import BindError, PenstockError, suggest
-from penstock.names import find_name
-from penstock.plan.expr import Cast, Literal
-from penstock.plan.nodes import Clock, Schema
+from penstock.model.durations import parse_duration
+from penstock.model.errors import BindError, PenstockError, suggest
+from penstock.model.names import find_name
+from penstock.model.schema import Clock, Schema
+from penstock.model.types import TIMESTAMP, Kind
 from penstock.plan.window import Generic, Now, PartitionRows, Range, Rows, Session, Unbounded, WindowSpec
 from penstock.scalar import fold
-from penstock.types import TIMESTAMP, Kind
+from penstock.scalar.expr import Cast, Literal
 
 
 def bind_window(

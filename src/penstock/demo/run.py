@@ -17,11 +17,11 @@ from penstock.demo.clock import Clock
 from penstock.demo.figures import Burst, Meter, Pushes, Rate
 from penstock.demo.scenario import ALARM, SLICE, WARM, Scenario, instant
 from penstock.demo.snapshot import Event, QueryFigures, Snapshot
-from penstock.errors import EngineError
 from penstock.graph.draw.common import duration
+from penstock.model.errors import EngineError
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
     from penstock.graph.view import GraphView
 
 Show = Callable[[Snapshot], object]

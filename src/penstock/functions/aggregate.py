@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert
 from penstock.functions.signature import Function, argument, check_arity, wrong_type
 from penstock.functions.zones import in_zone
-from penstock.plan.expr import Call, Expr, Literal
+from penstock.model.errors import BindError
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, Kind, array, decimal
 from penstock.plan.nodes import AggregateCall
+from penstock.scalar.expr import Call, Expr, Literal
 from penstock.scalar.zones import UTC
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, Kind, array, decimal
 
 _Resolve = Callable[[str, Sequence[Expr], bool], AggregateCall]
 

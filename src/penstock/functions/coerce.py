@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.errors import BindError
-from penstock.plan.expr import Case, Cast, Expr, Literal
+from penstock.model.errors import BindError
+from penstock.model.types import BOOLEAN, NULL, DataType, Kind, common_type
 from penstock.scalar.casts import CASTS, can_cast, cast_value, is_zoned
 from penstock.scalar.context import RowError
-from penstock.types import BOOLEAN, NULL, DataType, Kind, common_type
+from penstock.scalar.expr import Case, Cast, Expr, Literal
 
 _FROM_TEXT = {Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL, Kind.DATE,
               Kind.TIMESTAMP, Kind.INTERVAL}  # fmt: skip

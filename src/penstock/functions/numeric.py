@@ -9,8 +9,8 @@ from penstock.functions import operators
 from penstock.functions.coerce import case, unify
 from penstock.functions.signature import Function, Resolver, argument, check_arity, entry, number, typed
 from penstock.functions.temporal import trunc_date
-from penstock.plan.expr import Call, Expr, Literal
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, INT, DataType, Kind, decimal
+from penstock.model.types import BIGINT, BOOLEAN, DOUBLE, INT, DataType, Kind, decimal
+from penstock.scalar.expr import Call, Expr, Literal
 
 
 def _same_number(call: str) -> Resolver:

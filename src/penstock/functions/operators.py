@@ -6,13 +6,10 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
-from penstock.errors import BindError
 from penstock.functions.coerce import coerce, convert, is_text, unify
 from penstock.functions.signature import Resolver, argument, check_arity, typed, wrong_type
-from penstock.plan.expr import Call, Cast, Expr, Literal
-from penstock.scalar.context import RowError
-from penstock.scalar.strings import like_parts
-from penstock.types import (
+from penstock.model.errors import BindError
+from penstock.model.types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -27,6 +24,9 @@ from penstock.types import (
     common_type,
     decimal,
 )
+from penstock.scalar.context import RowError
+from penstock.scalar.expr import Call, Cast, Expr, Literal
+from penstock.scalar.strings import like_parts
 
 _TIMES = (Kind.TIMESTAMP, Kind.DATE)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.errors import BindError
 from penstock.functions.numeric import CHOICE, NUMBERS
 from penstock.functions.operators import OPERATORS
 from penstock.functions.signature import Function, Resolver
 from penstock.functions.temporal import TIME
 from penstock.functions.text import ARRAYS, TEXT
 from penstock.functions.zones import in_zone
-from penstock.plan.expr import Expr
+from penstock.model.errors import BindError
+from penstock.scalar.expr import Expr
 from penstock.scalar.zones import UTC
 
 _GROUPS = {"numbers": NUMBERS, "choice": CHOICE, "text": TEXT, "time": TIME, "arrays": ARRAYS}

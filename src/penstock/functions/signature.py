@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.errors import BindError
 from penstock.functions.coerce import coerce
-from penstock.plan.expr import Call, Expr, Literal
-from penstock.types import DataType, Kind
+from penstock.model.errors import BindError
+from penstock.model.types import DataType, Kind
+from penstock.scalar.expr import Call, Expr, Literal
 
 Resolver = Callable[[str, Sequence[Expr]], Expr]
 

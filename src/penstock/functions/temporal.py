@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.errors import BindError, suggest
 from penstock.functions import operators
 from penstock.functions.coerce import convert, is_text
 from penstock.functions.signature import (
@@ -18,13 +17,14 @@ from penstock.functions.signature import (
     typed,
     wrong_type,
 )
-from penstock.plan.expr import Call, Cast, Expr, Literal
+from penstock.model.errors import BindError, suggest
+from penstock.model.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, Kind, decimal
 from penstock.scalar.calendar import SECOND
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import INTERVAL_PARTS, PARTS, TRUNC_NAMES, TRUNC_UNITS, UNITS, strftime
+from penstock.scalar.expr import Call, Cast, Expr, Literal
 from penstock.scalar.patterns import PatternError, pattern_of
 from penstock.scalar.zones import UTC, checked
-from penstock.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, Kind, decimal
 
 
 def _unit(name: str, text: str, known: Iterable[str], names: Mapping[str, str] = UNITS) -> Literal:

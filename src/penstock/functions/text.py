@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.errors import BindError
 from penstock.functions.coerce import convert, unify
 from penstock.functions.operators import as_text
 from penstock.functions.signature import Function, Resolver, argument, check_arity, entry, typed, wrong_type
-from penstock.plan.expr import Call, Cast, Expr, Literal
+from penstock.model.errors import BindError
+from penstock.model.types import BIGINT, BINARY, BOOLEAN, NULL, STRING, DataType, Kind, array
+from penstock.scalar.expr import Call, Cast, Expr, Literal
 from penstock.scalar.regexps import RegexpError, check_group, compiled, replacement
-from penstock.types import BIGINT, BINARY, BOOLEAN, NULL, STRING, DataType, Kind, array
 
 
 def _concat(name: str, args: Sequence[Expr]) -> Expr:

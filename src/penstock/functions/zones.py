@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.errors import BindError
-from penstock.plan.expr import Call, Cast, Expr, Literal, children, with_children
+from penstock.model.errors import BindError
+from penstock.model.types import STRING, Kind
 from penstock.scalar import fold
 from penstock.scalar.casts import cast_value, is_zoned
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import ZONED
+from penstock.scalar.expr import Call, Cast, Expr, Literal, children, with_children
 from penstock.scalar.zones import UTC
-from penstock.types import STRING, Kind
 
 
 def in_zone(expr: Expr, zone: str, given: Sequence[Expr] = ()) -> Expr:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.delta import Arrivals, arrival_sub
 from penstock.graph.faults import located
 from penstock.graph.message import BEGIN, Data, Message
 from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertices import OperatorVertex
-from penstock.ingest import Batch
+from penstock.model.batch import Batch
+from penstock.model.change import CHANGES
+from penstock.model.delta import Arrivals, arrival_sub
 from penstock.operators.arrivals import joined
-from penstock.reference import CHANGES
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph, Member, Past

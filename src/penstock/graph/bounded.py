@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from penstock.delta import MIN_TS, Arrivals, Delta, Instant, Step, concat, empty
+from penstock.model.delta import MIN_TS, Arrivals, Delta, Instant, Step, concat, empty
+from penstock.model.types import BIGINT
 from penstock.operators.base import StateSize
 from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
 from penstock.operators.build import Leaf, Tree, build
@@ -25,8 +26,6 @@ from penstock.operators.pieces import Whole
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.stateless import FilterProject
 from penstock.operators.tables import delta_of, delta_table, from_number, number
-from penstock.plan import expr as ex
-from penstock.plan.expr import Column, Literal, WindowBound
 from penstock.plan.nodes import (
     Aggregate,
     Filter,
@@ -42,7 +41,8 @@ from penstock.plan.nodes import (
 )
 from penstock.plan.window import Generic, Session
 from penstock.scalar import Context
-from penstock.types import BIGINT
+from penstock.scalar import expr as ex
+from penstock.scalar.expr import Column, Literal, WindowBound
 
 
 @dataclass(slots=True, eq=False)

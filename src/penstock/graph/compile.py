@@ -27,7 +27,6 @@ from penstock.operators.smart import SmartWindow
 from penstock.operators.stateless import FilterProject
 from penstock.operators.window_store import WindowStore
 from penstock.plan.explain import show_node
-from penstock.plan.expr import Column
 from penstock.plan.identify import Identified, identified
 from penstock.plan.nodes import (
     Aggregate,
@@ -44,6 +43,7 @@ from penstock.plan.nodes import (
     walk,
 )
 from penstock.scalar import Context
+from penstock.scalar.expr import Column
 
 Functions = Mapping[str, Callable[..., object]]
 _UNNAMED = 1 << 18

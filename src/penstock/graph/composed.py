@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from penstock.delta import NEVER, Arrivals, Delta, Step
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.operators import Emitting, Stateless, Windowed
 from penstock.graph.sink import Sink
+from penstock.model.delta import NEVER, Arrivals, Delta, Step
+from penstock.model.schema import Schema
 from penstock.operators.filter_group import FilterGroup
-from penstock.plan.nodes import Schema
 
 _clock = time.perf_counter_ns
 _ONES = np.ones(1 << 16, np.int8)

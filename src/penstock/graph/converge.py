@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from penstock.delta import Instant
 from penstock.graph.operators import SmartWindowed, Staged, Stateless, Windowed
 from penstock.graph.vertex import Edge, Vertex
 from penstock.graph.vertices import OperatorVertex
+from penstock.model.delta import Instant
 from penstock.plan.window import Now, Range, Rows
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 
 from penstock.graph.message import Data, Message, before, chosen, cut, joined_data
+from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.saved_rows import SavedRows
 from penstock.operators.state import LoadedState, State
-from penstock.plan.nodes import Schema
 
 _PATH = "aside "
 Early = tuple[int, Data]

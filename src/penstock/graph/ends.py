@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from penstock.delta import NEVER, Arrivals, Delta, concat, empty
 from penstock.graph.bounded import BoundedBody, Feed
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
+from penstock.model.delta import NEVER, Arrivals, Delta, concat, empty
+from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
 from penstock.operators.state import LoadedState, State, below, under
-from penstock.plan.nodes import Schema
 
 _LAST = (NEVER[0] - 1, 0)
 """A frontier behind everything for somebody who may still be asked, but will have no answer before that."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 
-from penstock.errors import QueryFailed
 from penstock.graph.message import BEGIN, Data, cut
 from penstock.graph.operators import Stateless
 from penstock.graph.vertices import OperatorVertex
-from penstock.values import to_python
+from penstock.model.errors import QueryFailed
+from penstock.model.values import to_python
 
 
 def located(error: Exception, vertex: OperatorVertex, inputs: Sequence[Data]) -> Exception:

@@ -24,9 +24,9 @@ from penstock.graph.sink import Sink
 from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertex import Edge
 from penstock.graph.vertices import OperatorVertex
-from penstock.ingest import Batch
+from penstock.model.batch import Batch
+from penstock.model.change import CHANGES, Change
 from penstock.plan.nodes import Query
-from penstock.reference import CHANGES, Change
 
 _T = TypeVar("_T")
 _GROUP = 4

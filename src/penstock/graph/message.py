@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, Ints, concat
+from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, Ints, concat
 from penstock.operators.arrivals import joined, sliced
 
 Data = Arrivals | Delta

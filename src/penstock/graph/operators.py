@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty
 from penstock.graph.early import Aside
 from penstock.graph.message import BEGIN, Data, Mark
 from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
+from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty
+from penstock.model.schema import Schema
 from penstock.operators.arrivals import joined
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.distinct import GeneralSetOp
@@ -29,7 +30,6 @@ from penstock.operators.stateless import FilterProject
 from penstock.operators.stored import StoredWindow
 from penstock.operators.window import PassingWindow
 from penstock.operators.window_store import WindowStore
-from penstock.plan.nodes import Schema
 from penstock.plan.window import WindowSpec
 
 if TYPE_CHECKING:

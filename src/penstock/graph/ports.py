@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.delta import Delta, Instant, empty
 from penstock.graph.message import BEGIN, Data, Mark, Message, before, cut, joined_data
+from penstock.model.delta import Delta, Instant, empty
+from penstock.model.schema import Schema
 from penstock.operators.arrivals import joined
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Json, Loaded, Saved, with_meta
 from penstock.operators.tables import arrivals_of, arrivals_table, delta_of, delta_table, from_number, number
-from penstock.plan.nodes import Schema
 
 
 class Port:

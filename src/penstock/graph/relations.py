@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import MIN_TS, Delta, Instant, arrival_sub
+from penstock.model.change import Change
+from penstock.model.delta import MIN_TS, Delta, Instant, arrival_sub
+from penstock.model.schema import Schema
+from penstock.model.values import to_arrow, to_rows
 from penstock.operators.base import StateSize
 from penstock.operators.pieces import RowPieces, Tracked
 from penstock.operators.rows import Row, size_of
 from penstock.operators.state import Loaded, Saved, together
 from penstock.operators.tables import rows_from, rows_table, table_of
-from penstock.plan.nodes import Schema
-from penstock.reference import Change
 from penstock.scalar import hashable
-from penstock.values import to_arrow, to_rows
 
 
 class RelationInput:

@@ -6,10 +6,10 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from penstock.delta import NEVER, Delta, empty
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.vertices import OperatorVertex
-from penstock.plan.nodes import Schema
+from penstock.model.delta import NEVER, Delta, empty
+from penstock.model.schema import Schema
 
 
 class Sink(OperatorVertex):

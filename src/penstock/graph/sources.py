@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub, empty
 from penstock.graph.message import Data, Mark, Message, least
 from penstock.graph.ports import Port
 from penstock.graph.relations import RelationInput
 from penstock.graph.vertices import OperatorVertex
-from penstock.ingest import Batch
+from penstock.model.batch import Batch
+from penstock.model.change import Change, Dating
+from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub, empty
+from penstock.model.schema import Schema
 from penstock.operators.arrivals import joined
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.tables import from_number, number
-from penstock.plan.nodes import Schema
-from penstock.reference import Change, Dating
 
 
 def bound(progress: float, position: int, next_arrival: int) -> Instant:

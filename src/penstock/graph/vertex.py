@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from penstock.delta import Instant
 from penstock.graph.message import Data, Message, dropped_before, dropped_rows
 from penstock.graph.statistics import Statistics
+from penstock.model.delta import Instant
 from penstock.operators.base import StateSize
 
 State = Literal["ready", "running", "suspended", "stopped"]

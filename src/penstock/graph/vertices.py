@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from penstock.delta import NEVER
-from penstock.errors import CheckpointError
 from penstock.graph.early import Aside
 from penstock.graph.message import BEGIN, Data, Mark, Message, least
 from penstock.graph.ports import Port
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State
+from penstock.model.delta import NEVER
+from penstock.model.errors import CheckpointError
+from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.state import LoadedState, Stateful
 from penstock.operators.state import State as SavedState
 from penstock.operators.window_store import WindowStore
-from penstock.plan.nodes import Schema
 from penstock.scalar import Context
 
 _clock = time.perf_counter_ns

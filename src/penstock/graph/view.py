@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.graph import draw
-from penstock.shown import as_text
+from penstock.model.shown import as_text
 
 
 @dataclass(frozen=True)

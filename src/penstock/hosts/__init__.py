@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import EngineError, InputError
 from penstock.graph.view import GraphView, MemoryView
-from penstock.ingest import Batch, Instant, StreamInput
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.errors import EngineError, InputError
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query as Plan
-from penstock.reference import Change
 
 if TYPE_CHECKING:
     from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
-    from penstock.database import Database
-    from penstock.query import Query
-    from penstock.relations import RelationStore
+    from penstock.database.database import Database
+    from penstock.database.query import Query
+    from penstock.ingest.relations import RelationStore
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.hosts import QuerySettings, Runner
-from penstock.ingest import Batch, StreamInput
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch
+from penstock.model.change import Change
 from penstock.plan.nodes import Query as Plan
-from penstock.reference import Change
 from penstock.scalar.zones import UTC
 
 if TYPE_CHECKING:
     from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
-    from penstock.database import Database
-    from penstock.query import Query
-    from penstock.relations import RelationStore
+    from penstock.database.database import Database
+    from penstock.database.query import Query
+    from penstock.ingest.relations import RelationStore
 
 
 class InProcess:

@@ -7,17 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import EngineError
 from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import QuerySettings
 from penstock.hosts.inprocess import InProcess
-from penstock.ingest import Batch, Instant
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.errors import EngineError
+from penstock.model.types import BIGINT, STRING, TIMESTAMP
+from penstock.model.values import to_arrow, to_rows
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
-from penstock.reference import Answer, Change, Element, Evaluator
+from penstock.reference.evaluator import Answer, Element, Evaluator
 from penstock.scalar import Context
-from penstock.types import BIGINT, STRING, TIMESTAMP
-from penstock.values import to_arrow, to_rows
 
 
 class ReferenceHost(InProcess):

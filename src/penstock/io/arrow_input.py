@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from penstock.apart import Rows, Sieve, sifted_file
-from penstock.errors import InputError
-from penstock.io.columns import Target, bad_value, check_texts, match, whole
 from penstock.io.files import Format
-from penstock.io.values import BadValue, convert_arrow
+from penstock.model.errors import InputError
+from penstock.rows.apart import Rows, Sieve, sifted_file
+from penstock.rows.columns import Target, bad_value, check_texts, match, whole
+from penstock.rows.values import BadValue, convert_arrow
 
 _IPC_FILE_MAGIC = b"ARROW1"
 

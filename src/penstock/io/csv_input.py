@@ -19,12 +19,12 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.csv
 
-from penstock.apart import BadRow, Rows, Sieve, row_text, sifted_file
-from penstock.errors import InputError
-from penstock.io.columns import Target, bad_value, match, whole
 from penstock.io.files import Leave, Piece, Source, data_suffix, open_text
-from penstock.io.values import BadValue, convert_text
-from penstock.types import DataType
+from penstock.model.errors import InputError
+from penstock.model.types import DataType
+from penstock.rows.apart import BadRow, Rows, Sieve, row_text, sifted_file
+from penstock.rows.columns import Target, bad_value, match, whole
+from penstock.rows.values import BadValue, convert_text
 
 _BLOCK_BYTES = 4 << 20
 _LONGEST = 4 * _BLOCK_BYTES

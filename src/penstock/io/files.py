@@ -11,7 +11,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from penstock.errors import InputError
+from penstock.model.errors import InputError
 
 
 class Format(Enum):

@@ -16,12 +16,12 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from penstock.apart import BadRow, OnError, Rows, Sieve, row_text, sifted_file
-from penstock.errors import InputError, suggest
-from penstock.io.columns import Target, bad_value, missing
 from penstock.io.files import Leave, Piece, Source, open_text
-from penstock.io.values import BadValue, convert_json
-from penstock.types import Kind
+from penstock.model.errors import InputError, suggest
+from penstock.model.types import Kind
+from penstock.rows.apart import BadRow, OnError, Rows, Sieve, row_text, sifted_file
+from penstock.rows.columns import Target, bad_value, missing
+from penstock.rows.values import BadValue, convert_json
 
 LOOK_AHEAD = 100_000
 """In so many rows a column is looked for."""

@@ -20,12 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from penstock.apart import Rows, Sieve
-from penstock.errors import InputError
-from penstock.io.columns import missing
 from penstock.io.csv_input import delimiter_of, read_csv
 from penstock.io.files import Format, Piece, compression_of, format_of
 from penstock.io.json_input import LOOK_AHEAD, read_json
+from penstock.model.errors import InputError
+from penstock.rows.apart import Rows, Sieve
+from penstock.rows.columns import missing
 
 STDIN = "-"
 """The path of standard input."""

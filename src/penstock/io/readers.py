@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.apart import OnError, Rows, Sieve, Unknown
 from penstock.io.arrow_input import read_ipc, read_parquet
-from penstock.io.columns import targets_for
 from penstock.io.csv_input import read_csv
 from penstock.io.files import Format, Leave, Source, input_files, on_disk
 from penstock.io.json_input import read_json
-from penstock.io.times import TimeForm
-from penstock.plan.nodes import Field
+from penstock.model.schema import Field
+from penstock.rows.apart import OnError, Rows, Sieve, Unknown
+from penstock.rows.columns import targets_for
+from penstock.rows.times import TimeForm
 
 
 def read_rows(

@@ -12,31 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.apart import OnError
 from penstock.cql.names import written_names
-from penstock.errors import InputError
 from penstock.io.arrow_input import arrow_schema
-from penstock.io.columns import bad_value
 from penstock.io.csv_input import csv_header, csv_line
 from penstock.io.files import Format, Piece, Source, input_files, on_disk, open_text
 from penstock.io.json_input import LOOK_AHEAD, json_objects
 from penstock.io.odd_texts import decimal_commas, odd_text
 from penstock.io.readers import read_batches
 from penstock.io.time_forms import could_be_time
-from penstock.io.values import BadValue, convert_json, convert_text, is_value
-from penstock.plan.nodes import Field
-from penstock.types import (
-    BIGINT,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    STRING,
-    TIMESTAMP,
-    DataType,
-    Kind,
-    decimal,
-    from_arrow,
-)
+from penstock.model.errors import InputError
+from penstock.model.schema import Field
+from penstock.model.types import BIGINT, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType, Kind, decimal, from_arrow
+from penstock.rows.apart import OnError
+from penstock.rows.columns import bad_value
+from penstock.rows.values import BadValue, convert_json, convert_text, is_value
 
 ROWS = LOOK_AHEAD
 """So many rows of a file are looked at."""

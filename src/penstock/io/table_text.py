@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 from rich.cells import cell_len
 
-from penstock.io.text import is_numeric, plain
-from penstock.types import Kind, from_arrow
+from penstock.model.types import Kind, from_arrow
+from penstock.rows.text import is_numeric, plain
 
 _BOLD, _GREEN, _RED, _OFF = "\x1b[1m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
 _BLANKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"})

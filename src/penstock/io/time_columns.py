@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InputError
 from penstock.io.sample import Sample
 from penstock.io.time_forms import PATTERNS, read_all
-from penstock.io.times import TimeForm
-from penstock.io.values import BadValue, convert_arrow, convert_text, epoch_unit, is_value
-from penstock.plan.nodes import Field
-from penstock.types import TIMESTAMP, DataType, Kind
+from penstock.model.errors import InputError
+from penstock.model.schema import Field
+from penstock.model.types import TIMESTAMP, DataType, Kind
+from penstock.rows.times import TimeForm
+from penstock.rows.values import BadValue, convert_arrow, convert_text, epoch_unit, is_value
 
 _NAMES = (
     "ts", "timestamp", "event_time", "eventtime", "time", "datetime", "at", "t", "date",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.io.times import TimeForm
-from penstock.io.values import BadValue, convert_text
-from penstock.types import TIMESTAMP
+from penstock.model.types import TIMESTAMP
+from penstock.rows.times import TimeForm
+from penstock.rows.values import BadValue, convert_text
 
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d.%m.%y")
 _CLOCKS = ("%H:%M:%S", "%H:%M", "%H:%M:%S.%f")

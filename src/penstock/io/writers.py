@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from penstock.errors import InputError
 from penstock.io.files import data_suffix, format_of
 from penstock.io.table_text import TableText
-from penstock.io.text import as_json, plain
+from penstock.model.errors import InputError
+from penstock.rows.text import as_json, plain
 
 OutputFormat = Literal["table", "csv", "json", "arrow", "parquet"]
 

@@ -20,7 +20,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from penstock.delta import MIN_TS, Ints
+from penstock.model.delta import MIN_TS, Ints
 
 # What every group has first. The bits of ``NULLS`` say which values given out last were NULL, and ``GIVEN`` whether any
 # were given out.

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from penstock.kernels import decimals
 from penstock.kernels.selection import Bools, Data
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
-from penstock.plan.expr import Call, Literal
-from penstock.types import Kind
+from penstock.model.types import Kind
+from penstock.scalar.expr import Call, Literal
 
 Kernel = Callable[..., Any]
 Outcome = Fixed | Partial

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Ints
+from penstock.model.delta import Ints
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

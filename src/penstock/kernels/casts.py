@@ -13,10 +13,10 @@ from penstock.kernels import decimals
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, checked, from_arrow, repaired
 from penstock.kernels.zones import zone_table
+from penstock.model.types import DataType, Kind
 from penstock.scalar.calendar import DAY
 from penstock.scalar.casts import is_zoned
 from penstock.scalar.zones import UTC
-from penstock.types import DataType, Kind
 
 Kernel = Callable[[Any], Any]
 Outcome = Fixed | Partial

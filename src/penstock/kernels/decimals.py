@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from penstock.kernels.buffers import halves
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, both, checked, repaired, validity
-from penstock.plan.expr import Call
-from penstock.types import DataType, Kind
+from penstock.model.types import DataType, Kind
+from penstock.scalar.expr import Call
 
 Kernel = Callable[..., Any]
 Outcome = Fixed | Partial | None

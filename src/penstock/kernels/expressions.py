@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import QueryFailed
 from penstock.kernels.arithmetic import ARITHMETIC, never_fails
 from penstock.kernels.batch import RowErrors, Rows
 from penstock.kernels.casts import cast_kernel
@@ -27,7 +26,10 @@ from penstock.kernels.selection import Bools, Selection
 from penstock.kernels.strings import STRINGS
 from penstock.kernels.temporal import TEMPORAL
 from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, as_arrow, checked, constant, full, truth, validity
-from penstock.plan.expr import (
+from penstock.model.errors import QueryFailed
+from penstock.model.types import RANGES, DataType, Kind
+from penstock.scalar import fold
+from penstock.scalar.expr import (
     Call,
     Case,
     Cast,
@@ -41,8 +43,6 @@ from penstock.plan.expr import (
     is_pure,
     walk,
 )
-from penstock.scalar import fold
-from penstock.types import RANGES, DataType, Kind
 
 __all__ = [
     "VECTORISED",

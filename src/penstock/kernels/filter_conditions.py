@@ -15,12 +15,12 @@ import numba as nb
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import MAX_TS, MIN_TS, Ints
 from penstock.kernels.buffers import Floats, floats, integers
 from penstock.kernels.vectors import DTYPES, constant
-from penstock.plan.expr import Call, Column, Expr, Literal
-from penstock.plan.nodes import Schema
-from penstock.types import DataType, Kind
+from penstock.model.delta import MAX_TS, MIN_TS, Ints
+from penstock.model.schema import Schema
+from penstock.model.types import DataType, Kind
+from penstock.scalar.expr import Call, Column, Expr, Literal
 
 LEAST, GREATEST = MIN_TS, MAX_TS
 _BYTES = (Kind.STRING, Kind.BINARY, Kind.DECIMAL)

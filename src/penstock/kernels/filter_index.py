@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels.buffers import Flags
 from penstock.kernels.filter_conditions import GREATEST, LEAST, Between, Condition, Equal, has_keys
 from penstock.kernels.filter_lookup import BLOCK, Block, Constants, Intervals
-from penstock.plan.nodes import Schema
-from penstock.types import Kind
+from penstock.model.delta import Ints
+from penstock.model.schema import Schema
+from penstock.model.types import Kind
 
 Small = npt.NDArray[np.int32]
 

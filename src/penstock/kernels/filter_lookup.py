@@ -14,15 +14,15 @@ import numba as nb
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels.buffers import NO_FLAGS, Flags
 from penstock.kernels.filter_conditions import GREATEST, LEAST, Between, has_keys, keys
 from penstock.kernels.keys_bytes import BytesTable
 from penstock.kernels.keys_fixed import IntTable
 from penstock.kernels.vectors import validity
-from penstock.plan.nodes import Schema
-from penstock.types import DataType, Kind
-from penstock.values import to_arrow
+from penstock.model.delta import Ints
+from penstock.model.schema import Schema
+from penstock.model.types import DataType, Kind
+from penstock.model.values import to_arrow
 
 _DECIMAL_BYTES = 16
 _READ = nb.types.Array(nb.int64, 1, "C", readonly=True)

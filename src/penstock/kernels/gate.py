@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from penstock.delta import Ints, Signs
+from penstock.model.delta import Ints, Signs
 
 
 @njit(nogil=True, cache=True)

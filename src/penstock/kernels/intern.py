@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels.buffers import column as as_column
 from penstock.kernels.buffers import integers, ordered, restore, validity
 from penstock.kernels.keys_bytes import BytesTable
 from penstock.kernels.keys_fixed import IntTable
+from penstock.model.delta import Ints
+from penstock.model.types import DataType, Kind
+from penstock.model.values import to_arrow, to_python
 from penstock.scalar.order import NAN, hashable
-from penstock.types import DataType, Kind
-from penstock.values import to_arrow, to_python
 
 _NARROW: dict[Kind, Any] = {Kind.INT: np.int32, Kind.DATE: np.int32, Kind.REAL: np.float32}
 _DECIMAL_BYTES = 16

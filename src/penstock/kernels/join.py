@@ -19,9 +19,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from penstock.delta import MAX_TS, Ints, Signs
 from penstock.kernels import ordered
 from penstock.kernels.ordered import GREATER_EQUAL, LESS, LESS_EQUAL, Ordered, without_counting
+from penstock.model.delta import MAX_TS, Ints, Signs
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

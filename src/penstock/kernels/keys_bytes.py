@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels.buffers import NO_FLAGS, Flags, validity
 from penstock.kernels.keys_fixed import AHEAD, FREE, IN_CACHE, LIVE, NEW, NEXT, NONE, NULL, SEEN, Slots, new_state
+from penstock.model.delta import Ints
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -6,8 +6,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from penstock.delta import Ints
 from penstock.kernels.buffers import NO_FLAGS, Flags
+from penstock.model.delta import Ints
 
 Slots = npt.NDArray[np.int32]
 

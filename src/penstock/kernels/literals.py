@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from penstock.delta import Ints
+from penstock.model.delta import Ints
 
 # How a field is written: a number or word, a text, or a text with the name of its type before it.
 BARE, TEXT, DATE, TIMESTAMP = range(4)

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from penstock.kernels import decimals
 from penstock.kernels.selection import Bools
 from penstock.kernels.vectors import DTYPES, Fixed, Value, booleans, both, truth, validity
-from penstock.plan.expr import Call, Expr, Literal
-from penstock.types import DataType, Kind
-from penstock.values import to_arrow
+from penstock.model.types import DataType, Kind
+from penstock.model.values import to_arrow
+from penstock.scalar.expr import Call, Expr, Literal
 
 Kernel = Callable[..., Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from penstock.delta import Ints
+from penstock.model.delta import Ints
 
 
 @numba.njit(nogil=True, cache=True)

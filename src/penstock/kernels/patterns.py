@@ -16,10 +16,10 @@ import pyarrow as pa
 from penstock.kernels.selection import Bools, Data
 from penstock.kernels.vectors import Fixed, Partial, repaired, validity
 from penstock.kernels.zones import zone_of
-from penstock.plan.expr import Call, Literal
+from penstock.model.types import Kind
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
+from penstock.scalar.expr import Call, Literal
 from penstock.scalar.patterns import DAYS, MONTHS, Field, Item, pattern_of
-from penstock.types import Kind
 
 Kernel = Callable[..., Any]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.delta import Ints
-from penstock.plan.nodes import HIGHEST_PRIORITY as HIGHEST
+from penstock.model.delta import Ints
+from penstock.model.schema import HIGHEST_PRIORITY as HIGHEST
 
 
 def priorities_of(values: pa.Array) -> Ints:

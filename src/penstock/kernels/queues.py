@@ -8,8 +8,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from penstock.delta import Ints
 from penstock.kernels.aggregate import COUNT, FREE, FRESH, HEAD, LEFT, NO_NODE, RARE, TAIL
+from penstock.model.delta import Ints
 
 
 @nb.njit(nogil=True, cache=True)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Ints
-from penstock.types import DataType, Kind
+from penstock.model.delta import Ints
+from penstock.model.types import DataType, Kind
 
 Slots = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]

@@ -13,8 +13,8 @@ import numpy as np
 from penstock.kernels.batch import Rows, count_failures
 from penstock.kernels.selection import Bools, Selection
 from penstock.kernels.vectors import Fixed, Partial, Value, from_plain, plain, select
-from penstock.plan.expr import Call, Cast, Column, Literal, UserCall, children, with_children
 from penstock.scalar import Context, evaluate
+from penstock.scalar.expr import Call, Cast, Column, Literal, UserCall, children, with_children
 
 
 class RowWise:

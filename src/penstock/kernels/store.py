@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels.buffers import gather
+from penstock.model.delta import Ints
 
 FAN = 64
 """Pieces put together at a time."""

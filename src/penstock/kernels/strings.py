@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.vectors import Fixed, Value, booleans, from_arrow
-from penstock.plan.expr import Call, Expr, Literal
+from penstock.model.types import Kind
 from penstock.scalar.context import RowError
+from penstock.scalar.expr import Call, Expr, Literal
 from penstock.scalar.strings import MAX_LENGTH, like_parts
-from penstock.types import Kind
 
 Kernel = Callable[..., Any]
 

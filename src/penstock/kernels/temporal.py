@@ -17,10 +17,10 @@ from penstock.kernels.patterns import date_format, parse_timestamp
 from penstock.kernels.selection import Data
 from penstock.kernels.vectors import Fixed, Partial, both, checked, repaired
 from penstock.kernels.zones import zone_of
-from penstock.plan.expr import Call, Literal
+from penstock.model.types import Kind
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
 from penstock.scalar.dates import INTERVAL_PARTS, ZONED
-from penstock.types import Kind
+from penstock.scalar.expr import Call, Literal
 
 Kernel = Callable[..., Any]
 Outcome = Fixed | Partial

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.selection import Bools, Data, Selection
-from penstock.types import DataType, Kind
-from penstock.values import to_arrow, to_python
+from penstock.model.types import DataType, Kind
+from penstock.model.values import to_arrow, to_python
 
 DTYPES: dict[Kind, np.dtype[Any]] = {
     Kind.BOOLEAN: np.dtype(np.bool_),

@@ -6,7 +6,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from penstock.delta import Ints
+from penstock.model.delta import Ints
 
 Numbers = npt.NDArray[np.int32]
 

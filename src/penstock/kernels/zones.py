@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.selection import Bools, Data
-from penstock.plan.expr import Call
-from penstock.plan.expr import Literal as Constant
 from penstock.scalar.calendar import DAY, SECOND, days_of
+from penstock.scalar.expr import Call
+from penstock.scalar.expr import Literal as Constant
 from penstock.scalar.zones import UTC, instant, local, offset_at, zone_info
 
 _KEPT = 64

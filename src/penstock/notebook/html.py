@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.cql.keywords import KEYWORDS
-from penstock.errors import PenstockError
 from penstock.graph.draw.common import count, size
-from penstock.ingest import counted
-from penstock.io.text import is_numeric, plain
+from penstock.model.errors import PenstockError
+from penstock.model.names import counted
+from penstock.rows.text import is_numeric, plain
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
+    from penstock.database.query import Query
+    from penstock.database.results import Result
     from penstock.graph.view import GraphView, MemoryView
-    from penstock.query import Query
-    from penstock.results import Result
 
 ROWS = 20
 """So many rows of a table are shown; of more, the first and the last."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import EngineError, InputError
+from penstock.model.errors import EngineError, InputError
 from penstock.notebook import html
 
 if TYPE_CHECKING:
-    from penstock.query import Query
+    from penstock.database.query import Query
 
 
 def watch(*queries: Query, seconds: float = 10.0, interval: float = 0.5) -> None:

@@ -18,13 +18,13 @@ from penstock.cli.statements import split
 from penstock.cql import ast
 from penstock.cql.expressions import identifier
 from penstock.cql.text import parse
-from penstock.database import Database
-from penstock.errors import BindError, CatalogError, InputError, PenstockError
+from penstock.database.database import Database
+from penstock.database.results import Result, query_started
 from penstock.hosts import check_engine, default_engine
 from penstock.io.table_text import table_text
+from penstock.model.errors import BindError, CatalogError, InputError, PenstockError
+from penstock.model.shown import Printer
 from penstock.notebook import html
-from penstock.results import Result, query_started
-from penstock.shown import Printer
 
 OPTIONS = "--db NAME, --engine ENGINE, --name QUERY, --replace"
 _OPTION = re.compile(r"\s*--([a-z]+)(?:[ =]+(?!-)(\S+))?")

@@ -12,13 +12,13 @@ from collections.abc import Callable, Hashable
 from decimal import Decimal
 from typing import Any, Protocol
 
-from penstock.delta import Instant
+from penstock.model.delta import Instant
+from penstock.model.types import DataType, Kind
 from penstock.operators.evaluation import Values, order_keys
 from penstock.operators.ordered import SortedBag, value_of
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import hashable, order_key
 from penstock.scalar.order import OrderKey
-from penstock.types import DataType, Kind
 
 _BITS = 1074
 _ONE = 1 << _BITS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.delta import BEGINNING, Delta, Instant, Step
+from penstock.model.delta import BEGINNING, Delta, Instant, Step
 from penstock.operators.accumulators import Accumulator, accumulator
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Arrivals, priorities
-from penstock.plan.nodes import Schema
+from penstock.model.delta import Arrivals, priorities
+from penstock.model.schema import Schema
 
 
 def sliced(arrivals: Arrivals, start: int, stop: int) -> Arrivals:

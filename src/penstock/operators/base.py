@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.delta import Arrivals, Delta, Step
+from penstock.model.delta import Arrivals, Delta, Step
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.delta import BEGINNING, Arrivals, Delta, Instant
+from penstock.model.delta import BEGINNING, Arrivals, Delta, Instant
+from penstock.model.schema import Schema
+from penstock.model.values import to_python
 from penstock.operators.arrivals import joined, sliced
 from penstock.operators.base import StateSize
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.operators.tables import arrivals_of, arrivals_table
-from penstock.plan.nodes import Schema
 from penstock.plan.window import Generic, Session, answered_at, bounds, exists, is_reverse
 from penstock.scalar import hashable, order_key
-from penstock.values import to_python
 
 
 @dataclass

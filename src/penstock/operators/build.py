@@ -16,15 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal as OneOf
 
-from penstock.delta import Arrivals, Delta, Step
-from penstock.errors import QueryFailed
+from penstock.model.delta import Arrivals, Delta, Step
+from penstock.model.errors import QueryFailed
+from penstock.model.schema import MOMENT, Schema
 from penstock.operators import identity
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.priority import SetPriority
 from penstock.operators.state import LoadedState, State, Stateful
 from penstock.operators.stateless import FilterProject
 from penstock.plan.nodes import (
-    MOMENT,
     Aggregate,
     Distinct,
     Filter,
@@ -34,7 +34,6 @@ from penstock.plan.nodes import (
     Project,
     QueryStream,
     RelationScan,
-    Schema,
     SemiJoin,
     SetOp,
     StreamScan,

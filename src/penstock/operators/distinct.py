@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import pyarrow as pa
 
-from penstock.delta import Delta, Instant, Step, merge
+from penstock.model.delta import Delta, Instant, Step, merge
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.evaluation import Errors, Functions, Values, row_key_of
 from penstock.operators.ordered import SortedBag

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, merge
 from penstock.kernels.intern import Interner
+from penstock.model.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, merge
+from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.fast_join import FastJoin
 from penstock.operators.join_columns import ColumnsOf, Condition
 from penstock.operators.priority import combined
 from penstock.operators.saved_rows import SavedRows
 from penstock.operators.state import Loaded, Saved, together
-from penstock.plan.nodes import Schema
 from penstock.scalar import Context
 
 _MOST_PAIRS = 1 << 17

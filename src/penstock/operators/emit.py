@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from penstock.delta import MIN_TS, Delta, Instant, Ints, Step, concat, empty
-from penstock.errors import PlanError
+from penstock.model.delta import MIN_TS, Delta, Instant, Ints, Step, concat, empty
+from penstock.model.errors import PlanError
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Functions, row_key_of
 from penstock.operators.pieces import Tracked
@@ -17,9 +17,9 @@ from penstock.operators.rows import Changes, Output, Row, changes_of, rows_of, s
 from penstock.operators.state import Loaded, Saved, with_meta
 from penstock.operators.tables import rows_from, rows_table
 from penstock.operators.topn import in_order, place_of
-from penstock.plan.expr import Column
 from penstock.plan.nodes import Filter, Node, Project, Query, SortKey, TopN
 from penstock.scalar import Context
+from penstock.scalar.expr import Column
 
 
 class Emit:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
 
-from penstock.delta import Step
-from penstock.plan.expr import Column, Expr, Literal
-from penstock.plan.nodes import Schema
+from penstock.model.delta import Step
+from penstock.model.schema import Schema
+from penstock.model.types import DataType, Kind
 from penstock.scalar import Context, evaluate, hashable, order_key
+from penstock.scalar.expr import Column, Expr, Literal
 from penstock.scalar.order import OrderKey
-from penstock.types import DataType, Kind
 
 Values = tuple[object, ...]
 Reader = Callable[[Values], object]

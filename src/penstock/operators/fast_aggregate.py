@@ -14,23 +14,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Delta, Instant, Ints, Step
 from penstock.kernels import aggregate as kernel
 from penstock.kernels import queues
 from penstock.kernels.batch import Rows, count_failures
 from penstock.kernels.buffers import column, floats, gather, halves, integers, ordered, restore, validity
 from penstock.kernels.expressions import can_fail, compile_project
 from penstock.kernels.intern import Interner
+from penstock.model.delta import Delta, Instant, Ints, Step
+from penstock.model.types import Kind
 from penstock.operators.base import StateSize
 from penstock.operators.group_pieces import GroupPieces, groups_from, groups_table, rows_of
 from penstock.operators.queue_pieces import QueuePieces
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.operators.tables import whole
-from penstock.plan.expr import Column, Expr
 from penstock.plan.nodes import Aggregate, AggregateCall, Filter, Node, Project, Window
 from penstock.plan.window import Unbounded
 from penstock.scalar import Context
-from penstock.types import Kind
+from penstock.scalar.expr import Column, Expr
 
 _ORDERED = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
 _ONLY = np.zeros(1, np.int64)

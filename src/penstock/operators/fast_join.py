@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, empty
 from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.buffers import ordered as sortable
 from penstock.kernels.buffers import validity
 from penstock.kernels.ring import storable
+from penstock.model.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, empty
+from penstock.model.types import DataType, Kind
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Condition, Errors, Functions
 from penstock.operators.join_keys import JoinKeys, kept_by_key
 from penstock.operators.join_ring import JoinRing
 from penstock.operators.priority import combined
 from penstock.operators.state import Loaded, Saved, together, with_meta
-from penstock.plan.expr import Call, Expr, conjunction, conjuncts, is_pure
 from penstock.plan.nodes import Join
-from penstock.plan.rules.scope import has_window_bound, shift, side_of
-from penstock.types import DataType, Kind
+from penstock.plan.scope import has_window_bound, shift, side_of
+from penstock.scalar.expr import Call, Expr, conjunction, conjuncts, is_pure
 
 _OPERATORS = {
     "<": ordered.LESS,

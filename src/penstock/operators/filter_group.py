@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Arrivals, Delta, Ints, Step
 from penstock.kernels.buffers import column, gather
 from penstock.kernels.filter_conditions import Between, Condition, condition, has_keys
 from penstock.kernels.filter_index import FilterIndex
 from penstock.kernels.vectors import DTYPES
+from penstock.model.delta import Arrivals, Delta, Ints, Step
+from penstock.model.schema import Schema
+from penstock.model.types import DataType
 from penstock.operators.stateless import FilterProject
-from penstock.plan.nodes import Schema
-from penstock.types import DataType
 
 Outcome = Delta | Arrivals | Exception
 """What a member gives, or what it raised."""

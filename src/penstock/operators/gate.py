@@ -8,12 +8,12 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from penstock.delta import MIN_TS, Delta, Ints, Step, concat, empty
 from penstock.kernels.gate import leaving_first, masters_before
+from penstock.model.delta import MIN_TS, Delta, Ints, Step, concat, empty
+from penstock.model.schema import Schema
 from penstock.operators.evaluation import row_key_of
 from penstock.operators.rows import rows_of
 from penstock.operators.waiting import Waiting
-from penstock.plan.nodes import Schema
 
 
 class MasterGate(Waiting):

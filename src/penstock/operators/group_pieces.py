@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels import aggregate as kernel
+from penstock.model.delta import Ints
 from penstock.operators.pieces import KeyedPieces
 from penstock.operators.state import Loaded, Saved, with_meta
 from penstock.operators.tables import whole

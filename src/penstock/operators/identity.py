@@ -10,20 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from penstock.kernels.expressions import can_fail
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts, remap
-from penstock.plan.nodes import (
-    Aggregate,
-    Distinct,
-    Filter,
-    Join,
-    Node,
-    Prioritise,
-    Project,
-    Schema,
-    SemiJoin,
-    SetOp,
-    TopN,
-)
+from penstock.model.schema import Schema
+from penstock.plan.nodes import Aggregate, Distinct, Filter, Join, Node, Prioritise, Project, SemiJoin, SetOp, TopN
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts, remap
 
 Functions = Mapping[str, Callable[..., object]]
 _MIRRORED = {">": "<", ">=": "<="}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-from penstock.delta import MAX_TS, Delta, Step
+from penstock.model.delta import MAX_TS, Delta, Step
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Errors, Evaluation, Functions, equality_key_of, reader, row_key_of
 from penstock.operators.priority import combined_one
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
 from penstock.operators.sides import Entry, OrderedSide, Side, inequality, mirrored
 from penstock.operators.state import Loaded, Saved, together, with_meta
-from penstock.plan.expr import conjunction
 from penstock.plan.nodes import Join
+from penstock.scalar.expr import conjunction
 
 
 class GeneralJoin:

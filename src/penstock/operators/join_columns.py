@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Delta, Ints, Signs, Step
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.expressions import can_fail, compile_expr, compile_project
-from penstock.plan.expr import Column, Expr, columns, remap
+from penstock.model.delta import Delta, Ints, Signs, Step
 from penstock.scalar import Context
+from penstock.scalar.expr import Column, Expr, columns, remap
 
 Functions = Mapping[str, Callable[..., object]]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels import join as kernel
 from penstock.kernels.intern import Interner
-from penstock.plan.expr import Column, Expr
-from penstock.types import DataType, Kind
+from penstock.model.delta import Ints
+from penstock.model.types import DataType, Kind
+from penstock.scalar.expr import Column, Expr
 
 _FEW = 1024
 """Room for more keys is given back when none is left."""

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import MAX_TS, MIN_TS, Delta, Ints
 from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.ring import RingColumn, column, kept, put
+from penstock.model.delta import MAX_TS, MIN_TS, Delta, Ints
+from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
 from penstock.operators.join_keys import JoinKeys
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved
 from penstock.operators.tables import columns_of, has, ints, table_of
-from penstock.plan.nodes import Schema
 
 _SMALLEST = 64
 _NO_SLOTS = np.empty(0, np.int32)

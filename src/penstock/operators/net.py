@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Delta, Ints, Step, concat, empty
 from penstock.kernels.gate import leaving_first, masters_before
+from penstock.model.delta import Delta, Ints, Step, concat, empty
+from penstock.model.schema import Field, Schema
+from penstock.model.types import BIGINT
+from penstock.model.values import to_python
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.evaluation import row_key_of
 from penstock.operators.waiting import Waiting
-from penstock.plan.nodes import Field, Schema
-from penstock.types import BIGINT
-from penstock.values import to_python
 
 
 class Net(Waiting):

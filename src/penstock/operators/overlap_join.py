@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels.intern import Interner
 from penstock.kernels.overlap import take
+from penstock.model.delta import Ints
+from penstock.model.types import DataType
 from penstock.plan.window import Generic
-from penstock.types import DataType
 
 _NONE: Ints = np.empty(0, np.int64)
 

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Ints
+from penstock.model.delta import Ints
 from penstock.operators.state import Loaded, Piece, Saved, with_meta
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.delta import Delta, Ints, Step
 from penstock.kernels.expressions import can_fail
 from penstock.kernels.priority import priorities_of
+from penstock.model.delta import Delta, Ints, Step
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Errors, Functions
 from penstock.plan.nodes import Prioritise

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.kernels.store import RowQueue
+from penstock.model.schema import Schema
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved
 from penstock.operators.tables import arrivals_of
 from penstock.operators.window_parts import piece_of, piece_table
-from penstock.plan.nodes import Schema
 
 
 class SavedQueue(RowQueue):

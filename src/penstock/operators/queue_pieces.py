@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Ints
 from penstock.kernels import queues as kernel
+from penstock.model.delta import Ints
 from penstock.operators.pieces import merged
 from penstock.operators.state import Loaded, Piece, Saved
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.delta import MAX_TS, Delta, Instant, Ints
+from penstock.model.delta import MAX_TS, Delta, Instant, Ints
+from penstock.model.schema import Schema
+from penstock.model.values import to_arrow, to_python
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Values
-from penstock.plan.nodes import Schema
-from penstock.values import to_arrow, to_python
 
 _ROW_BYTES, _VALUE_BYTES = 200, 40
 

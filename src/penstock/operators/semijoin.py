@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.delta import Delta, Step
+from penstock.model.delta import Delta, Step
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import (
     Errors,
@@ -23,10 +23,10 @@ from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
 from penstock.operators.sides import Entry, Side
 from penstock.operators.state import Loaded, Saved, together
 from penstock.operators.tables import json_table, json_values
-from penstock.plan.expr import Expr, conjuncts
 from penstock.plan.nodes import SemiJoin
-from penstock.plan.rules.scope import equality
+from penstock.plan.scope import equality
 from penstock.scalar import Context
+from penstock.scalar.expr import Expr, conjuncts
 
 _Mark = bool | None
 

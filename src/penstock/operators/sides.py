@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.model.schema import Schema
 from penstock.operators.evaluation import Reader, Values
 from penstock.operators.ordered import SortedBag
 from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Row
 from penstock.operators.state import Loaded, Saved
 from penstock.operators.tables import ints, rows_from, rows_table
-from penstock.plan.expr import Call, Expr, columns, conjuncts, remap
-from penstock.plan.nodes import Schema
 from penstock.scalar import order_key
+from penstock.scalar.expr import Call, Expr, columns, conjuncts, remap
 from penstock.scalar.order import OrderKey
 
 

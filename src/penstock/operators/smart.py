@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.delta import MIN_TS, Arrivals, Delta, Ints, Step, empty
 from penstock.kernels.gate import counts_not_after, counts_until, first_above
 from penstock.kernels.store import Piece, join
+from penstock.model.delta import MIN_TS, Arrivals, Delta, Ints, Step, empty
+from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
 from penstock.operators.queue import SavedQueue
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.operators.stored import StoredWindow
 from penstock.operators.window_parts import by_time, changes, piece_of
-from penstock.plan.nodes import Schema
 from penstock.plan.window import Now, Range, Rows, Unbounded, WindowSpec
 
 

@@ -8,14 +8,15 @@ from copy import copy
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Arrivals, Delta, Ints, Step
 from penstock.kernels.batch import RowErrors, Rows
 from penstock.kernels.expressions import CompiledFilter, CompiledProject, can_fail
 from penstock.kernels.selection import Bools, Selection
 from penstock.kernels.vectors import DTYPES, as_arrow
+from penstock.model.delta import Arrivals, Delta, Ints, Step
+from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
-from penstock.plan.expr import Column, Expr, columns, conjunction, conjuncts
-from penstock.plan.nodes import Filter, Project, Schema
+from penstock.plan.nodes import Filter, Project
+from penstock.scalar.expr import Column, Expr, columns, conjunction, conjuncts
 
 _Stage = CompiledFilter | CompiledProject
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Arrivals, Delta, Step, empty
 from penstock.kernels.store import join
+from penstock.model.delta import Arrivals, Delta, Step, empty
+from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved
 from penstock.operators.tables import arrivals_of
 from penstock.operators.window_parts import by_time, changes, piece_of, piece_table
 from penstock.operators.window_store import WindowStore
-from penstock.plan.nodes import Schema
 
 
 class StoredWindow:

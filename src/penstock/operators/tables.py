@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import MAX_TS, Arrivals, Delta, Ints
+from penstock.model.delta import MAX_TS, Arrivals, Delta, Ints
+from penstock.model.schema import Schema
+from penstock.model.values import to_arrow, to_python
 from penstock.operators.rows import Row
-from penstock.plan.nodes import Schema
 from penstock.scalar.order import NAN
-from penstock.values import to_arrow, to_python
 
 
 def table_of(schema: Schema, columns: Sequence[pa.Array], **more: Any) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from penstock.delta import Delta, Instant, Step
+from penstock.model.delta import Delta, Instant, Step
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.evaluation import Errors, Evaluation, Functions, Values, order_keys, reader, row_key_of
 from penstock.operators.ordered import Reversed, SortedBag

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.delta import Delta, concat, empty
+from penstock.model.delta import Delta, concat, empty
+from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved, with_meta
 from penstock.operators.tables import delta_of, delta_table
-from penstock.plan.nodes import Schema
 
 _SLOTH = 1024
 """So many waiting changes are not worth looking through."""

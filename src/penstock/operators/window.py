@@ -20,8 +20,9 @@ from typing import Literal as OneOf
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import MAX_TS, Arrivals, Delta, Ints, Step, empty
 from penstock.kernels.store import Piece, RowLog
+from penstock.model.delta import MAX_TS, Arrivals, Delta, Ints, Step, empty
+from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize, WindowOperator
 from penstock.operators.pieces import RowPieces
 from penstock.operators.queue import SavedQueue
@@ -29,7 +30,6 @@ from penstock.operators.state import Json, Loaded, Saved, together, with_meta
 from penstock.operators.stored import RowsWindow, TimeWindow
 from penstock.operators.tables import arrivals_of
 from penstock.operators.window_parts import by_time, changes, piece_of, piece_table
-from penstock.plan.nodes import Schema
 from penstock.plan.window import Now, PartitionRows, Range, Rows, Unbounded, WindowSpec
 
 Mode = OneOf["changes", "insert", "ends"]

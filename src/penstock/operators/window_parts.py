@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.delta import Arrivals, Delta, Ints, Step, empty
 from penstock.kernels.store import Piece, join
+from penstock.model.delta import Arrivals, Delta, Ints, Step, empty
+from penstock.model.schema import Schema
 from penstock.operators.tables import arrivals_table
-from penstock.plan.nodes import Schema
 
 
 def piece_of(arrivals: Arrivals) -> Piece:

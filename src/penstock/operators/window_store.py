@@ -19,9 +19,9 @@ from bisect import bisect_right
 
 import numpy as np
 
-from penstock.delta import Instant
 from penstock.kernels.chunks import Chunks
 from penstock.kernels.store import Piece
+from penstock.model.delta import Instant
 from penstock.operators.base import StateSize
 
 LAG = 65_536

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, permutations
 
+from penstock.model.types import BOOLEAN
 from penstock.plan.cost import Cost, estimate
-from penstock.plan.expr import Call, Expr, conjunction, conjuncts
 from penstock.plan.nodes import Join, Node, Query, QueryStream, SemiJoin, inputs, with_inputs
 from penstock.plan.optimize import optimize
 from penstock.plan.rules import (
@@ -23,8 +23,8 @@ from penstock.plan.rules import (
     split_filters,
 )
 from penstock.plan.rules.order_joins import Chain, put_together, take_apart
-from penstock.plan.rules.scope import each_query, on_nodes, shift
-from penstock.types import BOOLEAN
+from penstock.plan.scope import each_query, on_nodes, shift
+from penstock.scalar.expr import Call, Expr, conjunction, conjuncts
 
 
 @dataclass(frozen=True)

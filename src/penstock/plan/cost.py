@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.plan.expr import Call, Expr, Literal, conjuncts
+from penstock.model.types import TICKS_PER_SECOND
 from penstock.plan.nodes import (
     Aggregate,
     Distinct,
@@ -37,7 +37,7 @@ from penstock.plan.window import (
     Unbounded,
     WindowSpec,
 )
-from penstock.types import TICKS_PER_SECOND
+from penstock.scalar.expr import Call, Expr, Literal, conjuncts
 
 DEFAULT_RATE = 1_000.0
 RELATION_ROWS = 1_000.0

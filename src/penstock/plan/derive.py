@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from penstock.plan.expr import Call, Column, Expr, conjuncts
 from penstock.plan.nodes import (
     Aggregate,
     Distinct,
@@ -28,6 +27,7 @@ from penstock.plan.nodes import (
     with_inputs,
 )
 from penstock.plan.window import Generic, Now, PartitionRows, Range, Rows, Session, Unbounded, is_bounded
+from penstock.scalar.expr import Call, Column, Expr, conjuncts
 
 
 def is_monotonic(node: Node) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from penstock.model.schema import Clock, Schema
 from penstock.plan.cost import estimate, estimate_node
 from penstock.plan.derive import is_monotonic, partitioning
-from penstock.plan.expr import Column, Expr
 from penstock.plan.nodes import (
     Aggregate,
-    Clock,
     Distinct,
     Filter,
     Join,
@@ -19,7 +18,6 @@ from penstock.plan.nodes import (
     Query,
     QueryStream,
     RelationScan,
-    Schema,
     SemiJoin,
     SetOp,
     StreamScan,
@@ -40,6 +38,7 @@ from penstock.plan.show import (
     show_window,
     show_with,
 )
+from penstock.scalar.expr import Column, Expr
 
 __all__ = ["escape_mermaid", "explain_json", "explain_mermaid", "explain_text", "show_expr", "show_node"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.shown import as_text
+from penstock.model.shown import as_text
 
 
 class Explanation(str):

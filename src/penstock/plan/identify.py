@@ -11,21 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.plan.expr import Column, Expr, Literal, remap
-from penstock.plan.nodes import (
-    MOMENT,
-    Filter,
-    Join,
-    Node,
-    Prioritise,
-    Project,
-    RelationScan,
-    SemiJoin,
-    SetOp,
-    TopN,
-    Window,
-)
-from penstock.types import BIGINT
+from penstock.model.schema import MOMENT
+from penstock.model.types import BIGINT
+from penstock.plan.nodes import Filter, Join, Node, Prioritise, Project, RelationScan, SemiJoin, SetOp, TopN, Window
+from penstock.scalar.expr import Column, Expr, Literal, remap
 
 
 @dataclass(frozen=True)

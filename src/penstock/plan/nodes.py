@@ -16,23 +16,11 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Literal as OneOf
 from typing import cast
 
-from penstock.plan.expr import Expr, UserCall
+from penstock.model.schema import MOMENT, Clock, Field, Schema
+from penstock.model.types import BOOLEAN, DataType
 from penstock.plan.window import WindowSpec, is_bounded
-from penstock.types import BIGINT, BOOLEAN, DataType
+from penstock.scalar.expr import Expr, UserCall
 
-
-@dataclass(frozen=True)
-class Field:
-    """A column of a schema."""
-
-    name: str
-    type: DataType
-
-
-Schema = tuple[Field, ...]
-MOMENT: Schema = (Field("moment_ts", BIGINT), Field("moment_sub", BIGINT))
-"""The instant of the element that a row came with, as columns."""
-Clock = OneOf["timestamp", "ticks"]
 JoinKind = OneOf["inner", "left", "right", "full"]
 SemiKind = OneOf["semi", "anti", "mark"]
 SetKind = OneOf["union", "except", "intersect"]
@@ -202,10 +190,6 @@ class Distinct:
     @property
     def schema(self) -> Schema:
         return self.input.schema
-
-
-HIGHEST_PRIORITY = 2**53
-"""More makes no difference."""
 
 
 @dataclass(frozen=True)

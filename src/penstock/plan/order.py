@@ -2,7 +2,7 @@
 
 ORDER BY may name what is not selected, so the rows of an answer do not say in which order they are. A registered query
 therefore carries the values that it is ordered by to its end, as columns that are hidden from its users: those answers
-of an instant that are delivered together, and the answer that stands (``penstock.standing``), are in order by them.
+of an instant that are delivered together, and the answer that stands (``database.standing``), are in order by them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.plan.derive import is_monotonic
-from penstock.plan.expr import Column
 from penstock.plan.nodes import Project, Query, SortKey, TopN
+from penstock.scalar.expr import Column
 
 
 def stands(query: Query) -> bool:

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from penstock.errors import PlanError, suggest
+from penstock.model.errors import PlanError, suggest
+from penstock.model.schema import Field, Schema
 from penstock.plan import meanings
-from penstock.plan.expr import Expr, Literal
 from penstock.plan.nodes import (
     JOIN_PRIORITIES,
     Aggregate,
     AggregateCall,
     Distinct,
-    Field,
     Filter,
     Join,
     Node,
@@ -28,7 +27,6 @@ from penstock.plan.nodes import (
     Query,
     QueryStream,
     RelationScan,
-    Schema,
     SemiJoin,
     SetOp,
     SortKey,
@@ -58,6 +56,7 @@ from penstock.plan.window import (
     WindowSpec,
     is_bounded,
 )
+from penstock.scalar.expr import Expr, Literal
 
 AGGREGATES: dict[str, tuple[int, ...]] = {
     "count": (0, 1), "sum": (1,), "avg": (1,), "min": (1,), "max": (1,), "stddev": (1,), "stddev_pop": (1,),

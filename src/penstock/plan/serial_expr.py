@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
-from penstock.errors import PlanError, suggest
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
+from penstock.model.errors import PlanError, suggest
+from penstock.model.schema import Field, Schema
+from penstock.model.types import BOOLEAN, DataType, Kind, array
 from penstock.plan.meanings import GONE
-from penstock.plan.nodes import Field, Schema
 from penstock.scalar import BUILTINS
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import ZONED
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 from penstock.scalar.zones import UTC, zone_name
-from penstock.types import BOOLEAN, DataType, Kind, array
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
-from penstock.plan.nodes import AggregateCall, Clock, Schema, SortKey
+from penstock.model.schema import Clock, Schema
+from penstock.model.types import STRING, DataType, Kind
+from penstock.plan.nodes import AggregateCall, SortKey
 from penstock.plan.window import (
     Generic,
     Now,
@@ -19,7 +20,7 @@ from penstock.plan.window import (
     Unbounded,
     WindowSpec,
 )
-from penstock.types import STRING, DataType, Kind
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound
 
 _BINDING = {
     "or": 1, "and": 2, "not": 3,
@@ -37,7 +38,7 @@ def show_expr(expr: Expr, schema: Schema) -> str:
     """The expression with the schema's names for its columns.
 
     >>> from penstock.plan.nodes import Field
-    >>> from penstock.types import BOOLEAN, INT
+    >>> from penstock.model.types import BOOLEAN, INT
     >>> show_expr(Call(">", (Column(0, INT), Literal(5, INT)), BOOLEAN), (Field("a", INT),))
     'a > 5'
     """

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.delta import Instant
-from penstock.errors import SpillError
 from penstock.graph.early import in_order, is_prioritised, parted_early
 from penstock.graph.message import Data, Message, dropped_rows, join, split
 from penstock.graph.vertex import Edge
 from penstock.graph.view import BufferView
+from penstock.model.delta import Instant
+from penstock.model.errors import SpillError
 from penstock.runtime.lanes import LANES, Lane, Ranks
 from penstock.runtime.lanes import Entry as LaneEntry
 from penstock.runtime.storage.line import Line

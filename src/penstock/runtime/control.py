@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from penstock.errors import StateError
 from penstock.graph.vertex import Vertex
+from penstock.model.errors import StateError
 from penstock.runtime.storage.files import EndedError
 from penstock.runtime.wakeup import LockWakeup, Wakeup, wakeup
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.amounts import Bound
 from penstock.graph.vertex import Vertex
+from penstock.model.amounts import Bound
 from penstock.runtime.storage.line import Line
 from penstock.runtime.storage.storage import Storage
 

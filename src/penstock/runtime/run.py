@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from penstock.errors import StateError
 from penstock.graph.vertex import Edge, Vertex
 from penstock.graph.view import BufferView, PartitionView
+from penstock.model.errors import StateError
 from penstock.runtime.buffer import Buffer
 from penstock.runtime.control import Control, OnError
 from penstock.runtime.layout import Layout, lay_out

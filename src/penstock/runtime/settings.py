@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from penstock.amounts import Bound, parse_bound, parse_bytes
-from penstock.cql.durations import parse_duration
-from penstock.errors import BindError, InputError, suggest
+from penstock.model.amounts import Bound, parse_bound, parse_bytes
+from penstock.model.durations import parse_duration
+from penstock.model.errors import BindError, InputError, suggest
 from penstock.runtime.lanes import MODES
 from penstock.runtime.strategies import check_name, strategy
 from penstock.runtime.strategy import Quantum, Strategy

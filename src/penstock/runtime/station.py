@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Protocol
 
-from penstock.delta import Instant
 from penstock.graph.message import Data
 from penstock.graph.vertex import Vertex
+from penstock.model.delta import Instant
 from penstock.runtime.buffer import Buffer
 
 

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from penstock.errors import InputError, suggest
 from penstock.graph.vertex import Vertex
+from penstock.model.errors import InputError, suggest
 from penstock.runtime import paths
 from penstock.runtime.station import Station
 from penstock.runtime.strategy import ByKey, ByPlan, Quantum, Strategy

@@ -4,10 +4,10 @@ This is the slow truth: engines must give the same values. ``types`` says which 
 which CQL value.
 """
 
+from penstock.model.values import to_arrow, to_python
 from penstock.scalar.context import Context, RowError
 from penstock.scalar.evaluate import BUILTINS, evaluate, fold
 from penstock.scalar.order import compare, hashable, order_key
-from penstock.values import to_arrow, to_python
 
 __all__ = [
     "BUILTINS",

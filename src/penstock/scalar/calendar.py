@@ -10,8 +10,8 @@ import calendar
 from dataclasses import dataclass
 from datetime import date
 
+from penstock.model.types import TICKS_PER_SECOND
 from penstock.scalar.context import RowError
-from penstock.types import TICKS_PER_SECOND
 
 SECOND = TICKS_PER_SECOND
 MINUTE = 60 * SECOND

@@ -13,11 +13,11 @@ from decimal import Decimal, InvalidOperation
 
 import numpy as np
 
+from penstock.model.types import DataType, Kind
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND, civil, days_of, moment
 from penstock.scalar.context import RowError
 from penstock.scalar.numbers import fit, fit_decimal, truncate_to_int
 from penstock.scalar.zones import UTC, instant, local, zone_name
-from penstock.types import DataType, Kind
 
 _INTEGERS = {Kind.INT, Kind.BIGINT}
 _NUMBERS = _INTEGERS | {Kind.REAL, Kind.DOUBLE, Kind.DECIMAL}

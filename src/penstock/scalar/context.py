@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.errors import QueryFailed
+from penstock.model.errors import QueryFailed
 
 
 class RowError(Exception):

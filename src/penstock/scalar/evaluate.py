@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from penstock.errors import QueryFailed
-from penstock.plan.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, children
+from penstock.model.errors import QueryFailed
 from penstock.scalar import numbers
 from penstock.scalar.casts import cast_value
 from penstock.scalar.context import Context, RowError
 from penstock.scalar.dates import DATES
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, children
 from penstock.scalar.foreign import from_user, to_user
 from penstock.scalar.numbers import fit, in_domain
 from penstock.scalar.order import compare, order_key

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
+from penstock.model.types import DOUBLE, DataType, Kind
 from penstock.scalar.calendar import SECOND
 from penstock.scalar.casts import cast_value
 from penstock.scalar.context import RowError
 from penstock.scalar.dates import ticks_of
 from penstock.scalar.numbers import fit
-from penstock.types import DOUBLE, DataType, Kind
 
 _EPOCH = datetime(1970, 1, 1)
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
 
+from penstock.model.types import RANGES, DataType, Kind
 from penstock.scalar.context import RowError
-from penstock.types import RANGES, DataType, Kind
 
 Number = int | float | Decimal
 

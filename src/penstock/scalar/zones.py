@@ -19,7 +19,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-from penstock.errors import PenstockError, typo
+from penstock.model.errors import PenstockError, typo
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND
 from penstock.scalar.context import RowError
 

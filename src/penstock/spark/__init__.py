@@ -28,10 +28,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.apart import OnError
 from penstock.catalog import Functions
-from penstock.cql.durations import parse_duration
-from penstock.errors import InputError
 from penstock.hosts.spark.checkpoint import apart_folder, late_folder, located
 from penstock.hosts.spark.compile import Settings, answers, apart_of, compiled, explained
 from penstock.hosts.spark.declared import declared
@@ -42,8 +39,11 @@ from penstock.hosts.spark.running import await_end, error
 from penstock.hosts.spark.schemas import spark_name
 from penstock.hosts.spark.session import session
 from penstock.hosts.spark.ship import ship
+from penstock.model.durations import parse_duration
+from penstock.model.errors import InputError
+from penstock.model.types import TICKS_PER_SECOND
 from penstock.plan.explain import explain_text
-from penstock.types import TICKS_PER_SECOND
+from penstock.rows.apart import OnError
 
 __all__ = [
     "Duration", "MicroBatch", "Output", "Pipeline", "apart", "await_end", "error", "explain", "late", "metrics",

@@ -10,17 +10,18 @@ from typing import Any, overload
 import pyarrow as pa
 
 from penstock.catalog import Functions
-from penstock.errors import InputError, StateError
-from penstock.ingest import counted, frame_as_table, is_of_spark
-from penstock.query import Query
+from penstock.database.query import Query
+from penstock.database.standing import Standing
+from penstock.model.errors import InputError, StateError
+from penstock.model.names import counted
+from penstock.rows.given import frame_as_table, is_of_spark
+from penstock.rows.times import to_instant
 from penstock.scalar.zones import UTC
-from penstock.standing import Standing
 from penstock.testing.compare import difference
 from penstock.testing.expected import read_expected, rows_of
 from penstock.testing.matching import Tolerance
 from penstock.testing.player import Batches
 from penstock.testing.script import Script
-from penstock.values import to_instant
 
 __tracebackhide__ = True
 """pytest shows the test that failed, not the lines of this module."""

@@ -6,10 +6,10 @@ import threading
 import weakref
 from datetime import datetime, timedelta
 
-from penstock.cql.durations import parse_duration
-from penstock.database import Database
-from penstock.errors import InputError
-from penstock.values import to_instant
+from penstock.database.database import Database
+from penstock.model.durations import parse_duration
+from penstock.model.errors import InputError
+from penstock.rows.times import to_instant
 
 Duration = str | int | timedelta
 """A length of time: a text like ``'5 seconds'``, microseconds, or a timedelta."""

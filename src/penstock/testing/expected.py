@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import scalar
-from penstock.errors import InputError, suggest
-from penstock.ingest import as_table, counted
-from penstock.io.text import plain
-from penstock.io.times import TimeForm
-from penstock.names import Names
-from penstock.plan.expr import Cast, Literal
-from penstock.plan.nodes import Field, Schema
+from penstock.model.errors import InputError, suggest
+from penstock.model.names import Names, counted
+from penstock.model.schema import Field, Schema
+from penstock.model.types import STRING, DataType, Kind, from_arrow
+from penstock.model.values import to_arrow, to_rows, with_zone
+from penstock.rows.given import as_table
+from penstock.rows.text import plain
+from penstock.rows.times import TimeForm
+from penstock.scalar.expr import Cast, Literal
 from penstock.scalar.zones import UTC, zone_name
-from penstock.types import STRING, DataType, Kind, from_arrow
-from penstock.values import to_arrow, to_rows, with_zone
 
 __tracebackhide__ = True
 """pytest shows the test that failed, not the lines of this module."""

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from penstock.database import Database
-from penstock.errors import InputError, StateError
+from penstock.database.database import Database
 from penstock.hosts.spark.live import frames
+from penstock.model.errors import InputError, StateError
 from penstock.runtime.storage import files, storage
 
 T = TypeVar("T")

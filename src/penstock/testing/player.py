@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.database import Database
-from penstock.errors import InputError
+from penstock.database.database import Database
+from penstock.model.errors import InputError
+from penstock.rows.times import to_instant
 from penstock.testing.clock import Clock, shown
 from penstock.testing.steps import Fail, Push, Step
-from penstock.values import to_instant
 
 Batches = int | str | random.Random | None
 """How rows are put together: at most so many in a push; ``"random"`` or a ``Random``: cut and mixed at random, each

@@ -11,16 +11,16 @@ from typing import Any
 import pandas as pd
 
 from penstock.cli.statements import split
-from penstock.database import Database
-from penstock.errors import InputError
-from penstock.ingest import as_table, frame_as_table
+from penstock.database.database import Database
+from penstock.database.play import input_name
 from penstock.kernels.buffers import integers
-from penstock.play import input_name
+from penstock.model.errors import InputError
+from penstock.rows.given import as_table, frame_as_table
+from penstock.rows.times import to_instant
 from penstock.testing.clock import Clock, Duration, to_ticks
 from penstock.testing.opening import connect
 from penstock.testing.player import Batches, Moment, Player
 from penstock.testing.steps import Call, ClockAt, Close, Fail, Heartbeat, Push, Statement, Step, read_step
-from penstock.values import to_instant
 
 
 @dataclass(frozen=True)

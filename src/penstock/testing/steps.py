@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.database import Database
-from penstock.errors import InputError
+from penstock.database.database import Database
+from penstock.model.errors import InputError
 
 Values = tuple[object, ...]
 

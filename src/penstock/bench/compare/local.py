@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 import penstock
 from penstock.bench.compare.jobs import GAP, RATE, Job, Tally
-from penstock.database import Database
-from penstock.query import Query
+from penstock.database.database import Database
+from penstock.database.query import Query
 
 _TYPES = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.timestamp("us"): "TIMESTAMP"}
 

@@ -20,7 +20,7 @@ from penstock.bench.compare.peers import Peer
 from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
 from penstock.bench.files import write
 from penstock.bench.processes import Event
-from penstock.errors import InputError, suggest
+from penstock.model.errors import InputError, suggest
 
 OURS = (LOCAL, ON_SPARK, SPARK)
 WARM = 15

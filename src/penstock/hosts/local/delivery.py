@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from penstock.hosts.local.runner import GraphRunner
 
 if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.query import Due, Query
+    from penstock.database.database import Database
+    from penstock.database.query import Due, Query
 
 _log = logging.getLogger("penstock")
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, suggest
 from penstock.graph.graph import Graph, Past
 from penstock.graph.memory import memory_view
 from penstock.graph.sharing import demands, raised, worth_it
@@ -33,17 +32,19 @@ from penstock.hosts.local.placing import Placing
 from penstock.hosts.local.room import Admission, runtime_of
 from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view, metrics, stream_of
-from penstock.ingest import Batch, StreamInput
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch
+from penstock.model.change import Change
+from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, suggest
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
-from penstock.reference import Change
 from penstock.runtime.lines import Bounded
 from penstock.runtime.settings import Settings
 
 if TYPE_CHECKING:
-    from penstock.database import Database
-    from penstock.query import Query
-    from penstock.relations import RelationStore
+    from penstock.database.database import Database
+    from penstock.database.query import Query
+    from penstock.ingest.relations import RelationStore
 
 Window = tuple[str, int, WindowSpec]
 CONVERGE_EVERY = 16

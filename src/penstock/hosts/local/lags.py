@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from penstock.amounts import Bound, shown
-from penstock.errors import QueryFailed
 from penstock.graph.graph import Graph, Member
 from penstock.graph.sources import Source, Ticks
 from penstock.graph.vertices import OperatorVertex
+from penstock.model.amounts import Bound, shown
+from penstock.model.errors import QueryFailed
 from penstock.runtime.run import Runtime
 from penstock.runtime.settings import Settings
 

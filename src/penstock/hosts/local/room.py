@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.amounts import shown
-from penstock.errors import BufferFullError, InputError
 from penstock.graph.graph import Graph
 from penstock.graph.sources import Source
 from penstock.hosts import LocalOptions
-from penstock.ingest import StreamInput
+from penstock.ingest.streams import StreamInput
+from penstock.model.amounts import shown
+from penstock.model.errors import BufferFullError, InputError
 from penstock.runtime.control import OnError
 from penstock.runtime.lines import BoundOf
 from penstock.runtime.run import Runtime

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.delta import Delta, concat
+from penstock.graph.answers import DeltaAnswers
 from penstock.graph.graph import Past
+from penstock.graph.programs import sizes
 from penstock.graph.sharing import Demand
 from penstock.graph.sink import Sink
 from penstock.hosts import QuerySettings
-from penstock.hosts.local.answers import DeltaAnswers
-from penstock.hosts.local.program import sizes
-from penstock.ingest import Batch, Instant
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.delta import Delta, concat
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query
 from penstock.plan.window import WindowSpec
-from penstock.reference import Change
 
 if TYPE_CHECKING:
     from penstock.hosts.local.host import LocalHost

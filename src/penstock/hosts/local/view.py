@@ -17,7 +17,7 @@ from penstock.hosts.local.lags import suspended
 from penstock.runtime.run import PUSHED, Runtime
 
 if TYPE_CHECKING:
-    from penstock.query import Query
+    from penstock.database.query import Query
 
 
 _METRICS = pa.schema([

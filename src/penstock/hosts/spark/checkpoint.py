@@ -32,11 +32,11 @@ from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryStartedEvent, StreamingQueryListener
 
-from penstock.errors import CheckpointError, EngineError
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.shard import Shard
 from penstock.hosts.spark.worker import unsettle
-from penstock.state import StateStore
+from penstock.model.errors import CheckpointError, EngineError
+from penstock.storage.versions import StateStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 
-from penstock.apart import SCHEMA, OnError
 from penstock.catalog import Functions, RelationDef, StreamDef, Unread
-from penstock.database import Database, answer_schema
-from penstock.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError
+from penstock.database.database import Database, answer_schema
+from penstock.database.statements import plan_of_text
 from penstock.hosts.spark.checkpoint import tell_tasks
 from penstock.hosts.spark.described import Answers, described, describing
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
@@ -35,11 +34,12 @@ from penstock.hosts.spark.schemas import (
     unread_of,
 )
 from penstock.hosts.spark.session import session_zone
+from penstock.ingest.relations import RelationStore
+from penstock.model.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
-from penstock.relations import RelationStore
+from penstock.rows.apart import SCHEMA, OnError
 from penstock.scalar.zones import UTC
-from penstock.statements import plan_of_text
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from penstock.apart import OnError, Unknown
 from penstock.catalog import StreamDef
 from penstock.cql import ast
 from penstock.cql.expressions import identifier
 from penstock.cql.text import format_statement, parse
-from penstock.database import Database
-from penstock.errors import InputError, suggest
+from penstock.database.database import Database
 from penstock.hosts.spark.schemas import columns_of, spark_name, unread_of
-from penstock.names import Names
-from penstock.plan.nodes import Schema
+from penstock.model.errors import InputError, suggest
+from penstock.model.names import Names
+from penstock.model.schema import Schema
+from penstock.rows.apart import OnError, Unknown
 
 
 @dataclass(frozen=True)

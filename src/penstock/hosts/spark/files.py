@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_type
 
-from penstock.errors import InputError
 from penstock.hosts.spark.checkpoint import located
 from penstock.hosts.spark.job import FileColumn
+from penstock.model.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,6 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.errors import EngineError
 from penstock.hosts.spark.checkpoint import Versions, here
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.metrics import Report, Reports
@@ -18,6 +17,7 @@ from penstock.hosts.spark.scatter import unpacked
 from penstock.hosts.spark.schemas import in_schema
 from penstock.hosts.spark.shard import Answers, Shard
 from penstock.hosts.spark.worker import Sent, settle
+from penstock.model.errors import EngineError
 
 _ROWS = 1 << 16
 """Answers that are handed to Spark at a time."""

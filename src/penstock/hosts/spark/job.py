@@ -14,10 +14,11 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from penstock.apart import OnError
+from penstock.model.schema import Clock, Schema
 from penstock.plan.derive import partitioning
-from penstock.plan.nodes import Clock, Query, RelationScan, Schema, StreamScan, walk
-from penstock.state import fingerprint, folded_name
+from penstock.plan.nodes import Query, RelationScan, StreamScan, walk
+from penstock.rows.apart import OnError
+from penstock.storage.versions import fingerprint, folded_name
 
 Columns = tuple[int, ...]
 

@@ -19,7 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 import penstock
-from penstock.errors import EngineError
+from penstock.model.errors import EngineError
 
 _SHOWN = 12
 """Last lines of the log that are shown if Spark does not start."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.plan.expr import columns, remap
 from penstock.plan.nodes import Filter, Node, Project, Query, RelationScan, StreamScan, inputs, with_inputs
+from penstock.scalar.expr import columns, remap
 
 Kept = Mapping[str, tuple[int, ...]]
 """The places of the columns that are kept of each source."""

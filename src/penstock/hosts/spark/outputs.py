@@ -20,9 +20,9 @@ from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from penstock.errors import EngineError, InputError
 from penstock.hosts.spark.checkpoint import located
 from penstock.hosts.spark.schemas import spark_schema
+from penstock.model.errors import EngineError, InputError
 
 Output = str | Callable[[DataFrame, int], object]
 """A folder, or what is to be done with the answers of a micro-batch, given its number."""

@@ -21,12 +21,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.hosts.spark.job import Source
-from penstock.plan import expr as ex
+from penstock.model.types import Kind
 from penstock.plan.derive import is_silent
-from penstock.plan.expr import Expr, conjuncts, substitute
 from penstock.plan.nodes import Filter, Node, Project, Query, RelationScan, StreamScan, Window, inputs, walk
 from penstock.plan.window import is_bounded
-from penstock.types import Kind
+from penstock.scalar import expr as ex
+from penstock.scalar.expr import Expr, conjuncts, substitute
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from pyarrow import fs
 
-from penstock import errors
-from penstock.errors import EngineError, PenstockError
 from penstock.hosts.spark.checkpoint import located
 from penstock.hosts.spark.metrics import checkpoint_of
 from penstock.hosts.spark.ship import NEEDED
+from penstock.model import errors
+from penstock.model.errors import EngineError, PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

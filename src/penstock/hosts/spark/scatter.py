@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from penstock.apart import SCHEMA, Bad, apart_table, row_text
-from penstock.errors import InputError
 from penstock.hosts.spark.checkpoint import here, keep_apart
 from penstock.hosts.spark.files import opened
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.worker import Sent, settle
-from penstock.ingest import arrow_schema
-from penstock.io.times import FIRST, LAST, OUT_OF_RANGE
+from penstock.model.errors import InputError
+from penstock.model.schema import arrow_schema
+from penstock.rows.apart import SCHEMA, Bad, apart_table, row_text
+from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE
 
 PACKETS = "shard INT, source INT, task INT, number INT, newest BIGINT, rows BINARY"
 _SCHEMA = pa.schema([
@@ -130,7 +130,7 @@ def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 
 def fitting(table: pa.Table, source: Source) -> tuple[pa.Table, pa.Table]:
-    """The rows whose time can be used, and, where they are kept apart, the others as ``penstock.apart`` has them."""
+    """The rows whose time can be used, and, where they are kept apart, the others as ``rows.apart`` has them."""
     assert source.timestamp is not None
     column = table.column(source.timestamp)
     name = source.schema[source.timestamp].name

@@ -18,11 +18,11 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType, Timest
 from pyspark.sql.types import DataType as SparkType
 
 from penstock.catalog import Unread
-from penstock.errors import InputError, suggest
-from penstock.names import Names
-from penstock.plan.nodes import Clock, Field, Schema
-from penstock.types import BIGINT, TIMESTAMP, DataType, Kind, from_arrow
-from penstock.values import with_zone
+from penstock.model.errors import InputError, suggest
+from penstock.model.names import Names
+from penstock.model.schema import Clock, Field, Schema
+from penstock.model.types import BIGINT, TIMESTAMP, DataType, Kind, from_arrow
+from penstock.model.values import with_zone
 
 USUAL_NAMES = ("ts", "at", "timestamp", "event_time")
 """A column of such a name says when a row happened, where several columns or none are TIMESTAMP."""

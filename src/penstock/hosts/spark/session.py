@@ -16,10 +16,10 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.errors import EngineError, InputError
 from penstock.hosts.spark.launch import started
 from penstock.hosts.spark.live.parts import allocations
 from penstock.hosts.spark.ship import ship
+from penstock.model.errors import EngineError, InputError
 from penstock.scalar.zones import checked
 
 JAVA = 17

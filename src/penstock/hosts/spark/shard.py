@@ -19,14 +19,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.hosts.local.answers import DeltaAnswers
-from penstock.hosts.local.program import Programs
+from penstock.graph.answers import DeltaAnswers
+from penstock.graph.programs import Programs
 from penstock.hosts.spark.job import Job, Part, Source
-from penstock.ingest import Batch, arrow_schema
+from penstock.model.batch import Batch
+from penstock.model.change import Change
+from penstock.model.schema import arrow_schema
+from penstock.model.values import to_rows
 from penstock.operators.state import LoadedState, Piece, Saved, State, below, under
 from penstock.operators.tables import from_number, number
-from penstock.reference import Change
-from penstock.values import to_rows
 
 Ticks = npt.NDArray[np.int64]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.errors import EngineError
 from penstock.hosts.spark.described import describing
+from penstock.model.errors import EngineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.plan.expr import (
+from penstock.model.types import BOOLEAN
+from penstock.plan.nodes import Filter, Join, Node, Query, SemiJoin
+from penstock.plan.scope import map_exprs, on_nodes
+from penstock.scalar import fold
+from penstock.scalar.expr import (
     FALSE,
     TRUE,
     Call,
@@ -22,10 +26,6 @@ from penstock.plan.expr import (
     transform,
     walk,
 )
-from penstock.plan.nodes import Filter, Join, Node, Query, SemiJoin
-from penstock.plan.rules.scope import map_exprs, on_nodes
-from penstock.scalar import fold
-from penstock.types import BOOLEAN
 
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -33,8 +33,8 @@ _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 def fold_constants(query: Query) -> Query:
     """Replace constant parts of expressions by their values, and drop filters that are TRUE.
 
-    >>> from penstock.plan.expr import TRUE, Call, Column
-    >>> from penstock.types import BOOLEAN
+    >>> from penstock.scalar.expr import TRUE, Call, Column
+    >>> from penstock.model.types import BOOLEAN
     >>> simplify(Call("and", (TRUE, Column(0, BOOLEAN)), BOOLEAN)) == Column(0, BOOLEAN)
     True
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.plan.expr import Expr, conjunction, conjuncts, is_pure
 from penstock.plan.nodes import Filter, Join, Node, Query, SemiJoin
-from penstock.plan.rules.scope import equality, on_nodes
+from penstock.plan.scope import equality, on_nodes
+from penstock.scalar.expr import Expr, conjunction, conjuncts, is_pure
 
 Keys = tuple[tuple[Expr, Expr], ...]
 

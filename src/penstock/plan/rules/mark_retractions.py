@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.plan.derive import mark_windows
 from penstock.plan.nodes import Query
-from penstock.plan.rules.scope import each_query
+from penstock.plan.scope import each_query
 
 
 def mark_retractions(query: Query) -> Query:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.plan.expr import conjunction, conjuncts, few_conjuncts, is_pure
 from penstock.plan.nodes import Filter, Node, Query
-from penstock.plan.rules.scope import on_nodes
+from penstock.plan.scope import on_nodes
+from penstock.scalar.expr import conjunction, conjuncts, few_conjuncts, is_pure
 
 
 def split_filters(query: Query) -> Query:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.plan.expr import Column, Literal, is_pure, substitute, walk
 from penstock.plan.nodes import Node, Project, Query
-from penstock.plan.rules.scope import all_columns, names_of, on_nodes
+from penstock.plan.scope import all_columns, names_of, on_nodes
+from penstock.scalar.expr import Column, Literal, is_pure, substitute, walk
 
 
 def merge_projects(query: Query) -> Query:

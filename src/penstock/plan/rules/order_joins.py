@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from penstock.model.types import BOOLEAN
 from penstock.plan.cost import Cost, estimate_node
-from penstock.plan.expr import Call, Expr, columns, conjunction, conjuncts, is_pure, remap
 from penstock.plan.nodes import Join, Node, Project, Query, QueryStream, inputs, with_inputs
-from penstock.plan.rules.scope import all_columns, each_query, equality, names_of, shift
-from penstock.types import BOOLEAN
+from penstock.plan.scope import all_columns, each_query, equality, names_of, shift
+from penstock.scalar.expr import Call, Expr, columns, conjunction, conjuncts, is_pure, remap
 
 
 @dataclass(frozen=True)

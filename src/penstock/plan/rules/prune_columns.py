@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.plan.expr import Column, Expr, columns, is_pure, remap
 from penstock.plan.nodes import (
     Aggregate,
     Distinct,
@@ -29,8 +28,9 @@ from penstock.plan.nodes import (
     Window,
 )
 from penstock.plan.rules.merge_projects import merge
-from penstock.plan.rules.scope import each_query, map_exprs
+from penstock.plan.scope import each_query, map_exprs
 from penstock.plan.window import PartitionRows, Session, WindowSpec
+from penstock.scalar.expr import Column, Expr, columns, is_pure, remap
 
 Kept = tuple[int, ...]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.plan.derive import is_silent
-from penstock.plan.expr import Expr, columns, conjunction, conjuncts, few_conjuncts, is_pure, substitute
 from penstock.plan.nodes import (
     Aggregate,
     Distinct,
@@ -26,24 +25,17 @@ from penstock.plan.nodes import (
     SetOp,
     Window,
 )
-from penstock.plan.rules.scope import (
-    bottom_up,
-    decides_by_value,
-    each_query,
-    has_window_bound,
-    map_exprs,
-    shift,
-    side_of,
-)
+from penstock.plan.scope import bottom_up, decides_by_value, each_query, has_window_bound, map_exprs, shift, side_of
 from penstock.plan.window import Now, PartitionRows, Range, Unbounded
+from penstock.scalar.expr import Expr, columns, conjunction, conjuncts, few_conjuncts, is_pure, substitute
 
 
 def push_filters(query: Query) -> Query:
     """Sink every conjunct of every filter, and the one-sided conjuncts of joins.
 
-    >>> from penstock.plan.expr import Call, Column, Literal
+    >>> from penstock.scalar.expr import Call, Column, Literal
     >>> from penstock.plan.nodes import Field, StreamScan
-    >>> from penstock.types import BOOLEAN, INT
+    >>> from penstock.model.types import BOOLEAN, INT
     >>> scan = StreamScan("s", (Field("a", INT),), 0, "ticks")
     >>> hot = Call(">", (Column(0, INT), Literal(5, INT)), BOOLEAN)
     >>> plan = Query(Filter(Window(scan, Range(10)), hot), "istream")

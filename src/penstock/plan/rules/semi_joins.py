@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.plan.expr import (
-    FALSE,
-    TRUE,
-    Call,
-    Column,
-    Expr,
-    Literal,
-    conjunction,
-    conjuncts,
-    is_pure,
-    transform,
-)
 from penstock.plan.nodes import Filter, Node, Project, Query, SemiJoin
-from penstock.plan.rules.scope import all_columns, names_of, on_nodes
+from penstock.plan.scope import all_columns, names_of, on_nodes
+from penstock.scalar.expr import FALSE, TRUE, Call, Column, Expr, Literal, conjunction, conjuncts, is_pure, transform
 
 
 def semi_joins(query: Query) -> Query:

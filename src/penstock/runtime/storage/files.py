@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import SpillError
+from penstock.model.errors import SpillError
 
 try:
     import fcntl

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.delta import Arrivals, Delta, Ints
 from penstock.graph.message import Data
-from penstock.plan.nodes import Schema
+from penstock.model.delta import Arrivals, Delta, Ints
+from penstock.model.schema import Schema
 
 _OPTIONAL = ("priority", "end")
 

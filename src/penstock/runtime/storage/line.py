@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.amounts import Bound
-from penstock.errors import SpillError
 from penstock.graph.early import Early, parted
 from penstock.graph.message import Message
-from penstock.plan.nodes import Schema
+from penstock.model.amounts import Bound
+from penstock.model.errors import SpillError
+from penstock.model.schema import Schema
 from penstock.runtime.storage.files import DamageError, EndedError, Segment
 from penstock.runtime.storage.form import batch_of, data_of
 from penstock.runtime.storage.node import Node, Spilled

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock.delta import Instant
 from penstock.graph.message import Mark, Message, chosen, cut
+from penstock.model.delta import Instant
 from penstock.runtime.storage.files import Place, Segment
 
 if TYPE_CHECKING:

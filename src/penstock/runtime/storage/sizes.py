@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.delta import Delta
 from penstock.graph.message import Data
+from penstock.model.delta import Delta
 
 MESSAGE = 512
 """What a message takes besides its rows, and what is kept in memory of one that is on disk: about so many bytes."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.amounts import Bound, shown
+from penstock.model.amounts import Bound, shown
 from penstock.runtime.storage.files import Directory
 from penstock.runtime.storage.line import Line
 from penstock.runtime.storage.sizes import MESSAGE

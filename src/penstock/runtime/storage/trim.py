@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import SpillError
 from penstock.graph.message import Message
+from penstock.model.errors import SpillError
 from penstock.runtime.storage.line import Line
 from penstock.runtime.storage.node import Node, Part
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
 
-from penstock.errors import CheckpointError, EngineError, PenstockError
 from penstock.hosts import SparkOptions
 from penstock.hosts.spark.live.parts import pool, weight
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot
 from penstock.hosts.spark.session import MASTER, TIME_ZONE, check_java, session, session_zone
 from penstock.hosts.spark.worker import settle
+from penstock.model.errors import CheckpointError, EngineError, PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

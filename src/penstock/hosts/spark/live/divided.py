@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import EngineError, StateError
+from penstock.database.query import Query
 from penstock.graph.view import GraphView
 from penstock.hosts.spark.live.backlog import Backlog
 from penstock.hosts.spark.live.frames import Frame
@@ -27,7 +27,7 @@ from penstock.hosts.spark.live.parts import THREADING, Member, Settings, groups,
 from penstock.hosts.spark.live.plan import state_folder
 from penstock.hosts.spark.live.runner import SparkRunner
 from penstock.hosts.spark.live.view import graph_view
-from penstock.query import Query
+from penstock.model.errors import EngineError, StateError
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.live.host import SparkHost

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import CheckpointError
+from penstock.model.errors import CheckpointError
 
 _HEADER = struct.Struct("<4sBBHIQQqqQQI")
 assert _HEADER.size == 64

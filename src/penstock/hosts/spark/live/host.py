@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
-from penstock.errors import CheckpointError, EngineError, InputError, PenstockError
+from penstock.database.query import Query
 from penstock.graph.view import GraphView, MemoryView, QueryMemory
 from penstock.hosts import QuerySettings, SparkOptions
 from penstock.hosts.spark.live.backlog import Backlog
@@ -49,18 +49,19 @@ from penstock.hosts.spark.live.plan import Definition, live_split
 from penstock.hosts.spark.live.restore import restore
 from penstock.hosts.spark.live.runner import SparkRunner
 from penstock.hosts.spark.live.slot import pickled, write_definition
-from penstock.ingest import Batch, StreamInput
+from penstock.ingest.relations import RelationStore
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch
+from penstock.model.change import Change
+from penstock.model.errors import CheckpointError, EngineError, InputError, PenstockError
 from penstock.plan.meanings import NUMBER
 from penstock.plan.nodes import Query as QueryPlan
 from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.serial import to_json
-from penstock.query import Query
-from penstock.reference import Change
-from penstock.relations import RelationStore
 from penstock.scalar.zones import UTC
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
 
 _KEPT_METRICS = 1_000
 _FORGET_EVERY = 32

@@ -12,10 +12,10 @@ from penstock.hosts.spark.job import Split
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.live.frames import Frame, mapped, payload, unpacked
 from penstock.hosts.spark.live.plan import Assigned, changes_schema, rows_logged, rows_schema
-from penstock.ingest import Batch, concat
-from penstock.plan.nodes import Schema
-from penstock.reference import Change
-from penstock.values import to_arrow, to_rows
+from penstock.model.batch import Batch, concat
+from penstock.model.change import Change
+from penstock.model.schema import Schema
+from penstock.model.values import to_arrow, to_rows
 
 _BLOCK_BITS = 12
 """Rows that may go anywhere are spread over slots in blocks of 2 to the power of this."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import CheckpointError, EngineError
 from penstock.hosts.spark.live.frames import Kind, Log, Marks, mapped, payload
+from penstock.model.errors import CheckpointError, EngineError
 from penstock.scalar.zones import UTC
 
 FORMAT = 3

@@ -13,9 +13,10 @@ import pyarrow as pa
 from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
 from penstock.hosts.spark.live.inputs import changes_batch
 from penstock.hosts.spark.live.plan import logged_rows
-from penstock.ingest import Batch, StreamInput
-from penstock.reference import Change
-from penstock.relations import RelationStore
+from penstock.ingest.relations import RelationStore
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch
+from penstock.model.change import Change
 
 
 class Logs:

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CheckpointError, EngineError, PenstockError
+from penstock.database.query import Due, Query
 from penstock.hosts.spark.described import described
 from penstock.hosts.spark.live.backlog import NOBODY, Admitted, Backlog
 from penstock.hosts.spark.live.frames import Frame, Kind
 from penstock.hosts.spark.live.load import Load
 from penstock.hosts.spark.live.plan import Assigned, Outcome, Plan, Report, raised
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
-from penstock.query import Due, Query
+from penstock.model.errors import CheckpointError, EngineError, PenstockError
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.live.host import SparkHost

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.errors import InputError
+from penstock.model.errors import InputError
 from penstock.runtime.lanes import MODES
 
 THREADING = {

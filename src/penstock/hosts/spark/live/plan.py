@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import penstock.errors as errors
-from penstock.errors import PenstockError, QueryFailed
+import penstock.model.errors as errors
 from penstock.hosts.spark.job import Split, split_of
 from penstock.hosts.spark.live.frames import Frame
-from penstock.ingest import Batch, arrow_schema
+from penstock.model.batch import Batch
+from penstock.model.change import Change
+from penstock.model.errors import PenstockError, QueryFailed
+from penstock.model.schema import Schema, arrow_schema
 from penstock.operators.base import StateSize
-from penstock.plan.nodes import Query, RelationScan, Schema, StreamScan, reads_streams, walk
-from penstock.reference import Change
+from penstock.plan.nodes import Query, RelationScan, StreamScan, reads_streams, walk
 
 
 @dataclass(frozen=True)

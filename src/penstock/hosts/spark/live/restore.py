@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.apart import SCHEMA, Kept
 from penstock.catalog import FunctionDef
-from penstock.errors import CheckpointError, PenstockError, StateError
+from penstock.database.query import Query, QueryOptions
+from penstock.database.statements import declare
 from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
@@ -21,18 +21,20 @@ from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
 from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, raised, rows_logged, rows_schema
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import write_definition
-from penstock.ingest import Batch, StreamInput, arrow_schema
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch
+from penstock.model.change import Change
+from penstock.model.errors import CheckpointError, PenstockError, StateError
+from penstock.model.schema import Schema, arrow_schema
 from penstock.plan.meanings import changed_in_plan
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import Schema, reads_streams, walk
+from penstock.plan.nodes import reads_streams, walk
 from penstock.plan.serial import from_json
-from penstock.query import Query, QueryOptions
-from penstock.reference import Change
+from penstock.rows.apart import SCHEMA, Kept
 from penstock.scalar.zones import UTC
-from penstock.statements import declare
 
 if TYPE_CHECKING:
-    from penstock.database import Database
+    from penstock.database.database import Database
     from penstock.hosts.spark.live.host import SparkHost
 
 
@@ -144,7 +146,7 @@ def _table(frame: Frame, schema: pa.Schema) -> pa.Table:
 
 
 def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
-    from penstock.database import answer_schema
+    from penstock.database.database import answer_schema
 
     start = record.start
     plan = from_json(start["plan"], whatever_it_meant=record.status != "running")

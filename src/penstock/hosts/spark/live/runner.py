@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.delta import concat
+from penstock.graph.answers import answers_as_table
 from penstock.hosts import QuerySettings
-from penstock.hosts.local.answers import answers_as_table
 from penstock.hosts.spark.live.slot import read_answers
-from penstock.ingest import Batch, Instant
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.delta import concat
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query, RelationScan, StreamScan, walk
-from penstock.reference import Change
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.live.host import SparkHost

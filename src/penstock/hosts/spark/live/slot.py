@@ -23,9 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from penstock.delta import Delta, concat, merge
-from penstock.errors import CheckpointError, PenstockError
-from penstock.hosts.local.program import Programs
+from penstock.graph.programs import Programs
 from penstock.hosts.spark.live.inputs import Inputs, my_changes, share_of
 from penstock.hosts.spark.live.plan import (
     Assigned,
@@ -38,10 +36,13 @@ from penstock.hosts.spark.live.plan import (
     state_folder,
 )
 from penstock.hosts.spark.worker import unsettle
-from penstock.ingest import Batch
+from penstock.model.batch import Batch
+from penstock.model.delta import Delta, concat, merge
+from penstock.model.errors import CheckpointError, PenstockError
+from penstock.model.schema import Schema
 from penstock.operators.state import Loaded, LoadedState, Piece, Saved, State, under
-from penstock.plan.nodes import Schema, calls_functions
-from penstock.state import StateStore
+from penstock.plan.nodes import calls_functions
+from penstock.storage.versions import StateStore
 
 _KEPT = 64
 _SLOT = "slot"

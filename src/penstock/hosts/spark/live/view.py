@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from penstock.database.query import Query
 from penstock.graph.graph import Graph
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Source
 from penstock.graph.view import BufferView, EdgeView, GraphView, OperatorView, PartitionView, QueryView
-from penstock.query import Query
 
 
 def graph_view(

@@ -1,0 +1,56 @@
+"""Answers as the local operators have them, and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model.delta import Delta, concat, priorities
+from penstock.plan.nodes import Query
+
+_OPS = pa.array(["-", "+"])
+_PLUS = pa.array(["+"] * 65_536)
+
+
+class DeltaAnswers:
+    """The part of a ``Runner`` that is about answers it has given."""
+
+    def __init__(self, query: Query, schema: pa.Schema) -> None:
+        self._query, self._schema = query, schema
+
+    def together(self, answers: Sequence[Delta]) -> Delta:
+        return concat(answers)
+
+    def table(self, answers: Sequence[Delta]) -> pa.Table:
+        if not answers:
+            return self._schema.empty_table()
+        # Many small pieces are slow to work with; few large ones are not worth a copy.
+        if len(answers) > 1 and sum(map(len, answers)) < 1_000 * len(answers):
+            answers = [_shown(answers)]
+        tables = [answers_as_table(delta, self._schema, self._query) for delta in answers]
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
+        pass
+
+
+def _shown(answers: Sequence[Delta]) -> Delta:
+    """Answers one after the other, with no more than what is shown of them."""
+    ts = np.concatenate([d.ts for d in answers])
+    sign = np.concatenate([d.sign for d in answers])
+    columns = tuple([pa.concat_arrays([d.columns[i] for d in answers]) for i in range(len(answers[0].columns))])
+    return Delta(answers[0].schema, columns, ts, ts, sign, ts, ts, priorities(answers))
+
+
+def answers_as_table(delta: Delta, schema: pa.Schema, query: Query) -> pa.Table:
+    """Answers as they are delivered: ts, op, the columns; those of higher priority first."""
+    if delta.priority is not None and delta.priority.any():
+        delta = delta.take(np.argsort(-delta.priority, kind="stable"))
+    ts = pa.array(delta.ts).view(schema.field(0).type)
+    if len(delta) <= len(_PLUS) and (query.output != "changes" or delta.sign.min() > 0):
+        op = _PLUS.slice(0, len(delta))
+    else:
+        op = _OPS.take(pa.array((delta.sign > 0).astype(np.int8)))
+    return pa.Table.from_arrays([ts, op, *delta.columns], schema=schema)

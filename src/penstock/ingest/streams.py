@@ -1,0 +1,301 @@
+"""The way into a stream: rows of any shape become typed batches in time order; late ones are set apart.
+
+What is decided here (types, instants, order within slack, lateness, arrival numbers) is decided once for a
+stream, whatever engine runs the queries. ``StreamInput`` holds only the rows that wait for slack: those less
+than ``slack`` older than the newest. It forgets a row when it hands it on. Late rows, and rows that do not fit where
+``on_error = 'apart'``, are kept until somebody takes them, or the newest ``apart.KEPT`` of each; how many there were is
+kept for good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.catalog import StreamDef
+from penstock.kernels.batch import RowErrors
+from penstock.kernels.buffers import integers
+from penstock.kernels.expressions import CompiledExpr, compile_expr
+from penstock.kernels.priority import priorities_of
+from penstock.model.batch import Batch, Instant, concat
+from penstock.model.errors import StateError
+from penstock.model.names import counted
+from penstock.model.schema import arrow_schema
+from penstock.model.types import DataType, Kind
+from penstock.rows.apart import SCHEMA, BadRow, Kept, Rows, apart_table, row_text, sifted
+from penstock.rows.columns import check_texts
+from penstock.rows.given import check_begin, given, typed
+from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE, unit_of
+
+_LIMIT = 2**62
+
+
+@dataclass
+class StreamInput:
+    """The input side of one declared stream."""
+
+    definition: StreamDef
+    clock: Callable[[], int]
+    progress: Instant = -math.inf
+    lateness: int = 0
+    """Ticks by which the latest of the late rows came too late, of those since this object is there."""
+    closed: bool = False
+    _arrivals: int = 0
+    _newest: Instant = -math.inf
+    _promised: Instant = -math.inf
+    """Of a closed stream: its progress before it was closed."""
+    _waiting: Batch | None = None
+    late: Kept = field(init=False)
+    """Rows that came too late."""
+    apart: Kept = field(init=False, default=Kept(SCHEMA))
+    """Rows that do not fit."""
+
+    def __post_init__(self) -> None:
+        self.late = Kept(self._arrow)
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        return arrow_schema(self.definition.schema)
+
+    @property
+    def where(self) -> str:
+        """The stream, for messages."""
+        return f"stream `{self.definition.name}`"
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait for slack to pass."""
+        return 0 if self._waiting is None else len(self._waiting)
+
+    @property
+    def named(self) -> Instant:
+        """The greatest instant ever seen, or promised by a heartbeat or the clock."""
+        return max(self._newest, self._promised if self.closed else self.progress)
+
+    @property
+    def newest(self) -> Instant:
+        """The same as long as the stream is open; a closed one names no instant any more."""
+        return -math.inf if self.closed else self.named
+
+    @property
+    def newest_row(self) -> Instant:
+        """The greatest instant of a row."""
+        return self._newest
+
+    @property
+    def arrivals(self) -> int:
+        """How many rows have come, with those that were late or did not fit."""
+        return self._arrivals
+
+    def waiting_since(self, arrivals: int) -> Batch | None:
+        """The rows that wait for slack, of those that came after so many others."""
+        if self._waiting is None:
+            return None
+        found = self._waiting.take(np.flatnonzero(self._waiting.arrival >= arrivals))
+        return found if len(found) else None
+
+    def restore(
+        self,
+        progress: Instant,
+        newest: Instant,
+        arrivals: int,
+        closed: bool,
+        waiting: Sequence[Batch],
+        late: Kept,
+        apart: Kept,
+    ) -> None:
+        """Be what an input of the same stream was."""
+        self.progress, self._newest, self._arrivals, self.closed = progress, newest, arrivals, closed
+        self._waiting = concat(waiting) if waiting else None
+        self.late, self.apart = late, apart
+
+    def read(self, rows: object) -> Rows:
+        """Rows as given by a user, in the declared types. Nothing of the stream changes, so no lock is needed.
+
+        What becomes of a row that does not fit is said in the declaration; where it is refused, or reading stops at the
+        first row, an InputError is raised.
+        """
+        on_error, begun = self.definition.on_error, self._arrivals > self.apart.count
+        if isinstance(rows, Rows):  # of a file, whose reader has asked ``check``
+            return replace(rows, table=self._read(rows.table, True))
+        found = given(rows, self.definition.schema, self.where)
+        if on_error == "refuse":
+            return Rows(self._read(found, begun))
+        tables, bad = sifted(found, self._read, on_error, begun=begun)
+        table = pa.concat_tables([self._arrow.empty_table(), *tables])
+        if on_error == "apart":
+            return Rows(table, tuple(b.bad(row_text(found, b.row)) for b in bad))
+        if not bad:
+            return Rows(table)
+        kept = f"the {counted(len(table), 'row')} before it {'is' if len(table) == 1 else 'are'} kept"
+        bad[0].hint = f"{bad[0].hint}; {kept}" if bad[0].hint else kept
+        return Rows(table, (), bad[0])
+
+    def _read(self, rows: pa.Table | list[Any], begun: bool) -> pa.Table:
+        """Rows in the declared types; ``begun``: a row has come before them."""
+        stream = self.definition
+        if isinstance(rows, pa.Table) and rows.schema.equals(self._arrow):
+            table = rows
+            for column, f in zip(table.columns, stream.schema, strict=True):
+                if f.type.kind in (Kind.STRING, Kind.ARRAY):
+                    check_texts(column, f.name, self.where)
+        else:
+            plain = stream.time is None or stream.time.is_iso
+            if not begun and stream.timestamp_by is not None and plain and stream.clock == "timestamp":
+                # Of the first row only: what counts from a beginning of its own comes through every range later.
+                check_begin(rows, stream.timestamp_by, stream.schema, self.where)
+            table = typed(rows, stream.schema, self.where, time=stream.time, unknown=stream.unknown or "refuse")
+        self.check(table)
+        return table
+
+    def check(self, table: pa.Table) -> None:
+        """BadRow if a time in rows of the declared types is NULL where it orders them, or out of range."""
+        stream = self.definition
+        if stream.timestamp_by is not None:
+            self._check_instants(table.column(stream.timestamp_by))
+        for f, column in zip(stream.schema, table.columns, strict=True):
+            if f.type.kind in _DAYS and f.name != stream.timestamp_by:
+                _check_calendar(column, f.name, f.type, self.where)
+
+    def push(self, rows: object) -> Batch:
+        """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave."""
+        if self.closed:
+            raise StateError(f"{self.where} is closed", hint="rows cannot follow close_stream")
+        read = rows if isinstance(rows, Rows) else self.read(rows)
+        table = read.table
+        ts = self._instants(table)
+        in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
+        priority = self._priorities(table)
+        arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
+        self._arrivals += len(read)
+        if read.apart:
+            self.apart = self.apart.plus(apart_table(read.apart))
+        batch = Batch(self.definition.schema, table, ts, arrival, priority)
+        if len(ts) == 0:
+            if self.definition.timestamp_by is None and self.progress > -math.inf:
+                self.progress = max(self.progress, self.clock())
+            return batch
+        slack, last = self.definition.slack, int(ts[-1])
+        if not in_order or ts[0] < self.progress:
+            newest = np.maximum.accumulate(ts)
+            floor = -_LIMIT if self.progress == -math.inf else int(self.progress)
+            so_far = np.concatenate(([np.int64(floor)], np.maximum(newest[:-1] - slack, floor)))
+            late = ts < so_far
+            last = int(newest[-1])
+            if late.any():
+                self.lateness = max(self.lateness, int((so_far - ts)[late].max()))
+                self.late = self.late.plus(table.filter(pa.array(late)))
+                batch = batch.take(np.flatnonzero(~late))
+        self._newest = max(self._newest, last)
+        self.progress = max(self.progress, last - slack)
+        return self._release(batch)
+
+    def heartbeat(self, at: Instant) -> Batch:
+        """No more rows before ``at`` will come."""
+        if self.closed:
+            raise StateError(f"stream `{self.definition.name}` is closed", hint="its progress is infinite already")
+        self.progress = max(self.progress, at)
+        return self._release(None)
+
+    def close(self) -> Batch:
+        """No more rows will come at all."""
+        self.closed, self.progress, self._promised = True, math.inf, self.progress
+        return self._release(None)
+
+    def take_late(self) -> pa.Table:
+        """The late rows since the last call."""
+        rows, self.late = self.late.table, self.late.taken()
+        return rows
+
+    def take_apart(self) -> pa.Table:
+        """The rows apart since the last call."""
+        rows, self.apart = self.apart.table, self.apart.taken()
+        return rows
+
+    def _instants(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+        column = self.definition.timestamp_by
+        if column is None:
+            now = max(self.clock(), -_LIMIT if self.progress == -math.inf else int(self.progress))
+            return np.full(len(table), now, np.int64)
+        values = table.column(column)
+        return integers(values.chunk(0) if values.num_chunks == 1 else values.combine_chunks())
+
+    def _check_instants(self, values: pa.ChunkedArray) -> None:
+        """BadRow if a time that orders the stream is NULL or out of range."""
+        column = self.definition.timestamp_by
+        if values.null_count:
+            row = pc.index(pc.is_null(values), True).as_py()
+            raise BadRow(self.where, row, f"the timestamp `{column}` is NULL", column=column, named=False)
+        ends = (FIRST, LAST) if self.definition.clock == "timestamp" else (1 - _LIMIT, _LIMIT - 1)
+        if (found := _outside(values, ends)) is None:
+            return
+        row, value = found
+        if ends != (FIRST, LAST):
+            reason, unit = f"the timestamp {value} is out of range", None
+        else:
+            reason, unit = f"the timestamp {value} {OUT_OF_RANGE}", unit_of(value)
+        hint = f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')" if unit else None
+        raise BadRow(self.where, row, reason, column=column, hint=hint, named=False)
+
+    def _priorities(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+        if self._priority is None or not len(table):
+            return None
+        columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
+        return priorities_of(self._priority(columns, len(table), RowErrors()))
+
+    @cached_property
+    def _priority(self) -> CompiledExpr | None:
+        found = self.definition.priority
+        return None if found is None else compile_expr(found, {})
+
+    def _nothing(self) -> Batch:
+        return Batch(self.definition.schema, self._arrow.empty_table(), _NONE, _NONE)
+
+    def _release(self, batch: Batch | None) -> Batch:
+        if self.definition.slack == 0 and self._waiting is None:
+            return batch if batch is not None else self._nothing()
+        parts = [b for b in (self._waiting, batch) if b is not None and len(b)]
+        if not parts:
+            return self._nothing()
+        everything = concat(parts)
+        everything = everything.take(np.argsort(everything.ts, kind="stable"))
+        ready = int(np.searchsorted(everything.ts, self.progress, side="right"))
+        ready = len(everything) if self.progress == math.inf else ready
+        rest = everything.take(np.arange(ready, len(everything)))
+        self._waiting = rest if len(rest) else None
+        return everything.take(np.arange(ready))
+
+
+_DAYS = {Kind.TIMESTAMP: (FIRST, LAST), Kind.DATE: (-719_162, 2_932_896)}
+"""The years 1 to 9999, which all times are in, as they are stored."""
+
+
+def _check_calendar(column: pa.ChunkedArray, name: str, dtype: DataType, where: str) -> None:
+    """BadRow if a time is not in the years 1 to 9999."""
+    if (found := _outside(column, _DAYS[dtype.kind])) is not None:
+        row, value = found
+        unit = "days" if dtype.kind is Kind.DATE else "microseconds"
+        reason = f"{value} {unit} since 1970 {OUT_OF_RANGE.replace('TIMESTAMP', str(dtype))}"
+        raise BadRow(where, row, reason, column=name)
+
+
+def _outside(column: pa.ChunkedArray, ends: tuple[int, int]) -> tuple[int, int] | None:
+    """The first row whose value is not between two others, and the value."""
+    stored = pa.int32() if column.type == pa.date32() else pa.int64()
+    counts = pa.chunked_array([chunk.view(stored) for chunk in column.chunks], stored)
+    least, greatest = pc.min_max(counts).as_py().values()
+    if least is None or (least >= ends[0] and greatest <= ends[1]):
+        return None
+    wrong = pc.or_(pc.less(counts, ends[0]), pc.greater(counts, ends[1]))
+    row = pc.index(wrong, True).as_py()
+    return row, counts[row].as_py()
+
+
+_NONE: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)

@@ -1,0 +1,31 @@
+"""Columns, and what every element has besides them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from penstock.model.types import BIGINT, DataType
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a schema."""
+
+    name: str
+    type: DataType
+
+
+Schema = tuple[Field, ...]
+MOMENT: Schema = (Field("moment_ts", BIGINT), Field("moment_sub", BIGINT))
+"""The instant of the element that a row came with, as columns."""
+Clock = Literal["timestamp", "ticks"]
+HIGHEST_PRIORITY = 2**53
+"""More makes no difference."""
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of rows with these columns."""
+    return pa.schema([pa.field(f.name, f.type.arrow) for f in schema])

@@ -1,0 +1,371 @@
+"""Where the state of a query is kept: immutable pieces in files, and a small manifest for each version.
+
+    root/manifest-000000000012.json          which pieces make up version 12, and the JSON values
+    root/pieces/000000000012-1f0c….pieces    the small pieces that were new in it, one after the other
+    root/pieces/000000000012-1f0c…-3.arrow   a large piece that was new in it
+
+Pieces are Arrow IPC files, not compressed, so that they can be memory-mapped. A file of small ones is there as long as
+a version has one of them.
+
+A file is written once, under a name nobody else can choose, and then only read. A version is there when its manifest
+is, which appears under its name in one step. So whoever is stopped anywhere leaves all earlier versions as they were,
+and two attempts at one version cannot mix: the manifest is that of one of them.
+
+A manifest also says from which versions, by which attempts, its own goes on: whoever has one of these in memory need
+only take in what has changed since.
+
+Nothing is forced to the disk (``fsync``): that costs 5 to 10 ms a file, and Spark does not do it for its own
+checkpoints either. What a loss of power takes away is noticed by its checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from penstock.model.errors import CheckpointError
+from penstock.operators.state import Loaded, LoadedState, State
+from penstock.plan.nodes import Query
+from penstock.plan.serial import to_json
+
+FORMAT = 4
+"""Of manifests and of what operators put into pieces; a state of another format is refused."""
+
+_MANIFEST = re.compile(r"manifest-(\d+)\.json")
+_OLD = re.compile(r"manifest-(\d+)\.json(\..+\.part)?$")
+_PIECE = re.compile(r"(\d+)-[0-9a-f]+(-\d+\.arrow|\.pieces)")
+_SMALL = 1 << 20
+"""Up to so many bytes a piece is checked whole when it is read, of a larger one its size and its end; small pieces of
+one version share a file."""
+_ALIGNED = 64
+_END = 1 << 12
+_LINEAGE = 32
+"""Versions before its own that a manifest names; who has an older one in memory loads everything."""
+
+
+def fingerprint(query: Query) -> str:
+    """Equal for equal plans, and for no others; but for the case of names, which state has none of."""
+    text = json.dumps(_folded(to_json(query)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _folded(part: Any, inside: str = "") -> Any:
+    if isinstance(part, dict):
+        return {key: _folded(value, key) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_folded(value, inside) for value in part]
+    return folded_name(part) if inside in ("name", "names") and isinstance(part, str) else part
+
+
+def folded_name(name: str) -> str:
+    """The name of a column in lower case; a text like ``COUNT(*)``, of which one may be made, stays as it is."""
+    return name.lower() if name.isidentifier() else name
+
+
+@dataclass(frozen=True)
+class PieceFile:
+    """Where a piece is. ``crc`` is of all its bytes, ``end_crc`` of the last ones, which say where the others are."""
+
+    file: str
+    start: int
+    rows: int
+    bytes: int
+    crc: int
+    end_crc: int
+
+
+class StateStore:
+    """The versions of one query's state (or of one shard of it) under a directory.
+
+    ``query`` is the ``fingerprint`` of the query: state of another one is refused. A store goes on from the version
+    that it loaded or committed last: pieces that a state lists without a table are those of that version.
+    """
+
+    def __init__(self, root: str, filesystem: fs.FileSystem | None = None, *, query: str = "") -> None:
+        if filesystem is None:
+            filesystem, root = fs.FileSystem.from_uri(root) if "://" in root else (fs.LocalFileSystem(), root)
+        self._fs: fs.FileSystem = filesystem
+        self._root = root.rstrip("/")
+        self._query = query
+        self._made = False
+        self._current: dict[str, dict[str, PieceFile]] = {}
+        self._lineage: list[list[Any]] = []  # [version, attempt], the last one is that of _current
+        self.written = 0
+        """Bytes of the pieces written by this store."""
+
+    def commit(self, version: int, state: State) -> None:
+        """Make this state the one of the version. If it fails, the state of an earlier version must be loaded."""
+        if not self._made:
+            self._fs.create_dir(f"{self._root}/pieces", recursive=True)
+            self._made = True
+        attempt = uuid.uuid4().hex
+        files: dict[str, dict[str, PieceFile]] = {}
+        small = _Small(f"{version:012d}-{attempt}.pieces")
+        count = 0
+        for path, saved in state.items():
+            of_path: dict[str, PieceFile] = {}
+            for piece in saved.pieces:
+                if piece.table is not None:
+                    data = _bytes_of(piece.table)
+                    if data.size <= _SMALL:
+                        of_path[piece.name] = small.add(piece.table.num_rows, data)
+                        continue
+                    file = f"{version:012d}-{attempt}-{count}.arrow"
+                    self._write(file, [data])
+                    of_path[piece.name] = _piece(file, 0, piece.table.num_rows, data)
+                    count += 1
+                    continue
+                known = self._current.get(path, {}).get(piece.name)
+                if known is None:
+                    raise CheckpointError(
+                        f"{self._root}: piece `{piece.name}` of `{path}` was saved elsewhere",
+                        hint="a store goes on from the version that it loaded or committed last",
+                    )
+                of_path[piece.name] = known
+            files[path] = of_path
+        if small.parts:
+            self._write(small.file, small.parts)
+        operators = {
+            path: {"meta": saved.meta, "pieces": {name: vars(f) for name, f in files[path].items()}}
+            for path, saved in state.items()
+        }
+        lineage = [*self._lineage, [version, attempt]][-_LINEAGE - 1 :]
+        content = {
+            "format": FORMAT, "version": version, "query": self._query, "lineage": lineage, "operators": operators
+        }  # fmt: skip
+        self._write_manifest(version, content, attempt)
+        self._current, self._lineage = files, lineage
+
+    def load(self, version: int, *, verify: bool = False) -> LoadedState | None:
+        """The state of a version, None if there is none. Pieces are opened when they are asked for.
+
+        ``verify``: look at every byte of every piece now.
+        """
+        content = self._manifest(version)
+        return None if content is None else self._take(version, content, verify=verify)
+
+    def follow(self, version: int) -> LoadedState | None:
+        """The state of a version that goes on from what this store committed or loaded last; None if it does not.
+
+        The version is that of this store's lineage only if its manifest names the very attempt that this store has:
+        a version tried again elsewhere is another one, and so is all that goes on from it.
+        """
+        content = self._manifest(version)
+        if content is None or not self._lineage or self._lineage[-1] not in content["lineage"][:-1]:
+            return None
+        return self._take(version, content)
+
+    def _take(self, version: int, content: dict[str, Any], *, verify: bool = False) -> LoadedState:
+        if content["query"] != self._query:
+            raise CheckpointError(
+                f"{self._manifest_path(version)}: this is the state of another query",
+                hint="use another directory for the changed query, or run the query that it belongs to",
+            )
+        files = {
+            path: {name: PieceFile(**f) for name, f in operator["pieces"].items()}
+            for path, operator in content["operators"].items()
+        }
+        opened = _Opened(self._fs, f"{self._root}/pieces")
+        if verify:
+            for pieces in files.values():
+                for file in pieces.values():
+                    opened.read(file, everything=True)
+        self._current, self._lineage = files, content["lineage"]
+        return {
+            path: Loaded(operator["meta"], _Tables(opened, files[path]))
+            for path, operator in content["operators"].items()
+        }
+
+    def holds(self, version: int) -> bool:
+        """Is what is stored as this version what this store committed or loaded last, and not another attempt?"""
+        content = self._manifest(version)
+        return content is not None and content["lineage"][-1:] == self._lineage[-1:]
+
+    def versions(self) -> list[int]:
+        """The versions there are, ascending."""
+        return sorted(int(m[1]) for m in map(_MANIFEST.fullmatch, self._names(self._root)) if m)
+
+    def forget(self, before: int) -> None:
+        """Remove older versions, and pieces that no other version has.
+
+        Pieces that were written for a version from ``before`` on stay: an attempt at it may be under way.
+        """
+        used: set[str] = set()
+        for version in (v for v in self.versions() if v >= before):
+            content = self._manifest(version)
+            if content is not None:
+                used |= {f["file"] for o in content["operators"].values() for f in o["pieces"].values()}
+        used |= {f.file for pieces in self._current.values() for f in pieces.values()}
+        for name in self._names(self._root):
+            # Manifests that were not finished too.
+            match = _OLD.match(name)
+            if match and int(match[1]) < before:
+                self._delete(f"{self._root}/{name}")
+        for name in self._names(f"{self._root}/pieces"):
+            match = _PIECE.fullmatch(name)
+            if match and int(match[1]) < before and name not in used:
+                self._delete(f"{self._root}/pieces/{name}")
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _write(self, name: str, parts: Sequence[pa.Buffer | bytes]) -> None:
+        with self._fs.open_output_stream(f"{self._root}/pieces/{name}") as out:
+            for part in parts:
+                out.write(part)
+        self.written += sum(map(len, parts))
+
+    def _manifest_path(self, version: int) -> str:
+        return f"{self._root}/manifest-{version:012d}.json"
+
+    def _write_manifest(self, version: int, content: dict[str, Any], attempt: str) -> None:
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+        whole = f'{{"crc":{zlib.crc32(text.encode())},"state":{text}}}'
+        path = self._manifest_path(version)
+        with self._fs.open_output_stream(f"{path}.{attempt}.part") as out:
+            out.write(whole.encode())
+        self._replace(f"{path}.{attempt}.part", path)
+
+    def _replace(self, source: str, target: str) -> None:
+        """Move a file over another. Object stores copy, and show all of a file or none; HDFS wants the place free."""
+        try:
+            self._fs.move(source, target)
+        except OSError:
+            if self._fs.get_file_info(target).type != fs.FileType.File:
+                raise
+            self._fs.delete_file(target)
+            self._fs.move(source, target)
+
+    def _manifest(self, version: int) -> dict[str, Any] | None:
+        path = self._manifest_path(version)
+        try:
+            with self._fs.open_input_stream(path) as source:
+                text = source.read()
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise CheckpointError(f"{path}: the manifest of the saved state cannot be read: {e}") from e
+        try:
+            whole = json.loads(text)
+            content: dict[str, Any] = whole["state"]
+            start = text.index(b'"state":') + len(b'"state":')
+            sound = zlib.crc32(text[start:-1]) == whole["crc"]
+        except (ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=_LOST)
+        if content["format"] != FORMAT:
+            raise CheckpointError(
+                f"{path}: written in format {content['format']}, this is format {FORMAT}",
+                hint="go on with the release of Penstock that wrote it, or start in an empty directory",
+            )
+        return content
+
+    def _names(self, folder: str) -> list[str]:
+        found = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return [f.base_name for f in found if f.type == fs.FileType.File]
+
+    def _delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(path)
+
+
+_LOST = "load an earlier version, or start again in an empty directory"
+
+
+def _end_of(data: pa.Buffer) -> pa.Buffer:
+    return data.slice(max(0, data.size - _END))
+
+
+def _bytes_of(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _piece(file: str, start: int, rows: int, data: pa.Buffer) -> PieceFile:
+    return PieceFile(file, start, rows, data.size, zlib.crc32(data), zlib.crc32(_end_of(data)))
+
+
+class _Small:
+    """Pieces for one file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.parts: list[pa.Buffer | bytes] = []
+        self._size = 0
+
+    def add(self, rows: int, data: pa.Buffer) -> PieceFile:
+        gap = -self._size % _ALIGNED
+        if gap:
+            self.parts.append(bytes(gap))
+        piece = _piece(self.file, self._size + gap, rows, data)
+        self.parts.append(data)
+        self._size = piece.start + piece.bytes
+        return piece
+
+
+class _Opened:
+    """The files of pieces of one version, each opened once; those with small pieces stay open as long as this lives."""
+
+    def __init__(self, filesystem: fs.FileSystem, folder: str) -> None:
+        self._fs, self._folder = filesystem, folder
+        self._shared: dict[str, pa.Buffer] = {}
+
+    def read(self, piece: PieceFile, *, everything: bool = False) -> pa.Table:
+        path = f"{self._folder}/{piece.file}"
+        file = self._shared.get(piece.file)
+        if file is None:
+            file = self._file(path)
+            if piece.bytes <= _SMALL:
+                self._shared[piece.file] = file
+        if file.size < piece.start + piece.bytes or (piece.bytes > _SMALL and file.size != piece.bytes):
+            raise CheckpointError(
+                f"{path}: damaged, {file.size} bytes instead of {piece.start + piece.bytes}", hint=_LOST
+            )
+        data = file.slice(piece.start, piece.bytes)
+        if zlib.crc32(_end_of(data)) != piece.end_crc or (
+            (everything or data.size <= _SMALL) and zlib.crc32(data) != piece.crc
+        ):
+            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=_LOST)
+        try:
+            return pa.ipc.open_file(data).read_all()
+        except pa.ArrowInvalid as e:
+            raise CheckpointError(f"{path}: damaged, {e}", hint=_LOST) from e
+
+    def _file(self, path: str) -> pa.Buffer:
+        try:
+            if isinstance(self._fs, fs.LocalFileSystem):
+                return pa.memory_map(path).read_buffer()
+            with self._fs.open_input_file(path) as source:
+                return source.read_buffer()
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: a piece of the saved state is missing", hint=_LOST) from None
+        except OSError as e:
+            raise CheckpointError(f"{path}: a piece of the saved state cannot be read: {e}") from e
+
+
+class _Tables(Mapping[str, pa.Table]):
+    """The tables of an operator's pieces, each opened when it is first asked for."""
+
+    def __init__(self, opened: _Opened, files: dict[str, PieceFile]) -> None:
+        self._opened, self._files = opened, files
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._opened.read(self._files[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
