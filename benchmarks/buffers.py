@@ -29,6 +29,7 @@ import pyarrow as pa
 
 import penstock
 from penstock.bench.report import Report, amount, options, progress
+from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 
 BATCH = 10_000
@@ -91,8 +92,9 @@ def run(rows: int, memory: int | None, spill: str) -> dict[str, float]:
             db.execute("CREATE STREAM trades (t BIGINT, symbol STRING, price DOUBLE, size BIGINT) TIMESTAMP BY t")
             db.query(QUERY).subscribe(count)
             db.configure(threading="hybrid", workers=1)
-            assert isinstance(db._host, LocalHost)
-            storage = db._host.runtime.storage
+            host = core_of(db).host
+            assert isinstance(host, LocalHost)
+            storage = host.runtime.storage
             intake = next(o.id for o in db.graph().operators if o.kind == "intake")
             before, watch = resident(), Resident()
             start = time.perf_counter()
@@ -100,7 +102,7 @@ def run(rows: int, memory: int | None, spill: str) -> dict[str, float]:
             for table in batches(count_of):
                 db.push("trades", table)
             pushed = time.perf_counter()
-            waiting, on_disk = sum(b.bytes for b in db._host.runtime.buffers.values()), storage.disk_used
+            waiting, on_disk = sum(b.bytes for b in host.runtime.buffers.values()), storage.disk_used
             db.resume(intake)
             db.settle()
             end = time.perf_counter()

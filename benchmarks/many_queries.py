@@ -61,7 +61,7 @@ def counted(data: pa.Table, queries: int) -> list[int]:
 def ours(batches: Sequence[Path | pa.Table], wanted: list[int]) -> tuple[float, float]:
     """Seconds until all queries have all answers: from the first query's start, and from the first batch."""
     with penstock.connect(engine="local") as db:
-        db.run_script(_DECLARE)
+        db.execute(_DECLARE)
         began = time.perf_counter()
         queries = [db.query(f"SELECT * FROM s WHERE {condition(i)}") for i in range(len(wanted))]
         gc.collect()  # what was left behind before is not part of it

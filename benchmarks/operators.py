@@ -39,7 +39,7 @@ def stream_job(
 
     def run() -> None:
         with penstock.connect(engine="local") as db:
-            db.run_script(declare)
+            db.execute(declare)
             q = db.query(query)
             answers = 0
             length = max(len(t) for t in streams.values())
@@ -238,7 +238,7 @@ def scaling(report: Report, rows: int) -> None:
 
     def per_delta(declare: str, query: str, tables: dict[str, pa.Table], warm: int) -> float:
         with penstock.connect(engine="local") as db:
-            db.run_script(declare)
+            db.execute(declare)
             q = db.query(query)
             for start in range(0, warm, 100_000):
                 for name, table in tables.items():

@@ -51,7 +51,7 @@ def local(text: str, folder: Path, names: str) -> tuple[float, int]:
     files = [[pq.read_table(p) for p in sorted((folder / n).iterdir())] for n in names]
     found = 0
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         query = db.query(text)
 
         def push() -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import penstock
 from penstock.bench.report import Report, amount, options, progress, timed
-from penstock.database.statements import plan_of_text
+from penstock.cql.declarations import plan_of_text
 from penstock.graph.programs import Program
 from penstock.model.batch import Batch
 from penstock.model.schema import Field
@@ -46,8 +46,8 @@ JOBS = {
 
 def plan(text: str) -> Query:
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARE)
-        return optimize(plan_of_text(db, text)[0])
+        db.execute(DECLARE)
+        return optimize(plan_of_text(db.catalog, text)[0])
 
 
 @dataclass

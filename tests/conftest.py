@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from penstock.hosts import ENGINES
+from penstock.hosts.options import ENGINES
 from tests import counting, following
 from tests.budget import examples
 

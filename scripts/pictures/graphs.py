@@ -41,7 +41,7 @@ def _pushed(db: penstock.Database) -> None:
 def shared() -> str:
     """Three queries over one stream: what is equal in them is there once."""
     with penstock.connect(engine="local") as db:
-        db.run_script(HOUSE)
+        db.execute(HOUSE)
         _pushed(db)
         return _steady(db.graph()).svg()
 
@@ -50,7 +50,7 @@ def buffered() -> str:
     """The same with workers: `alarm` has a buffer on every edge, the others are one virtual operator, in which a window
     rests for now and rows wait in front of it."""
     with penstock.connect(engine="local") as db:
-        db.run_script(HOUSE)
+        db.execute(HOUSE)
         db.configure(threading="hybrid", workers=2)
         db.configure(query="alarm", threading="graph")
         _pushed(db)

@@ -31,10 +31,10 @@ def run(engine: str = "local") -> list[Arrival]:
         query = db.query("SELECT t FROM s")
         found: list[Arrival] = []
         for at in INSTANTS:
-            before = db.late_count("s")
+            before = db.stream("s").late
             db.push("s", [(at,)])
             released = tuple(query.fetch()["t"].to_pylist())
-            found.append(Arrival(at, int(db.progress("s")), db.late_count("s") > before, released))
+            found.append(Arrival(at, int(db.stream("s").progress), db.stream("s").late > before, released))
         return found
 
 

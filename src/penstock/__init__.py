@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.database.database import Database, connect
 from penstock.database.query import Query
+from penstock.model import shown
 from penstock.model.errors import (
     BindError,
     BufferFullError,
@@ -22,6 +23,8 @@ from penstock.model.errors import (
 )
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
@@ -34,6 +37,15 @@ __all__ = [
 for _public in (BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, Database, EngineError,
                 InputError, PenstockError, PlanError, Query, QueryFailed, SpillError, StateError):  # fmt: skip
     _public.__module__ = __name__  # as users know them: in tracebacks, and in help()
+
+
+def _notebook() -> ModuleType:
+    from penstock.notebook import showing
+
+    return showing
+
+
+shown.use(_notebook)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
@@ -256,3 +256,24 @@ class Catalog:
             again = f"DROP {kind.upper()} {name} and create it anew"
             return CatalogError(f"{kind} `{name}` cannot be used since it was stored: {why}", hint=again)
         return CatalogError(f"no stream, relation or view `{name}`", hint=suggest(name, self.names()))
+
+
+Start = Literal["now", "retained"]
+"""With which rows of its streams a query begins: those that come, or before them those that all of them retain. Where
+it is not said, those that they retain, if they do."""
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """``WITH (…)`` of a query."""
+
+    priority: int = 5
+    latency: int | None = None
+    strict: bool = False
+    start: Start | None = None
+    results: Bound | None = None
+
+
+def retain_example(clock: Clock) -> str:
+    """A way to say for how long a stream keeps its rows."""
+    return "WITH (retain = 1000)" if clock == "ticks" else "WITH (retain = '1 hour')"

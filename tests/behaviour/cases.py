@@ -26,7 +26,7 @@ class Case:
 def run(engine: str, declare: str, query: str, rows: Sequence[tuple[str, Row]], *, one_by_one: bool) -> list[Answer]:
     """The answers of a query over elements, every stream closed at the end."""
     with penstock.connect(engine=engine) as db:
-        db.run_script(declare)
+        db.execute(declare)
         q = db.query(query)
         if one_by_one:
             for name, row in rows:

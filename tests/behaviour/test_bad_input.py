@@ -14,6 +14,7 @@ import pytest
 import penstock
 from penstock import Database
 from penstock.cli.main import main
+from penstock.database.database import core_of
 
 DECLARED = """
 CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE) TIMESTAMP BY t;
@@ -32,7 +33,7 @@ CREATE QUERY running AS SELECT k, v FROM s;
 def declared(engine: str) -> Database:
     """A database with something of everything, and a running query."""
     db = penstock.connect(engine=engine)
-    db.run_script(DECLARED)
+    db.execute(DECLARED)
     db.push("s", [(3, 1, "x", 1.0)])
     db.queries["running"].fetch()
     return db
@@ -45,8 +46,8 @@ def state(db: Database) -> object:
     return (
         dict(catalog.streams), dict(catalog.relations), dict(catalog.views), catalog.next_position,
         {name: query.status for name, query in db.queries.items()},
-        {name: db.relation_rows(name) for name in catalog.relations},
-        {name: (db.progress(name), db.late_count(name)) for name in streams},
+        {name: core_of(db).relations[name].rows for name in catalog.relations},
+        {name: (db.stream(name).progress, db.stream(name).late) for name in streams},
     )  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def test_the_place_is_found_in_the_line_it_is_in(engine: str) -> None:
 def test_the_statements_before_the_one_that_fails_stay_done(engine: str) -> None:
     db = declared(engine)
     with pytest.raises(penstock.CatalogError):
-        db.run_script("CREATE STREAM one (a INT); CREATE STREAM one (a INT); CREATE STREAM two (a INT);")
+        db.execute("CREATE STREAM one (a INT); CREATE STREAM one (a INT); CREATE STREAM two (a INT);")
     assert "one" in db.catalog.streams
     assert "two" not in db.catalog.streams
 
@@ -118,7 +119,7 @@ CALLS: list[tuple[str, Callable[[Database], object], str]] = [
      "there is a query `running` already; STOP QUERY it, or use another name"),
     ("an empty plan", lambda db: db.query(plan={}), "plan: field `penstock_plan` is missing"),
     ("no such format", lambda db: db.explain("running", "xml"), "no format `xml`; there are text, json, mermaid"),
-    ("no such query", lambda db: db.stop_query("runing"), "no query `runing`; did you mean `running`?"),
+    ("no such query", lambda db: db.queries["runing"].stop(), "no query `runing`; did you mean `running`?"),
     ("no such stream", lambda db: db.push("rom", [(1,)]), "no stream `rom`; there is `hot`, `r`, `s`, `tt`, `typed`"),
     ("a derived stream", lambda db: db.push("hot", [(1, 1.0)]),
      "stream `hot` is derived from a query, so nothing can be put into it"),
@@ -236,15 +237,15 @@ def test_bad_rows_are_refused_with_the_whole_batch(name: str, rows: object, said
 
 def test_a_column_of_whole_numbers_takes_what_has_no_fraction(engine: str) -> None:
     with penstock.connect(engine=engine) as db:
-        db.run_script("CREATE RELATION n (i INT, d DOUBLE); INSERT INTO n VALUES (2.0, 1.5), (CAST(-1.5 AS INT), 2.5)")
+        db.execute("CREATE RELATION n (i INT, d DOUBLE); INSERT INTO n VALUES (2.0, 1.5), (CAST(-1.5 AS INT), 2.5)")
         db.push("n", [(3.0, 1.5), (Decimal("4.00"), 1.5)])
-        assert [row[0] for row in db.relation_rows("n")] == [2, -1, 3, 4]
+        assert [row[0] for row in core_of(db).relations["n"].rows] == [2, -1, 3, 4]
         for text in ("INSERT INTO n VALUES (1.5, 0)", "UPDATE n SET i = i / 2", "UPDATE n SET i = d"):
             with pytest.raises(penstock.PenstockError, match="is not a whole number"):
                 db.execute(text)
-        assert [row[0] for row in db.relation_rows("n")] == [2, -1, 3, 4]
+        assert [row[0] for row in core_of(db).relations["n"].rows] == [2, -1, 3, 4]
         db.execute("UPDATE n SET i = d * 2")
-        assert [row[0] for row in db.relation_rows("n")] == [3, 5, 3, 3]
+        assert [row[0] for row in core_of(db).relations["n"].rows] == [3, 5, 3, 3]
 
 
 def test_a_change_of_a_relation_that_comes_too_late(engine: str) -> None:
@@ -259,10 +260,10 @@ def test_a_change_of_a_relation_that_comes_too_late(engine: str) -> None:
 
 def test_rows_from_the_beginning_can_be_changed_until_a_query_has_read_them(engine: str) -> None:
     with penstock.connect(engine=engine) as db:
-        db.run_script("CREATE RELATION rooms (room STRING); INSERT INTO rooms VALUES ('a'), ('b');")
+        db.execute("CREATE RELATION rooms (room STRING); INSERT INTO rooms VALUES ('a'), ('b');")
         db.execute("UPDATE rooms SET room = 'c' WHERE room = 'a'")
         db.execute("DELETE FROM rooms WHERE room = 'b'")
-        db.run_script("CREATE STREAM s (t BIGINT, g STRING) TIMESTAMP BY t")
+        db.execute("CREATE STREAM s (t BIGINT, g STRING) TIMESTAMP BY t")
         reader = db.query("SELECT ISTREAM room FROM s [NOW], rooms WHERE g = room")
         with pytest.raises(penstock.InputError) as caught:
             db.execute("DELETE FROM rooms")
@@ -278,7 +279,7 @@ def test_rows_from_the_beginning_can_be_changed_until_a_query_has_read_them(engi
 
 def test_a_query_without_streams_follows_its_relation(engine: str) -> None:
     with penstock.connect(engine=engine) as db:
-        db.run_script("CREATE RELATION n (a INT); INSERT INTO n VALUES (1)")
+        db.execute("CREATE RELATION n (a INT); INSERT INTO n VALUES (1)")
         query = db.query("SELECT sum(a) AS total FROM n")
         assert query.fetch()["total"].to_pylist() == [1]
         db.execute("INSERT INTO n VALUES (2), (3)")
@@ -294,10 +295,10 @@ def test_rows_behind_slack_are_late_not_an_error(engine: str) -> None:
     db.push("r", [(10, 1, 1.0), (8, 2, 1.0), (7, 3, 1.0)])
     db.close_stream("r")
     assert query.fetch()["k"].to_pylist() == [2, 1]
-    assert db.late_count("r") == 1
+    assert db.stream("r").late == 1
     assert db.late("r").to_pylist() == [{"t": 7, "k": 3, "w": 1.0}]
     assert db.late("r").num_rows == 0
-    assert db.late_count("r") == 1
+    assert db.stream("r").late == 1
 
 
 # -- files, from the command line -------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import Database
+from penstock.database.database import core_of
 from penstock.database.play import play
 from tests.behaviour.test_bad_input import state
 
@@ -205,7 +206,7 @@ def check(engine: str, push: Callable[[Database], object]) -> None:
     """A push is taken, or refused with an error of ours; then the database goes on as one without it."""
     with penstock.connect(engine=engine) as db, penstock.connect(engine=engine) as other:
         for each in (db, other):
-            each.run_script(DECLARED)
+            each.execute(DECLARED)
             answers(each)
         before = state(db)
         try:
@@ -239,10 +240,10 @@ def test_tables_of_anything(engine: str, dice: Dice) -> None:
     check(engine, lambda db: db.push("s", found))
     with penstock.connect(engine=engine) as db:
         options = "WITH (on_error = 'apart', unknown = 'ignore')"
-        db.run_script(DECLARED.replace("TIMESTAMP BY t;", f"TIMESTAMP BY t {options};"))
+        db.execute(DECLARED.replace("TIMESTAMP BY t;", f"TIMESTAMP BY t {options};"))
         with contextlib.suppress(penstock.InputError):  # of the whole table
             db.push("s", found)
-            assert len(answers(db)["qs"]) + db.apart("s").num_rows == db.given("s") == 2
+            assert len(answers(db)["qs"]) + db.apart("s").num_rows == db.stream("s").given == 2
 
 
 LITERALS = [
@@ -292,8 +293,8 @@ def test_what_does_not_fit_is_told_row_by_row(engine: str, on_error: str, dice: 
     found = dice.rows()
     declared = DECLARED.replace("TIMESTAMP BY t;", f"TIMESTAMP BY t WITH (on_error = '{on_error}');")
     with penstock.connect(engine=engine) as db, penstock.connect(engine=engine) as single:
-        db.run_script(declared)
-        single.run_script(DECLARED)
+        db.execute(declared)
+        single.execute(DECLARED)
         bad = 0
         for row in found:
             try:
@@ -306,9 +307,9 @@ def test_what_does_not_fit_is_told_row_by_row(engine: str, on_error: str, dice: 
         with pytest.raises(penstock.InputError, match="kept") if stops else contextlib.nullcontext():
             db.push("s", found)
         assert str(answers(db)) == str(answers(single))
-        assert db.apart_count("s") == (bad if on_error == "apart" else 0)
+        assert db.stream("s").apart == (bad if on_error == "apart" else 0)
         apart = db.apart("s").to_pylist()
-        assert len(apart) == db.apart_count("s")
+        assert len(apart) == db.stream("s").apart
         assert all(row["reason"] and row["row"] is not None for row in apart)
 
 
@@ -327,7 +328,7 @@ def test_files_of_anything(tmp_path_factory: pytest.TempPathFactory, dice: Dice)
             db.execute(SCRIPT.format(f" SLACK 1000 WITH (on_error = '{on_error}')"))
             query = db.query("SELECT t, v, g, at FROM f")
             try:
-                stopped = play(db, {"f": path}, close=False)
+                stopped = play(core_of(db), {"f": path}, close=False)
             except penstock.InputError as error:
                 stopped = {"f": error}
             said[on_error] = stopped["f"].message if stopped else None

@@ -115,7 +115,7 @@ def test_slack_orders_and_the_late_row_is_set_apart(engine: str) -> None:
         table = q.fetch()
         plus = [(t, a) for t, op, a in zip(*table.to_pydict().values(), strict=True) if op == "+"]
         assert plus == [(4, 2), (5, 1), (7, 3)]
-        assert db.late_count("s") == 1
+        assert db.stream("s").late == 1
         assert db.late("s").to_pylist() == [{"t": 4, "a": 4}]
         assert db.late("s").num_rows == 0
 

@@ -85,7 +85,7 @@ def test_a_batch_of_another_schema_changes_nothing(engine: str) -> None:
         db.push("s", [(1, 1)])
         with pytest.raises(penstock.InputError, match=r"row 2, column `a`: 'x' is not a BIGINT"):
             db.push("s", [(2, 2), (3, "x")])
-        assert db.progress("s") == 1
+        assert db.stream("s").progress == 1
         db.push("s", [(2, 5)])
         assert q.fetch().column("total").to_pylist() == [1, 1, 6]
 

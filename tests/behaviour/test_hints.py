@@ -46,14 +46,14 @@ UNREACHED = {
 @pytest.fixture
 def db() -> Iterator[Database]:
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         db.create_function("double_it", lambda x: 2 * x, args=["DOUBLE"], returns="DOUBLE")
         yield db
 
 
 def refused(db: Database, text: str) -> penstock.PenstockError:
     with pytest.raises(penstock.PenstockError) as caught:
-        db.run_script(text)
+        db.execute(text)
     return caught.value
 
 
@@ -63,9 +63,9 @@ def test_what_a_hint_suggests_is_accepted(block: list[str], db: Database) -> Non
     assert refused(db, text).hint == hint
     for other in suggested:
         with penstock.connect(engine="reference") as fresh:
-            fresh.run_script(DECLARED)
+            fresh.execute(DECLARED)
             fresh.create_function("double_it", lambda x: 2 * x, args=["DOUBLE"], returns="DOUBLE")
-            fresh.run_script(other.removeprefix("=> "))
+            fresh.execute(other.removeprefix("=> "))
 
 
 def test_every_word_with_something_instead_is_tried() -> None:
@@ -104,7 +104,7 @@ def test_every_place_that_gives_a_hint_is_tried(db: Database) -> None:
     try:
         for text, *_ in HINTS:
             with pytest.raises(penstock.PenstockError):
-                db.run_script(text)
+                db.execute(text)
     finally:
         sys.settrace(before)
     untried = {said for said in left.values() if not any(known in said for known in UNREACHED)}
@@ -256,13 +256,13 @@ def answer(db: Database, select: str) -> list[object]:
 
 @pytest.mark.parametrize(("call", "expected"), SCALAR.items(), ids=list(SCALAR))
 def test_what_stands_for_a_function_gives_its_values(call: str, expected: list[object], db: Database) -> None:
-    db.run_script(VALUES)
+    db.execute(VALUES)
     assert answer(db, f"SELECT n, {call} AS a FROM v") == [nearly(value) for value in expected]
 
 
 @pytest.mark.parametrize(("call", "expected"), AGGREGATE.items(), ids=list(AGGREGATE))
 def test_what_stands_for_an_aggregate_gives_its_value(call: str, expected: object, db: Database) -> None:
-    db.run_script(VALUES)
+    db.execute(VALUES)
     assert answer(db, f"SELECT {call} AS a FROM v") == [nearly(expected)]
 
 
@@ -307,7 +307,7 @@ def test_windows_as_functions_give_the_windows_of_flink(db: Database) -> None:
 
 
 def test_months_and_days_are_added_together(db: Database) -> None:
-    db.run_script(VALUES)
+    db.execute(VALUES)
     query = db.query(
         "SELECT TIMESTAMP '2024-01-31 00:00:00' + INTERVAL '1 month 2 days' AS a, "
         "TIMESTAMP '2024-03-31 12:00:00' - INTERVAL '1 year 1 month 1 hour' AS b, "

@@ -56,7 +56,7 @@ def test_time_passes_for_streams_stamped_on_arrival(engine: str) -> None:
         db.push("r", [])
         assert heard == [1]
         now[0] = 3_000_000
-        db.tick()
+        db.heartbeat()
         assert heard == [1, 0, 0]
 
 
@@ -163,7 +163,7 @@ def test_answers_wait_in_order_however_many_there_are(engine: str) -> None:
 
 def test_looking_how_far_streams_are() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(f"""
+        db.execute(f"""
             {DECLARE};
             CREATE STREAM r (at TIMESTAMP) TIMESTAMP BY at SLACK 1 SECOND;
             CREATE STREAM d AS SELECT ISTREAM a FROM s;
@@ -199,7 +199,7 @@ def test_a_query_that_is_there_and_one_that_leaves_its_stream_behind() -> None:
 
 def test_null_fills_columns_of_a_union() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(f"{DECLARE}; CREATE STREAM r (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+        db.execute(f"{DECLARE}; CREATE STREAM r (t BIGINT, x DOUBLE) TIMESTAMP BY t")
         text = """SELECT a, NULL AS x, NULL AS d FROM s [NOW] UNION ALL (SELECT NULL, x, NULL FROM r [NOW])
                   UNION ALL SELECT NULL, NULL, DATE '2024-05-01' FROM r [NOW] WHERE x > 5"""
         q = db.query(f"SELECT ISTREAM a, x, d FROM ({text}) AS u")

@@ -18,6 +18,7 @@ import penstock
 from penstock.cli.main import app
 from penstock.cli.shell import Shell
 from penstock.cql.expressions import identifier
+from penstock.database.database import core_of
 from penstock.testing import assert_answers, assert_state
 from tests.spark.direct import directly
 
@@ -59,13 +60,13 @@ NAMES = {
 @pytest.mark.parametrize("text", NAMES)
 def test_names_of_answers(text: str) -> None:
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         assert db.query(text).schema.names[2:] == NAMES[text]
 
 
 def test_on_every_engine(engine: str) -> None:
     with penstock.connect(engine=engine) as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         db.execute("INSERT INTO rooms (ROOMNAME, deviceid) VALUES ('hall', 'a')")
         db.execute("UPDATE rooms SET RoomName = 'attic' WHERE DeviceID = 'a'")
         joined = db.query("SELECT * FROM s JOIN rooms USING (deviceid)")
@@ -91,7 +92,7 @@ def test_on_every_engine(engine: str) -> None:
 def test_show_and_describe() -> None:
     out = io.StringIO()
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         db.query("SELECT deviceid, value AS theValue FROM s", name="q")
         for name, columns in {
             "s": ["T", "deviceId", "Value"], "rooms": ["DEVICEID", "roomName"], "hot": ["deviceId", "Heat"],
@@ -124,7 +125,7 @@ def test_columns_that_differ_only_in_case(engine: str) -> None:
 
 def test_names_that_mean_nothing_or_two_things() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         with pytest.raises(penstock.BindError, match=r"no column `DeviceId` in stream `s`.*did you mean `deviceId`"):
             db.query('SELECT "DeviceId" FROM s')
         with pytest.raises(penstock.BindError, match=r"`deviceid` could mean `s.deviceid`, `rooms.deviceid`"):
@@ -133,14 +134,14 @@ def test_names_that_mean_nothing_or_two_things() -> None:
                      pa.table({"T": [1], "deviceId": ["a"], "deviceid": ["b"], "Value": [1.0]})):  # fmt: skip
             with pytest.raises(penstock.InputError, match="column `deviceId` is there twice; case makes no difference"):
                 db.push("s", rows)
-        assert db.given("s") == 0
+        assert db.stream("s").given == 0
 
 
 def test_a_relation_whose_own_column_is_called_ts() -> None:
     with penstock.connect(engine="local") as db:
         db.execute("CREATE RELATION r (TS STRING, OP STRING)")
         db.push("r", [{"ts": "x", "op": "y"}])
-        assert db.relation_rows("r") == [("x", "y")]
+        assert core_of(db).relations["r"].rows == [("x", "y")]
 
 
 def test_declared_from_data(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_writers(tmp_path: Path, format: str) -> None:
 
 def test_expected_answers_in_any_case() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         for expected in (
             [{"DEVICEID": "a", "sum": 2.0}],
             pa.table({"deviceid": ["a"], "Sum": [2.0]}),
@@ -181,7 +182,7 @@ def test_expected_answers_in_any_case() -> None:
         ):
             query = db.query("SELECT deviceid, value AS Sum FROM s")
             state = db.query("SELECT deviceid, value AS Sum FROM s [ROWS 1]")
-            db.push("s", [(db.given("s"), "a", 2.0)])
+            db.push("s", [(db.stream("s").given, "a", 2.0)])
             assert_answers(query, expected)
             assert_state(state, expected)
 
@@ -192,7 +193,7 @@ def test_a_database_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with monkeypatch.context() as patched:
             patched.setattr("penstock.database.statements.declared_names", lambda nodes: [identifier(n) for n in nodes])
             with penstock.connect(tmp_path, engine="spark") as db:
-                db.run_script(DECLARED.replace("TIMESTAMP BY t", "TIMESTAMP BY t WITH (retain = '10 us')"))
+                db.execute(DECLARED.replace("TIMESTAMP BY t", "TIMESTAMP BY t WITH (retain = '10 us')"))
                 db.query("SELECT deviceid, sum(value) AS total FROM s GROUP BY deviceid", name="old")
                 db.push("s", [(1, "a", 1.0)])
                 assert db.queries["old"].schema.names[2:] == ["deviceid", "total"]
@@ -206,7 +207,7 @@ def test_a_database_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_plan_objects_of_before() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         plan = db.explain("SELECT deviceid FROM s", "json").replace("deviceId", "deviceid")
         query = db.query(plan=plan)
         db.push("s", [(1, "a", 1.0)])

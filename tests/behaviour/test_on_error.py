@@ -12,6 +12,7 @@ import pytest
 
 import penstock
 from penstock import Database
+from penstock.database.database import core_of
 from penstock.database.play import play
 from penstock.rows.apart import KEPT
 
@@ -39,14 +40,14 @@ def test_refused_is_the_default(engine: str) -> None:
                 db.push("s", ROWS)
             assert str(caught.value) == "stream `s`, row 4: 2 values for 3 columns"
             assert taken(db) == []
-            assert (db.given("s"), db.apart_count("s")) == (0, 0)
+            assert (db.stream("s").given, db.stream("s").apart) == (0, 0)
 
 
 def test_apart(engine: str) -> None:
     with declared(engine, "on_error = 'apart'") as db:
         db.push("s", ROWS)
         assert taken(db) == [1, 7]
-        assert (db.given("s"), db.apart_count("s"), db.late_count("s")) == (7, 5, 0)
+        assert (db.stream("s").given, db.stream("s").apart, db.stream("s").late) == (7, 5, 0)
         assert db.execute("SHOW STREAMS").table["apart"].to_pylist() == ["5"]  # type: ignore[index]
         apart = db.apart("s").to_pylist()
         assert [(row["place"], row["column"], row["reason"]) for row in apart] == [
@@ -60,13 +61,13 @@ def test_apart(engine: str) -> None:
             [2, "warm", "b"], [None, 3.0, "c"], [4, 4.0], [5, 5.0, "e", 5], {"t": 6, "v": 6.0},
         ]  # fmt: skip
         assert db.apart("s").num_rows == 0
-        assert db.apart_count("s") == 5
+        assert db.stream("s").apart == 5
         db.push("s", pa.table({"t": [8, None, 10], "v": [8.0, 9.0, 10.0], "g": ["x", "y", None]}))
         assert taken(db) == [8, 10]
         assert [json.loads(row) for row in db.apart("s")["row"].to_pylist()] == [{"t": None, "v": 9.0, "g": "y"}]
         db.execute("INSERT INTO s VALUES (NULL, 1.0, 'x'), (11, 11.0, 'x')")
         assert taken(db) == [11]
-        assert db.apart_count("s") == 7
+        assert db.stream("s").apart == 7
         told = db.metrics()["apart"].to_pylist()
         assert told[-1:] == [7]
 
@@ -77,7 +78,7 @@ def test_stop(engine: str) -> None:
             db.push("s", ROWS)
         assert str(caught.value) == "stream `s`, row 2, column `v`: 'warm' is not a DOUBLE; the 1 row before it is kept"
         assert taken(db) == [1]
-        assert (db.given("s"), db.apart_count("s")) == (1, 0)
+        assert (db.stream("s").given, db.stream("s").apart) == (1, 0)
         db.push("s", [(8, 8.0, "h")])  # only the push has stopped
         assert taken(db) == [8]
         with pytest.raises(penstock.InputError, match="the timestamp `t` is NULL; the 1 row before it is kept"):
@@ -90,7 +91,7 @@ def test_what_is_wrong_with_a_whole_table_is_refused(engine: str) -> None:
         for table in ({"t": [1], "v": [1.0]}, {"t": [1], "v": ["x"], "g": ["x"]}, {"t": [1], "v": [1.0], "w": ["x"]}):
             with pytest.raises(penstock.InputError):
                 db.push("s", pa.table(table))
-        assert (db.given("s"), db.apart_count("s")) == (0, 0)
+        assert (db.stream("s").given, db.stream("s").apart) == (0, 0)
 
 
 def test_unknown_fields(engine: str) -> None:
@@ -127,7 +128,7 @@ def test_rows_that_look_like_another_unit_are_apart_until_one_does_not() -> None
     with penstock.connect(engine="local") as db:
         db.execute("CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at WITH (on_error = 'apart')")
         db.push("s", [(1_700_000_000,), (1_700_000_000_000_000,), (1_700_000_000_000_001,)])
-        assert db.given("s") == 3
+        assert db.stream("s").given == 3
         (bad,) = db.apart("s").to_pylist()
         assert bad["place"] == "row 1"
         assert "looks like seconds since 1970" in bad["reason"]
@@ -137,7 +138,7 @@ def test_only_the_newest_are_kept() -> None:
     with declared("local", "on_error = 'apart'") as db:
         for start in range(0, KEPT + 20_000, 20_000):
             db.push("s", [(None, float(i), "x") for i in range(start, start + 20_000)])
-        assert db.apart_count("s") == KEPT + 20_000
+        assert db.stream("s").apart == KEPT + 20_000
         rows = db.apart("s")["row"].to_pylist()
         assert (len(rows), json.loads(rows[-1])[1]) == (KEPT, KEPT + 19_999)
 
@@ -147,7 +148,7 @@ def test_rows_are_read_without_the_lock() -> None:
     with declared("local", "on_error = 'refuse'") as db:
         def rows() -> Iterator[tuple[int, float, str]]:
             for i in range(3):
-                other = threading.Thread(target=db.progress, args=("s",))
+                other = threading.Thread(target=db.stream, args=("s",))
                 other.start()
                 other.join(60)
                 assert not other.is_alive()
@@ -165,16 +166,16 @@ def test_rows_apart_survive_a_restart(tmp_path: Path) -> None:
             db.push("s", ROWS)
             db.push("s", [(None, 1.0, "x")])
         with penstock.connect(tmp_path / "db", engine="spark") as db:
-            assert (db.given("s"), db.apart_count("s")) == (8, 6)
+            assert (db.stream("s").given, db.stream("s").apart) == (8, 6)
             assert db.apart("s")["place"].to_pylist() == [*(f"row {i}" for i in range(2, 7)), "row 1"]
             db.push("s", [(8, 8.0, "x"), (9, 9.0)])
             assert taken(db) == [1, 7, 8]
         with penstock.connect(tmp_path / "db", engine="spark") as db:
             # What somebody has taken does not come again, but is counted.
-            assert db.apart_count("s") == 7
+            assert db.stream("s").apart == 7
             assert db.apart("s")["row"].to_pylist() == ["[9, 9.0]"]
         with penstock.connect(tmp_path / "db", engine="spark") as db:
-            assert (db.apart_count("s"), db.apart("s").num_rows) == (7, 0)
+            assert (db.stream("s").apart, db.apart("s").num_rows) == (7, 0)
 
 
 # -- files ----------------------------------------------------------------------------------------------
@@ -194,11 +195,11 @@ def test_files_apart(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
         with declared("local", "on_error = 'apart'") as db:
-            assert play(db, {"s": tmp_path / name}) == {}
+            assert play(core_of(db), {"s": tmp_path / name}) == {}
             assert db.queries["q"].fetch().select(["t", "g"]).to_pylist() == [
                 {"t": 1, "g": "a"}, {"t": 6, "g": ""}, {"t": 7, "g": "a\nb"}, {"t": 9, "g": None},
             ]  # fmt: skip
-            assert db.given("s") == 9
+            assert db.stream("s").given == 9
             assert db.apart("s")["place"].to_pylist() == [f"{tmp_path / name}, {line}" for line in reasons[name]]
 
 
@@ -206,12 +207,12 @@ def test_files_stop(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
         with declared("local", "on_error = 'stop'") as db:
-            stopped = play(db, {"s": tmp_path / name})["s"]
+            stopped = play(core_of(db), {"s": tmp_path / name})["s"]
             line = 3 if name == "s.csv" else 2
             said = f"{tmp_path / name}, line {line}, column `v`: 'warm' is not a DOUBLE; the rows before it are kept"
             assert str(stopped) == said
             assert taken(db) == [1]
-            assert db.progress("s") == 1  # it has not ended
+            assert db.stream("s").progress == 1  # it has not ended
 
 
 def test_files_that_are_refused_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,10 +223,10 @@ def test_files_that_are_refused_leave_nothing(tmp_path: Path, monkeypatch: pytes
         with declared("local", "on_error = 'refuse'") as db:
             db.execute("CREATE STREAM r (t BIGINT, v DOUBLE, g STRING) TIMESTAMP BY t")
             with pytest.raises(penstock.InputError) as caught:
-                play(db, {"r": tmp_path / "good.csv", "s": tmp_path / "s.csv"}, chunk_rows=1_000)
+                play(core_of(db), {"r": tmp_path / "good.csv", "s": tmp_path / "s.csv"}, chunk_rows=1_000)
             assert str(caught.value) == f"{tmp_path}/s.csv, line 5002: the timestamp {2**62} is out of range"
-            assert (db.given("s"), db.given("r")) == (0, 0)
-            play(db, {"s": tmp_path / "good.csv"})
+            assert (db.stream("s").given, db.stream("r").given) == (0, 0)
+            play(core_of(db), {"s": tmp_path / "good.csv"})
             assert taken(db) == [1]
 
 
@@ -233,12 +234,12 @@ def test_files_with_unknown_columns(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("t,v,g,w\n1,1.0,x,y\n")
     (tmp_path / "s.jsonl").write_text('{"t": 1, "v": 1, "g": "x"}\n{"t": 2, "v": 1, "g": "x", "w": 1}\n')
     with declared("local", "on_error = 'refuse'") as db:
-        play(db, {"s": tmp_path / "s.csv"})
+        play(core_of(db), {"s": tmp_path / "s.csv"})
         assert taken(db) == [1]
     with declared("local", "on_error = 'apart', unknown = 'refuse'") as db:
         with pytest.raises(penstock.InputError, match=r"s.csv: no column `w` is declared"):
-            play(db, {"s": tmp_path / "s.csv"})
-        play(db, {"s": tmp_path / "s.jsonl"})
+            play(core_of(db), {"s": tmp_path / "s.csv"})
+        play(core_of(db), {"s": tmp_path / "s.jsonl"})
         assert taken(db) == [1]
         assert db.apart("s")["reason"].to_pylist() == ["no column `w`; there is `g`, `t`, `v`"]
 
@@ -248,6 +249,6 @@ def test_typed_files(tmp_path: Path) -> None:
     with pa.ipc.new_file(str(tmp_path / "s.arrow"), table.schema) as writer:
         writer.write_table(table, max_chunksize=2)
     with declared("local", "on_error = 'apart'") as db:
-        play(db, {"s": tmp_path / "s.arrow"})
+        play(core_of(db), {"s": tmp_path / "s.arrow"})
         assert taken(db) == [1, 3]
         assert db.apart("s")["place"].to_pylist() == [f"{tmp_path}/s.arrow, row {i}" for i in (2, 4)]

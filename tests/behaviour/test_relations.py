@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 import penstock
+from penstock.database.database import core_of
 from penstock.testing import Clock
 
 Rows = list[tuple[object, ...]]
@@ -319,7 +320,7 @@ def test_there_is_no_instant_after_the_last(opened: Callable[..., penstock.Datab
     assert "there is no instant after" in too_late(db, "INSERT INTO a VALUES (1)")
     with pytest.raises(penstock.InputError, match="out of range"):
         db.execute(f"INSERT INTO a VALUES (1) AT {2**62}")
-    assert db.relation_rows("a") == []
+    assert core_of(db).relations["a"].rows == []
 
 
 def test_what_a_database_counted_is_there_after_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -362,5 +363,5 @@ def test_a_query_of_a_database_that_was_saved_before_fails_by_name(
             insert(db, ("a", 1))
             db.push("s", [(1, 1)])
             assert rows(db.queries["other"]) == [(1, "+", 1, 1)]
-            db.stop_query("old")
+            db.queries["old"].stop()
             db.query("SELECT x FROM d", name="old")

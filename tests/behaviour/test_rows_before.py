@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 
 import penstock
+from penstock.catalog import Start
 from penstock.cli.main import main
 from penstock.cli.shell import Shell
-from penstock.database.query import Start
+from penstock.database.database import core_of
 from tests.notebook.shells import Cells, shell
 from tests.spark.direct import directly
 
@@ -56,7 +57,7 @@ def test_rows_that_wait_for_slack_or_are_late_are_not_missed() -> None:
         db.heartbeat("s", 60)
         assert query.fetch()["v"].to_pylist() == [1, 2]
         db.push("s", [(1, 3)])
-        assert db.late_count("s") == 1
+        assert db.stream("s").late == 1
         note = db.query(SELECT).note
         assert note is not None
         assert note.startswith(SAID)
@@ -210,7 +211,7 @@ def test_queries_that_come_together_and_start_differently(starts: tuple[Start, S
         with directly(), penstock.connect(**options) as db:
             db.execute(f"{STREAM} WITH (retain = 10)")
             db.push("s", [(1, 1), (2, 2)])
-            with db._lock:
+            with core_of(db).lock:
                 counts = {
                     (start, text): db.query(text, start=start)
                     for text in ("SELECT v, count(*) AS n FROM s GROUP BY v", "SELECT sum(v) AS n FROM s [ROWS 2]")
@@ -292,7 +293,7 @@ def test_rows_that_cannot_be_loaded_leave_nothing(tmp_path: Path) -> None:
         assert not db.catalog.relations
         assert not db.catalog.streams
         db.declare("r", twice.drop_duplicates("k"), key="k", load=True)
-        assert db.relation_rows("r") == [(1, 2)]
+        assert core_of(db).relations["r"].rows == [(1, 2)]
 
 
 def test_loaded_rows_after_a_restart(tmp_path: Path) -> None:

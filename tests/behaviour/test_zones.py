@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.cli.main import main
+from penstock.database.database import core_of
 from penstock.database.play import play
 from penstock.io.writers import open_writer
 from penstock.model.errors import BindError, CqlSyntaxError, InputError, PlanError
@@ -214,14 +215,14 @@ def test_texts_without_a_zone(engine: str, zone: str | None, kind: str, tmp_path
                 db.push("s", pd.DataFrame({"at": texts, "n": [1, 2, 3]}))
             case "csv":
                 pa.csv.write_csv(table, tmp_path / "s.csv")
-                play(db, {"s": tmp_path / "s.csv"})
+                play(core_of(db), {"s": tmp_path / "s.csv"})
             case "json":
                 lines = [json.dumps(row) for row in table.to_pylist()]
                 (tmp_path / "s.jsonl").write_text("\n".join(lines))
-                play(db, {"s": tmp_path / "s.jsonl"})
+                play(core_of(db), {"s": tmp_path / "s.jsonl"})
             case "parquet":
                 pa.parquet.write_table(table, tmp_path / "s.parquet")
-                play(db, {"s": tmp_path / "s.parquet"})
+                play(core_of(db), {"s": tmp_path / "s.parquet"})
         assert in_utc(query.fetch()["at"].to_pylist()) == EXPECTED
 
 
@@ -239,7 +240,7 @@ def test_what_has_a_zone_keeps_it(engine: str, tmp_path: Path) -> None:
             db.push("s", [(value, 1)])
         db.push("s", pd.DataFrame({"at": [pd.Timestamp(noon)], "n": [1]}))
         (tmp_path / "s.csv").write_text("at,n\n" + "".join(f"{text},1\n" for text in values[:3]))
-        play(db, {"s": tmp_path / "s.csv"})
+        play(core_of(db), {"s": tmp_path / "s.csv"})
         assert in_utc(query.fetch()["at"].to_pylist()) == [noon] * (len(values) + 4)
         # What comes out can go in again.
         with opened(engine, "America/New_York") as other:
@@ -251,13 +252,13 @@ def test_what_has_a_zone_keeps_it(engine: str, tmp_path: Path) -> None:
 def test_heartbeats_and_relations(engine: str, tmp_path: Path) -> None:
     with opened(engine) as db:
         db.heartbeat("s", "2024-07-01 12:00")
-        assert db.progress("s") == datetime(2024, 7, 1, 10, tzinfo=UTC).timestamp() * 1e6
+        assert db.stream("s").progress == datetime(2024, 7, 1, 10, tzinfo=UTC).timestamp() * 1e6
         db.execute("CREATE RELATION r (k INT, since TIMESTAMP)")
         query = db.query("SELECT k, since FROM s [RANGE UNBOUNDED] JOIN r ON n = k")
         db.execute("INSERT INTO r VALUES (1, '2024-01-01 12:00') AT '2024-07-01 13:00'")
         db.push("r", [(2, "2024-01-01 12:00")], at="2024-07-01 14:00")
         (tmp_path / "r.csv").write_text("k,since,ts\n3,2024-01-01 12:00,2024-07-01 15:00\n")
-        play(db, {"r": tmp_path / "r.csv"}, close=False)
+        play(core_of(db), {"r": tmp_path / "r.csv"}, close=False)
         db.execute("UPDATE r SET since = TIMESTAMP '2024-02-01 12:00' WHERE since = '2024-01-01 12:00' AND k = 3 "
                    "AT TIMESTAMP '2024-07-01 16:00:00'")  # fmt: skip
         for n in (1, 2, 3):
@@ -287,7 +288,7 @@ def test_late_rows_say_their_zone(engine: str, tmp_path: Path) -> None:
         with penstock.connect(engine=engine, zone=zone) as db:
             db.execute(STREAM + own)
             query = db.query("SELECT ISTREAM at FROM s [NOW]")
-            play(db, {"s": path})
+            play(core_of(db), {"s": path})
             assert in_utc(query.fetch()["at"].to_pylist()) == [datetime(2024, 7, 1, 10)]
 
 
@@ -371,7 +372,7 @@ def test_answers_are_shown_in_the_zone(engine: str, tmp_path: Path) -> None:
     for suffix in ("csv", "jsonl", "parquet"):
         with opened(engine, "America/New_York") as db:
             query = db.query("SELECT ISTREAM at FROM s [NOW]")
-            play(db, {"s": tmp_path / f"answers.{suffix}"})
+            play(core_of(db), {"s": tmp_path / f"answers.{suffix}"})
             assert in_utc(query.fetch()["at"].to_pylist()) == in_utc(answers["at"].to_pylist())
 
 

@@ -11,6 +11,7 @@ import pytest
 from penstock.bench.architectures import MORE, TABLE, Configuration
 from penstock.bench.common import database
 from penstock.bench.supply import LockedBuffer, Monitored, MonitoredBuffer
+from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime.buffer import Buffer
 
@@ -23,7 +24,7 @@ def answers(how: Configuration | None) -> list[tuple[int, ...]]:
     with database("gen1", "gen2") as db:
         query = db.query("SELECT ISTREAM a.v, b.v FROM gen1 [ROWS 5] AS a, gen2 [ROWS 5] AS b WHERE a.v < b.v")
         if how is not None:
-            host = db._host
+            host = core_of(db).host
             assert isinstance(host, LocalHost)
             if how.supply != "V2":
                 host.runtime.new_buffer = LockedBuffer if how.supply == "synch" else Monitored()

@@ -202,7 +202,7 @@ def test_completion_knows_keywords_and_what_is_declared() -> None:
 
     with penstock.connect(engine="reference") as db:
         completer = NameCompleter(db)
-        db.run_script("CREATE STREAM sensors (temperature DOUBLE); CREATE QUERY tempo AS SELECT * FROM sensors;")
+        db.execute("CREATE STREAM sensors (temperature DOUBLE); CREATE QUERY tempo AS SELECT * FROM sensors;")
         assert offered("SEL") == ["SELECT"]
         assert offered("sel") == ["select"]
         assert offered("SELECT temp") == ["tempo", "temperature"]

@@ -74,7 +74,7 @@ ANSWERS = [
 @pytest.mark.parametrize(("text", "names", "rows"), ANSWERS, ids=[text for text, _, _ in ANSWERS])
 def test_answers(text: str, names: str, rows: list[tuple[object, ...]], engine: str) -> None:
     with penstock.connect(engine=engine) as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         answer = db.query(text).fetch().drop_columns(["ts", "op"])
         assert answer.column_names == names.split()
         assert sorted(map(repr, zip(*answer.to_pydict().values(), strict=True))) == sorted(map(repr, rows))
@@ -84,7 +84,7 @@ def test_answers(text: str, names: str, rows: list[tuple[object, ...]], engine: 
 def test_semi_and_anti_joins_follow_both_streams(engine: str) -> None:
     """A row comes and goes with the rows that match it, and however many do, it is there once."""
     with penstock.connect(engine=engine) as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         semi = db.query("SELECT k, v FROM s SEMI JOIN r [RANGE 10] USING (k)")
         anti = db.query("SELECT k, v FROM s ANTI JOIN r [RANGE 10] USING (k)")
         exists = db.query("SELECT k, v FROM s WHERE EXISTS (SELECT 1 FROM r [RANGE 10] WHERE r.k = s.k)")
@@ -103,7 +103,7 @@ def test_semi_and_anti_joins_follow_both_streams(engine: str) -> None:
 @pytest.fixture(scope="module")
 def db() -> Iterator[Database]:
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         yield db
 
 

@@ -69,7 +69,7 @@ def outcome(text: str) -> tuple[object, ...]:
         db.execute(f"CREATE RELATION t ({COLUMNS})")
         query = db.query("SELECT * FROM t")
         try:
-            db.run_script(text)
+            db.execute(text)
         except PenstockError as error:
             return type(error), str(error)
         db.settle()

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 import penstock
+from penstock.cql.declarations import definition_again
 from penstock.cql.text import format_statement, parse
-from penstock.database.statements import declare
+from penstock.database.database import core_of
 from penstock.hosts.spark.live.restore import restore
 from penstock.plan.meanings import NUMBER
 
@@ -22,7 +23,8 @@ def test_names_that_need_as_are_saved_with_it() -> None:
 def test_what_is_refused_now_is_named() -> None:
     with penstock.connect(engine="reference") as db:
         db.execute("CREATE STREAM s (k INT)")
-        declare(db, "old", "CREATE VIEW old AS SELECT a.k FROM s AS a, s AS b JOIN s AS c ON a.k = c.k", None, NUMBER)
+        text = "CREATE VIEW old AS SELECT a.k FROM s AS a, s AS b JOIN s AS c ON a.k = c.k"
+        assert definition_again(text, "old", None, NUMBER, db.catalog) is None
         with pytest.raises(penstock.CatalogError, match=r"`old`.* `a` stands before a comma") as caught:
             db.query("SELECT k FROM old")
         assert "view" in caught.value.message
@@ -34,5 +36,5 @@ def test_a_stream_that_is_refused_now_stops_the_opening() -> None:
     declared = {"s": {"name": "s", "text": "CREATE STREAM s (k NOTHING)", "position": 0}}
     host = cast("Any", SimpleNamespace(journal=SimpleNamespace(model=SimpleNamespace(functions={}, declared=declared))))
     with penstock.connect(engine="reference") as db, pytest.raises(penstock.CheckpointError) as caught:
-        restore(host, db)
+        restore(host, core_of(db))
     assert caught.value.message.startswith("`s` of this database is refused by this release: line 1, column 20: ")

@@ -58,7 +58,7 @@ def test_the_line_may_be_down() -> None:
 
 def test_the_rows_fit_the_streams_and_every_query_says_what_it_is() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(script.text())
+        db.execute(script.text())
         for stream, rows in Scenario(readings=8).slice(0).items():
             db.push(stream, rows)
         abouts = script.abouts()

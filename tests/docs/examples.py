@@ -220,7 +220,7 @@ def run(example: Example, case: Case, engine: str, *, one_by_one: bool) -> None:
                 assert got == expected.answers, case.query
             for name, rows in expected.late.items():
                 table = db.late(name)
-                assert db.late_count(name) == len(rows)
+                assert db.stream(name).late == len(rows)
                 assert [_shown(tuple(r.values())) for r in table.to_pylist()] == rows
             if expected.failed is not None:
                 assert query.failures == expected.failed, query.last_failure

@@ -129,10 +129,10 @@ def test_cql(path: Path) -> None:
                 continue
             shown = behind(found, i, "error")
             if shown is None:
-                db.run_script(block.text)
+                db.execute(block.text)
                 continue
             with pytest.raises(penstock.PenstockError) as caught:
-                db.run_script(block.text)
+                db.execute(block.text)
             assert str(caught.value) == shown.rstrip("\n")
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import penstock
-from penstock.database.statements import plan_of_text
+from penstock.cql.declarations import plan_of_text
 from penstock.plan.nodes import Query as Plan
 from tests.generated.language import Case, Row
 
@@ -29,13 +29,13 @@ def answers(
 ) -> Counter[object]:
     """The answers when pushed as ``feed`` says (default: whole streams) and, usually, everything is closed after it."""
     with penstock.connect(engine=engine) as db:
-        db.run_script(case.declare)
+        db.execute(case.declare)
         if case.beginning:
             db.push("q", list(case.beginning))
         if plan is None:
             query = db.query(case.query)
         else:
-            bound, _ = plan_of_text(db, case.query)
+            bound, _ = plan_of_text(db.catalog, case.query)
             query = db.query(plan=plan(bound))
         if case.relation:
             db.push("q", [{"k": r[0], "name": r[1], "ts": at, "op": op} for at, op, r in case.relation])

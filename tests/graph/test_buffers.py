@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
+from penstock.ingest.streams import StreamInput
 from penstock.model.errors import (
     BindError,
     BufferFullError,
@@ -41,8 +43,9 @@ STREAM = "CREATE STREAM s (t BIGINT, v BIGINT, n STRING) TIMESTAMP BY t"
 
 
 def host(db: penstock.Database) -> LocalHost:
-    assert isinstance(db._host, LocalHost)
-    return db._host
+    found = core_of(db).host
+    assert isinstance(found, LocalHost)
+    return found
 
 
 def storage(db: penstock.Database) -> Storage:
@@ -122,15 +125,15 @@ def fill(db: penstock.Database, count: int) -> tuple[int, BufferFullError]:
 
 def watched(db: penstock.Database, waits: Callable[[], object]) -> None:
     """Hear when a push has to wait."""
-    admits = db._host.admits
+    admits = core_of(db).host.admits
 
-    def asked(source: Any, rows: object, *, alone: bool) -> bool:
-        found = admits(source, rows, alone=alone)
+    def asked(source: Any, rows: object) -> bool:
+        found = admits(source, rows)
         if not found:
             waits()
         return found
 
-    db._host.admits = asked  # type: ignore[method-assign]
+    core_of(db).host.admits = asked  # type: ignore[method-assign]
 
 
 # -- bounds -------------------------------------------------------------------------------------------------
@@ -271,7 +274,7 @@ def test_push_waits_for_room(connect: Callable[..., penstock.Database]) -> None:
     gate.fill(db)
     pushing = Pushing(db, rows(500, 1_600))  # more than there is room for, ever: let in once nothing waits
     pushing.waits.wait()
-    assert db.given("s") == 500  # the lock is free
+    assert db.stream("s").given == 500  # the lock is free
     gate.open.set()
     pushing.join()
     assert pushing.error is None
@@ -285,8 +288,8 @@ def test_push_raises_if_told_to_and_takes_nothing(connect: Callable[..., penstoc
     query = db.query("SELECT gate(v) AS v FROM s", name="gated")
     db.configure(threading="graph")
     given, refused = fill(db, 10)
-    assert db.given("s") == given
-    assert db.progress("s") == given - 1
+    assert db.stream("s").given == given
+    assert db.stream("s").progress == given - 1
     assert storage(db).disk_used <= 20_000
     for said in ("stream `s`", "in memory", "on disk", "operator"):
         assert said in str(refused)
@@ -419,7 +422,7 @@ def test_ctrl_c_leaves_no_lock_behind(connect: Callable[..., penstock.Database])
     before = sys.gettrace()
 
     def interrupt(frame: FrameType, event: str, arg: object) -> Any:
-        if frame.f_code is not type(db._guarded).__enter__.__code__ or event != "return":
+        if frame.f_code is not StreamInput.push.__code__ or event != "return":
             return interrupt
         sys.settrace(before)
         raise KeyboardInterrupt
@@ -534,7 +537,7 @@ def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database
     assert watched[-1] == "suspended"
     resting = [o.id for o in db.graph().operators if o.state == "suspended"]
     assert resting
-    given = db.given("s")
+    given = db.stream("s").given
     assert fast.fetch()["v"].to_pylist() == list(range(0, given, 10))
     assert slow.status == "running"
     for number in resting:
@@ -590,7 +593,7 @@ def test_a_query_that_lags_is_stopped_with_a_reason(connect: Callable[..., penst
         db.push("s", rows(100 * i, 100))
         if slow.status != "running":
             break
-    assert db.given("s") == 1_100
+    assert db.stream("s").given == 1_100
     assert slow.status == "failed"
     assert slow.trouble is not None
     assert "1,100 rows" in slow.trouble
@@ -759,7 +762,7 @@ def test_a_full_disk_is_like_a_budget_that_is_reached(
         given, refused = fill(db, 100)
         assert "No space left on device" in str(refused)
         assert given < 9_000
-        assert db.given("s") == given
+        assert db.stream("s").given == given
         assert any("stays in memory" in r.message for r in caplog.records)
         db.resume(resting)
         db.push("s", rows(given, 100))

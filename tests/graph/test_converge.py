@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.local import host
 
 DECLARE = """
@@ -19,7 +20,7 @@ CREATE STREAM r (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t;
 def db(monkeypatch: pytest.MonkeyPatch) -> Iterator[penstock.Database]:
     monkeypatch.setattr(host, "CONVERGE_EVERY", 1)
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         yield db
 
 
@@ -155,7 +156,7 @@ def test_nothing_is_kept_of_those_that_are_gone(db: penstock.Database) -> None:
         younger = db.query(text)
         push(db, i * 10 + 5, i * 10 + 10)
         younger.stop()
-    inside = db._host
+    inside = core_of(db).host
     assert isinstance(inside, host.LocalHost)
     assert len(inside.graph.twins) <= 2
     assert len(inside.graph.twins._since) <= len(inside.graph.vertices)

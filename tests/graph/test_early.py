@@ -88,7 +88,7 @@ def lived(
     engine: str, queries: Sequence[str], events: Sequence[Event], config: dict[str, Any]
 ) -> dict[str, Counter[object]]:
     with penstock.connect(engine=engine) as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         for i, text in enumerate(queries):
             db.query(text, name=f"q{i}")
         if engine == "local":
@@ -142,7 +142,7 @@ JOIN = "SELECT ISTREAM s.v, r.w FROM s [RANGE 100], r [RANGE 100] WHERE s.k = r.
 @pytest.fixture
 def db() -> penstock.Database:
     db = penstock.connect(engine="local")
-    db.run_script(DECLARE)
+    db.execute(DECLARE)
     return db
 
 

@@ -223,7 +223,7 @@ def test_a_suspended_operator_waits_and_goes_on() -> None:
 
 def test_a_query_over_a_shared_join_that_is_behind_one_of_its_streams() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script("""CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t;
+        db.execute("""CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t;
                          CREATE STREAM r (t BIGINT, k BIGINT, w DOUBLE) TIMESTAMP BY t""")
         db.configure(threading="graph")
         db.push("s", [(1000, 1, 1.0)])
@@ -297,7 +297,7 @@ def test_settings_of_a_query_go_with_it() -> None:
         db.configure(query="q0", threading="operator")
         db.push("s", [(1, 1)])
         assert len(workers()) > 1
-        db.stop_query("q0")
+        db.queries["q0"].stop()
         assert left() == []
         again = db.query("SELECT a AS b FROM s", name="q0")
         for i in range(2, 50):

@@ -120,7 +120,7 @@ def lived(engine: str, case: Case, events: Sequence[Event]) -> dict[str, Counter
     """All answers of every query, those that were there when it was stopped included."""
     found: dict[str, Counter[object]] = {}
     with penstock.connect(engine=engine) as db:
-        db.run_script(case.declare)
+        db.execute(case.declare)
         if case.beginning:
             db.push("q", list(case.beginning))
         resting: int | None = None

@@ -119,7 +119,7 @@ def received(db: penstock.Database) -> int:
 ])  # fmt: skip
 def test_the_example_of_the_paper(masters: str, select: str, wanted: int) -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(EXAMPLE)
+        db.execute(EXAMPLE)
         db.configure(masters=masters)
         query = db.query(f"{select} {FIGURE_1}")
         for stream, row in ARRIVALS:
@@ -144,7 +144,7 @@ def told(
 ) -> list[tuple[object, ...]]:
     """The answers when master elements arrive at these times, everything in order of time."""
     with penstock.connect(engine=engine) as db:
-        db.run_script(STREAMS)
+        db.execute(STREAMS)
         if engine != "reference":
             db.configure(masters=masters)
         asked = db.query(query)
@@ -185,7 +185,7 @@ def test_only_what_differs_at_master_instants_is_told(query: str) -> None:
 def test_streams_of_answers_and_relations(masters: str) -> None:
     def run(engine: str) -> list[str]:
         with penstock.connect(engine=engine) as db:
-            db.run_script(STREAMS)
+            db.execute(STREAMS)
             db.push("q", [("a", "first")])
             if engine != "reference":
                 db.configure(masters=masters)
@@ -203,7 +203,7 @@ def test_streams_of_answers_and_relations(masters: str) -> None:
 def test_naive_execution_remembers_what_differs() -> None:
     """However often a group changes and changes back while no master element comes."""
     with penstock.connect(engine="local") as db:
-        db.run_script(STREAMS)
+        db.execute(STREAMS)
         db.configure(masters="naive")
         query = db.query("SELECT g, count(*) AS n FROM s [ROWS 2], m [ROWS 1] GROUP BY g MASTER m")
         db.push("m", [(0, 0)])
@@ -222,7 +222,7 @@ def test_naive_execution_remembers_what_differs() -> None:
 
 def test_queries_work_in_the_way_that_was_set_when_they_came() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(STREAMS)
+        db.execute(STREAMS)
         text = "SELECT ISTREAM v FROM s [ROWS 2], m [ROWS 1] MASTER m"
         first = db.query(text, name="first")
         db.configure(masters="naive")
@@ -232,14 +232,14 @@ def test_queries_work_in_the_way_that_was_set_when_they_came() -> None:
             db.push("s", [(t, "a", t)])
             if t % 4 == 3:
                 db.push("m", [(t, 0)])
-        held = {w.queries: w.passing for stream in db.memory().streams for w in stream.windows if stream.stream == "s"}
+        held = {w.queries: w.passing for stream in db.graph().memory.streams for w in stream.windows if stream.stream == "s"}
         assert held == {("first",): "smart", ("second",): "all"}
         assert first.fetch() == second.fetch()
 
 
 def test_what_is_not_a_way_is_refused() -> None:
     with penstock.connect(engine="local") as db:
-        db.run_script(STREAMS)
+        db.execute(STREAMS)
         with pytest.raises(InputError, match="masters is 'clever'") as error:
             db.configure(masters="clever")
         assert "smart, naive" in str(error.value.hint)

@@ -18,7 +18,7 @@ CREATE RELATION places (k BIGINT, place STRING);
 @pytest.fixture
 def db() -> Iterator[penstock.Database]:
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         yield db
 
 
@@ -170,7 +170,7 @@ def test_priority_is_that_of_the_most_urgent_query(db: penstock.Database) -> Non
     by_kind = {o.kind: o.priority for o in db.graph().operators}
     assert (by_kind["source"], by_kind["aggregate"]) == (9, 9)
     assert {o.priority for o in db.graph().operators if o.queries == ("low",)} == {2}
-    db.stop_query("high")
+    db.queries["high"].stop()
     assert {o.priority for o in db.graph().operators} == {2}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
+from penstock.database.database import core_of
 from penstock.graph.vertices import OperatorVertex
 from penstock.hosts.local.host import LocalHost
 
@@ -16,12 +17,12 @@ DECLARE = "CREATE STREAM s (t BIGINT, a BIGINT) TIMESTAMP BY t; CREATE STREAM r 
 @pytest.fixture
 def db() -> Iterator[penstock.Database]:
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         yield db
 
 
 def vertices(db: penstock.Database, kind: str) -> list[OperatorVertex]:
-    host = db._host
+    host = core_of(db).host
     assert isinstance(host, LocalHost)
     return [v for v in host.graph.vertices.values() if v.kind == kind]
 

@@ -38,12 +38,12 @@ CREATE STREAM b (t BIGINT, x BIGINT) TIMESTAMP BY t;
 @pytest.fixture
 def db() -> Iterator[penstock.Database]:
     with penstock.connect(engine="local") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         yield db
 
 
 def held(db: penstock.Database, stream: str = "a") -> StreamMemory:
-    (found,) = (s for s in db.memory().streams if s.stream == stream)
+    (found,) = (s for s in db.graph().memory.streams if s.stream == stream)
     return found
 
 
@@ -79,7 +79,7 @@ def test_bytes_are_split_among_those_who_need_them(db: penstock.Database) -> Non
     for size in (10, 20, 20, 40):
         db.query(f"SELECT sum(x) AS s FROM a [ROWS {size}]", name=f"q{len(db.queries)}")
     db.push("a", pa.table({"t": range(10_000), "x": range(10_000)}))
-    memory = db.memory()
+    memory = db.graph().memory
     stream = held(db)
     assert stream.rows == 40
     assert sum(w.bytes for w in stream.windows) == stream.bytes == memory.bytes == sum(q.bytes for q in memory.queries)

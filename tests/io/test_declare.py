@@ -12,6 +12,7 @@ import pyarrow.ipc
 import pytest
 
 import penstock
+from penstock.database.database import core_of
 from penstock.database.declare import declaration
 from penstock.database.play import play
 
@@ -25,9 +26,9 @@ def answered(tmp_path: Path, text: str, name: str = "s.csv", **options: Any) -> 
     """What SELECT * gives over a file that has been declared by itself."""
     script = declared(tmp_path, text, name, **options)
     with penstock.connect(engine="local") as db:
-        db.run_script(script)
+        db.execute(script)
         query = db.query("SELECT * FROM s")
-        play(db, {"s": tmp_path / name})
+        play(core_of(db), {"s": tmp_path / name})
         return [tuple(row.values())[2:] for row in query.fetch().to_pylist()]
 
 
@@ -37,7 +38,7 @@ def test_arrays_are_left_out(tmp_path: Path) -> None:
     found = str(declaration("s", pa.table({"t": [1], "a": [[1, 2]]})))
     assert found.splitlines()[0] == "-- left out: column `a` holds ARRAY<BIGINT>, for which CREATE has no type"
     with penstock.connect(engine="local") as db:
-        db.run_script(found)
+        db.execute(found)
 
 
 def test_times_finer_than_a_microsecond() -> None:
@@ -93,7 +94,7 @@ def test_a_long_number_is_no_time(tmp_path: Path) -> None:
     with penstock.connect(engine="local") as db:
         db.execute("CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at")
         with pytest.raises(penstock.InputError, match="line 2, column `at`"):
-            play(db, {"s": tmp_path / "s.csv"})
+            play(core_of(db), {"s": tmp_path / "s.csv"})
 
 
 def test_remarks_stay_comments() -> None:
@@ -138,7 +139,7 @@ def test_a_column_of_texts_orders_although_there_are_times(tmp_path: Path) -> No
     found = str(declaration("s", rows, timestamp="at"))
     assert "(seen TIMESTAMP, at TIMESTAMP) TIMESTAMP BY at WITH (time = '%d.%m.%Y %H:%M')" in found
     with penstock.connect(engine="local") as db:
-        db.run_script(found)
+        db.execute(found)
         query = db.query("SELECT seen FROM s")
         db.push("s", rows)
         assert str(query.fetch()["seen"][0]) == "2024-03-31 00:00:00"

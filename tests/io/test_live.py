@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.budget import examples
 
 import penstock
+from penstock.database.database import core_of
 from penstock.database.play import play
 from penstock.io import live
 from penstock.io.files import Format
@@ -314,7 +315,7 @@ DECLARED = "CREATE STREAM s (k BIGINT, name STRING) TIMESTAMP BY k; CREATE STREA
 @pytest.mark.parametrize("engine", ["reference", "local"])
 def test_each_row_is_answered_before_the_next_is_waited_for(engine: str) -> None:
     with penstock.connect(engine=engine) as db, piped() as pipe:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         query = db.query("SELECT ISTREAM k FROM s")
         lines = iter([b"k,name\n1,a\n", b"2,b\n", b"3,c\n", None])
         seen: list[list[int]] = []
@@ -324,7 +325,7 @@ def test_each_row_is_answered_before_the_next_is_waited_for(engine: str) -> None
             line = next(lines)
             pipe.end() if line is None else pipe.write(line)
 
-        assert play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == {}
+        assert play(core_of(db), {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == {}
         assert seen == [[], [1], [2], [3]]
         assert query.status == "ended"
 
@@ -332,24 +333,24 @@ def test_each_row_is_answered_before_the_next_is_waited_for(engine: str) -> None
 def test_beside_a_file_the_stream_that_is_least_far_goes_on(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("k\n" + "".join(f"{k}\n" for k in range(100)))
     with penstock.connect(engine="local") as db, piped() as pipe:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         db.query("SELECT s.k FROM s [RANGE 5], t [RANGE 5]")
         lines = iter([b"k,name\n20,a\n", b"50,b\n", None])
         far: list[float] = []
 
         def idle() -> None:
-            far.append(db.progress("t"))
+            far.append(db.stream("t").progress)
             line = next(lines)
             pipe.end() if line is None else pipe.write(line)
 
-        play(db, {"s": pipe.text, "t": tmp_path / "t.csv"}, on_idle=idle, arrivals=pipe.arrivals, chunk_rows=10)
+        play(core_of(db), {"s": pipe.text, "t": tmp_path / "t.csv"}, on_idle=idle, arrivals=pipe.arrivals, chunk_rows=10)
         assert far == [float("-inf"), 29, 59]
-        assert db.progress("t") == float("inf")
+        assert db.stream("t").progress == float("inf")
 
 
 def test_what_is_stopped_closes_nothing() -> None:
     with penstock.connect(engine="local") as db, piped() as pipe:
-        db.run_script(DECLARED)
+        db.execute(DECLARED)
         query = db.query("SELECT ISTREAM k FROM s")
         pipe.write(b"k,name\n1,a\n")
 
@@ -357,20 +358,20 @@ def test_what_is_stopped_closes_nothing() -> None:
             if query.fetch().num_rows:
                 pipe.arrivals.stop()
 
-        assert play(db, {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == {}
+        assert play(core_of(db), {"s": pipe.text}, on_idle=idle, arrivals=pipe.arrivals) == {}
         assert query.status == "running"
-        assert db.progress("s") == 1
+        assert db.stream("s").progress == 1
         pipe.end()
 
 
 def test_rows_before_one_that_does_not_fit_are_taken_however_they_come() -> None:
     for cut in (b"", b"\n"):
         with penstock.connect(engine="local") as db, piped() as pipe:
-            db.run_script(DECLARED)
+            db.execute(DECLARED)
             query = db.query("SELECT ISTREAM k FROM s")
             pipe.write(b"k,name\n1,a\n2,b\n" + cut)
             rest = partial(pipe.write, b"x,c\n4,d\n")
-            stopped = play(db, {"s": pipe.text}, on_idle=rest, arrivals=pipe.arrivals)
+            stopped = play(core_of(db), {"s": pipe.text}, on_idle=rest, arrivals=pipe.arrivals)
             assert "line 4" in str(stopped["s"]) or "line 5" in str(stopped["s"])
             assert query.fetch()["k"].to_pylist() == [1, 2]
             pipe.end()
@@ -378,9 +379,9 @@ def test_rows_before_one_that_does_not_fit_are_taken_however_they_come() -> None
 
 def test_a_relation_is_read_to_its_end() -> None:
     with penstock.connect(engine="local") as db, piped() as pipe:
-        db.run_script("CREATE RELATION r (k BIGINT, name STRING)")
+        db.execute("CREATE RELATION r (k BIGINT, name STRING)")
         query = db.query("SELECT name FROM r")
         pipe.write(b"k,name\n1,a\n2,b\n")
         pipe.end()
-        play(db, {"r": pipe.text}, arrivals=pipe.arrivals)
+        play(core_of(db), {"r": pipe.text}, arrivals=pipe.arrivals)
         assert sorted(query.fetch()["name"].to_pylist()) == ["a", "b"]

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
+from penstock.database.database import core_of
 from penstock.database.declare import declaration
 from penstock.database.play import play
 from penstock.io.sample import sample_file
@@ -86,7 +87,7 @@ def test_columns_that_cannot_be_named(tmp_path: Path) -> None:
     with penstock.connect(engine="local") as db:
         db.execute(found.statement)
         query = db.query('SELECT größe, "from" FROM "select"')
-        play(db, {"select": path})
+        play(core_of(db), {"select": path})
         assert query.fetch()["Größe"].to_pylist() == [5]
 
 
@@ -222,7 +223,7 @@ def test_times_are_found_whatever_they_are_called(tmp_path: Path, rows: str, cla
         with penstock.connect(engine="reference") as db:
             db.execute(found.statement)
             query = db.query("SELECT * FROM x")
-            play(db, {"x": path})
+            play(core_of(db), {"x": path})
             assert query.fetch().num_rows == rows.count("\n") - 1
 
 
@@ -298,7 +299,7 @@ def test_a_form_is_that_of_all_times_of_a_stream(tmp_path: Path) -> None:
     with penstock.connect(engine="reference") as db:
         db.execute(found.statement)
         query = db.query("SELECT sent FROM x")
-        play(db, {"x": path})
+        play(core_of(db), {"x": path})
         assert query.fetch()["sent"].to_pylist() == ["2024-05-01 10:00"]
 
 
@@ -383,7 +384,7 @@ def test_what_was_declared_can_be_read(
     with penstock.connect(engine="reference") as db:
         db.declare("x", path)
         query = db.query("SELECT * FROM x")
-        play(db, {"x": path})
+        play(core_of(db), {"x": path})
         assert query.fetch().num_rows == len(rows)
 
 
@@ -394,7 +395,7 @@ def test_with_so_much_more_slack_no_row_is_late(pushes: list[list[int]], slack: 
             db.execute(f"CREATE STREAM s (t BIGINT) TIMESTAMP BY t SLACK {slack}")
             for rows in pushes:
                 db.push("s", [(t,) for t in rows])
-            return db.late_count("s"), db.lateness("s")
+            return db.stream("s").late, db.stream("s").lateness
 
     count, behind = late(slack)
     assert (count == 0) == (behind == 0)

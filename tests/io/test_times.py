@@ -15,6 +15,7 @@ import pytest
 from tests.spark.direct import directly
 
 import penstock
+from penstock.database.database import core_of
 from penstock.database.play import play
 from penstock.hosts.spark.job import Source
 from penstock.hosts.spark.scatter import fitting, newest_of
@@ -46,8 +47,8 @@ def pushed(form: str, *values: Any) -> list[Any]:
 def played(form: str, path: Path) -> list[Any]:
     with database(form) as db:
         query = db.query("SELECT at FROM s")
-        play(db, {"s": path})
-        assert not db.late_count("s")
+        play(core_of(db), {"s": path})
+        assert not db.stream("s").late
         return list(query.fetch()["at"].to_pylist())
 
 
@@ -103,7 +104,7 @@ def test_null_is_null(tmp_path: Path) -> None:
     path.write_text("at,n,seen\n1717156800,0,\n1717156801,0,1717156800\n")
     with database("seconds", ", seen TIMESTAMP") as db:
         query = db.query("SELECT seen FROM s")
-        play(db, {"s": path})
+        play(core_of(db), {"s": path})
         assert query.fetch()["seen"].to_pylist() == [None, NOON]
     with database("seconds") as db, pytest.raises(penstock.InputError, match="NULL"):
         db.push("s", [(None, 1)])
@@ -181,7 +182,7 @@ def test_numbers_in_files_are_not_taken_for_microseconds_if_they_look_otherwise(
         db.execute("CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at")
         for kind in ("jsonl", "parquet", "csv"):
             with pytest.raises(penstock.InputError, match=rf"WITH \(time = '{unit}'\)"):
-                play(db, {"s": path.with_suffix(f".{kind}")})
+                play(core_of(db), {"s": path.with_suffix(f".{kind}")})
     path.write_text('{"at": 1717156800000000, "n": 1}\n')
     assert played("microseconds", path) == [NOON]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.database.database import Database
+from penstock.database.database import Database, core_of
 from penstock.notebook import html
 from penstock.testing import Clock, fails_on
 from tests.spark.direct import directly
@@ -42,7 +42,7 @@ def words(text: str) -> str:
 @pytest.fixture
 def db() -> Iterator[Database]:
     with penstock.connect(engine="local", clock=Clock("2024-05-01")) as db:
-        db.run_script(f"""
+        db.execute(f"""
             CREATE STREAM "{EVIL.strip()[:7]}" (t BIGINT, "a<b" STRING) TIMESTAMP BY t;
             CREATE STREAM s (at TIMESTAMP, v DOUBLE) TIMESTAMP BY at;
             CREATE STREAM arrived (v DOUBLE);
@@ -76,7 +76,7 @@ def test_a_database(db: Database) -> None:
 def test_what_others_declare_meanwhile_comes_before_or_after(db: Database) -> None:
     made: list[str] = []
     showing = threading.Thread(target=lambda: made.append(db._repr_html_()))
-    with db._lock:
+    with core_of(db).lock:
         showing.start()
         showing.join(0.2)  # until it waits for the lock, wherever that is
         db.execute("CREATE STREAM another (t BIGINT) TIMESTAMP BY t")
@@ -155,11 +155,11 @@ def test_graphs_and_memory(db: Database) -> None:
     db.push("<script", [(1, "x")])
     svg = parsed(db.graph()._repr_html_()).find(".//{http://www.w3.org/2000/svg}svg")
     assert svg is not None
-    said = words(db.memory()._repr_html_())
+    said = words(db.graph().memory._repr_html_())
     assert "windows hold" in said
     assert re.search(r"<script 1 \d+ B \d+ Window \[ROWS 3\] 1 \d+ B <i>", said)
     with penstock.connect(engine="local") as nothing:
-        assert words(nothing.memory()._repr_html_()) == "windows hold 0 B"
+        assert words(nothing.graph().memory._repr_html_()) == "windows hold 0 B"
 
 
 def test_results(db: Database) -> None:

@@ -130,7 +130,7 @@ def test_tables_are_shown_as_tables(cells: Cells) -> None:
 def test_plain_texts(cells: Cells) -> None:
     cells.run(f"%cql {DECLARE}")
     q = cells.run("%cql --name q SELECT a FROM s [ROWS 2]")
-    cells.run("display(db.explain('q')); display(db.graph()); display(db.memory()); display(q)")
+    cells.run("display(db.explain('q')); display(db.graph()); display(db.graph().memory); display(q)")
     plain = [shown["data"]["text/plain"] for shown in cells.shown]
     assert plain[0].startswith("Query changes\n└─ ")
     assert plain[1].startswith("engine local")
@@ -192,7 +192,7 @@ def test_watching_is_bounded(cells: Cells, query: Query) -> None:
     cells.run("from penstock.notebook import watch; watch(q, seconds=0); watch()")
     assert cells.error is None
     assert len(cells.shown) == 2
-    assert query._wait_for_more(0.0) is False
+    assert query.wait(0.0) is False
 
 
 def test_an_interrupt_ends_watching(cells: Cells, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:

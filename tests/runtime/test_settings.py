@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 from penstock.model.errors import InputError
 from penstock.runtime.settings import Settings
@@ -76,12 +77,12 @@ def test_the_latency_of_a_query_is_that_of_its_strategy() -> None:
         db.execute("CREATE QUERY late AS SELECT max(v) AS m FROM s [ROWS 2]")
         db.push("s", [(1, 1)])
         db.settle()
-        host = db._host
+        host = core_of(db).host
         assert isinstance(host, LocalHost)
         settings = host.runtime.settings
         assert [settings.of_query(name).new_strategy().latency for name in ("soon", "late")] == [0.02, 0.1]
         db.configure(query="soon", latency="5 ms")
         assert host.runtime.settings.of_query("soon").new_strategy().latency == 0.005
-        db.stop_query("soon")
+        db.queries["soon"].stop()
         db.configure(workers=1)
         assert "soon" not in host.runtime.settings.queries

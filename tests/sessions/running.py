@@ -62,7 +62,7 @@ def live(engine: str, steps: Sequence[Step], *, row_by_row: bool = False) -> Lif
                         db.close_stream(name)
                     case Pass(ticks):
                         clock.advance(ticks)
-                        db.tick()
+                        db.heartbeat()
                     case Fetch(name) if name in db.queries:
                         life.fetched[place] = take(db.queries[name])
             except penstock.PenstockError as error:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from penstock.hosts import SparkOptions
+from penstock.hosts.options import SparkOptions
 from penstock.hosts.spark.live import host, slot
 from penstock.hosts.spark.live.plan import Plan, Report
 

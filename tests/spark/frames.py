@@ -22,7 +22,7 @@ from tests.generated.running import comparable
 def schema_of(declare: str, name: str) -> Schema:
     """The columns of a declared stream or relation."""
     with penstock.connect(engine="reference") as db:
-        db.run_script(declare)
+        db.execute(declare)
         return (db.catalog.streams.get(name) or db.catalog.relation(name)).schema
 
 

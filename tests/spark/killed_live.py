@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import penstock
+from penstock.database.database import core_of
 from penstock.io.writers import Resumable
 from tests.generated.language import Row
 
@@ -46,13 +47,13 @@ def main(root: Path, count: int) -> None:
         for text in DECLARE.split(";")[:-1]:
             if text.split()[2] not in {*db.catalog.streams, *db.catalog.relations}:
                 db.execute(text)
-        if not db.relation_rows("names"):
+        if not core_of(db).relations["names"].rows:
             db.push("names", [(0, "zero"), (1, "one"), (2, "two")])
         for name, text in QUERIES.items():
             if name not in db.queries:
-                assert not db.given("s"), "queries are there before rows are"
+                assert not db.stream("s").given, "queries are there before rows are"
                 db.execute(f"CREATE QUERY {name} AS {text} WITH (priority = {len(db.queries)})")
-        files = {n: Resumable(root / f"{n}.csv", "csv", q.schema, db.notes.get(n, 0)) for n, q in db.queries.items()}
+        files = {n: Resumable(root / f"{n}.csv", "csv", q.schema, db.note().get(n, 0)) for n, q in db.queries.items()}
 
         def write(name: str, wait: bool) -> None:
             def written(table: pa.Table) -> dict[str, object]:
@@ -63,7 +64,7 @@ def main(root: Path, count: int) -> None:
 
         for i in range(count):
             for stream in ("s", "r"):
-                if db.given(stream) <= SIZE * i:
+                if db.stream(stream).given <= SIZE * i:
                     db.push(stream, batch(stream, i))
             for name in files:
                 write(name, wait=i % 8 == 7)

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 import penstock
-from penstock.database.database import answer_schema
-from penstock.database.statements import plan_of_text
+from penstock.cql.declarations import plan_of_text
 from penstock.hosts.spark import checkpoint
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.scatter import Scatter
 from penstock.ingest.streams import StreamInput
+from penstock.plan.answers import answer_schema
 from penstock.plan.optimize import optimize
 from penstock.rows.given import as_table
 from tests.generated.language import Case, Row
@@ -33,8 +33,8 @@ Rows = Mapping[str, Sequence[Row]]
 def job_of(declare: str, queries: Mapping[str, str], shards: int, *, bounded: bool) -> Job:
     """The job of queries over declared streams and relations."""
     with penstock.connect(engine="reference") as db:
-        db.run_script(declare)
-        plans = {name: optimize(plan_of_text(db, text)[0]) for name, text in queries.items()}
+        db.execute(declare)
+        plans = {name: optimize(plan_of_text(db.catalog, text)[0]) for name, text in queries.items()}
         read = {name for plan in plans.values() for name in reads(plan)}
         sources: list[tuple[int, Source]] = []
         for s in db.catalog.streams.values():
@@ -118,7 +118,7 @@ def without_late(case: Case) -> Case:
     """The case without the rows that are late in the order in which they stand."""
     streams: dict[str, list[Row]] = {}
     with penstock.connect(engine="reference") as db:
-        db.run_script(case.declare)
+        db.execute(case.declare)
         for name, rows in case.streams.items():
             gate = StreamInput(db.catalog.stream(name), lambda: 0)
             streams[name] = []

@@ -53,7 +53,7 @@ def lived(db: penstock.Database, ops: Sequence[Op], reopen: Iterator[penstock.Da
             found[f"q{arg}"] = Counter()
         elif name == "stop" and f"q{arg}" in db.queries:
             found[f"q{arg}"] += counted(db.queries[f"q{arg}"])
-            db.stop_query(f"q{arg}")
+            db.queries[f"q{arg}"].stop()
         elif name == "open" and reopen is not None:
             db.close()
             db = next(reopen)
@@ -95,7 +95,7 @@ def test_families_do_not_show(
     events: list[Op] = [*(("add", n) for n in first), *ops]
 
     def begun(db: penstock.Database) -> penstock.Database:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         db.create_function("twice", twice, args=["BIGINT"], returns="BIGINT")
         return db
 
@@ -113,7 +113,7 @@ def test_families_do_not_show(
 
 def test_equal_parts_are_there_once(tmp_path: Path) -> None:
     with directly(), penstock.connect(tmp_path, engine="spark", shards=1, trigger="push") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         for i in range(20):
             db.query(f"SELECT k, sum(v) AS total{i} FROM s [RANGE 1000] GROUP BY k")
         db.push("s", [(i, i % 50, i) for i in range(1000)])

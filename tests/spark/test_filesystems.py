@@ -44,7 +44,7 @@ def made(seed: int, batches: int, size: int) -> Batches:
 
 def wanted(query: str, batches: Batches) -> Counter[object]:
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         q = db.query(query)
         for name in ("s", "r"):
             db.push(name, [row for batch in batches for row in batch[name]])

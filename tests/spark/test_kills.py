@@ -70,7 +70,7 @@ def made(seed: int, n: int) -> list[Row]:
 
 def wanted(query: str, rows: dict[str, list[Row]]) -> Counter[object]:
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         q = db.query(query)
         for name in ("s", "r"):
             db.push(name, rows[name])
@@ -158,7 +158,7 @@ def test_a_database_that_is_killed_again_and_again(tmp_path: Path) -> None:
     with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
         assert process.wait(600) == 0, log.read_text()[-4000:]
     with penstock.connect(engine="reference") as db:
-        db.run_script(killed_live.DECLARE)
+        db.execute(killed_live.DECLARE)
         db.push("names", [(0, "zero"), (1, "one"), (2, "two")])
         queries = {name: db.query(text) for name, text in killed_live.QUERIES.items()}
         for j in range(count):

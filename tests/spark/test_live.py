@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.spark.live import frames, host, journal
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.plan import meanings
@@ -47,7 +48,7 @@ def values(table: pa.Table, column: str) -> list[object]:
 
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
-        db.run_script(f"""
+        db.execute(f"""
             {S};
             CREATE STREAM gone (t BIGINT) TIMESTAMP BY t;
             DROP STREAM gone;
@@ -68,7 +69,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         assert {s.name: s.position for s in db.catalog.streams.values()} == positions
         assert list(db.catalog.views) == ["big"]
-        assert db.relation_rows("names") == [(2, "two"), (1, "uno")]
+        assert core_of(db).relations["names"].rows == [(2, "two"), (1, "uno")]
         assert values(db.queries["named"].fetch(), "name") == ["two"]
         db.push("s", [(6, 1, 4.0)])
         assert values(db.queries["named"].fetch(), "name") == ["uno"]
@@ -77,7 +78,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         assert values(more.fetch(), "w") == [10.0]
         with pytest.raises(penstock.CatalogError, match="there is a stream `s` already"):
             db.execute(S)
-        assert db.given("s") == 5
+        assert db.stream("s").given == 5
 
 
 def test_rows_that_wait_and_rows_that_are_late(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_rows_that_wait_and_rows_that_are_late(tmp_path: Path) -> None:
         db.push("s", [(10, 1), (8, 2), (12, 3), (1, 4)])
         assert values(db.queries["q"].fetch(), "v") == []
     with opened(tmp_path) as db:
-        assert (db.progress("s"), db.late_count("s")) == (7, 1)
+        assert (db.stream("s").progress, db.stream("s").late) == (7, 1)
         assert values(db.late("s"), "v") == [4]
         db.push("s", [(15, 5), (2, 6)])
         assert values(db.queries["q"].fetch(), "v") == [2, 1]
@@ -124,7 +125,7 @@ def test_queries_that_failed_or_were_stopped(tmp_path: Path) -> None:
         db.push("s", [(1, 1, 1.0)])
         db.push("s", [(2, 0, 1.0)])
         db.settle()
-        db.stop_query("stopped")
+        db.queries["stopped"].stop()
         assert db.queries["strict"].status == "failed"
     with opened(tmp_path) as db:
         assert set(db.queries) == {"strict", "null"}
@@ -135,7 +136,7 @@ def test_queries_that_failed_or_were_stopped(tmp_path: Path) -> None:
         assert (values(null.fetch(), "x"), null.failures) == ([1.0, None], 1)
         db.push("s", [(3, 0, 1.0)])
         assert (null.fetch().num_rows, null.failures) == (1, 2)
-        db.stop_query("strict")
+        db.queries["strict"].stop()
     with opened(tmp_path) as db:
         assert set(db.queries) == {"null"}
 
@@ -145,7 +146,7 @@ def test_functions_whose_meaning_has_changed(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as before, opened(tmp_path) as db:
         before.setattr(meanings, "number_of", lambda plan: 1)
         before.setattr(host, "NUMBER", 1)
-        db.run_script(f"""
+        db.execute(f"""
             {S};
             CREATE VIEW shown AS SELECT left(CAST(k AS STRING), 1) AS c FROM s [NOW];
             CREATE VIEW again AS SELECT c FROM shown;
@@ -183,7 +184,7 @@ def test_functions_whose_meaning_has_changed(tmp_path: Path, monkeypatch: pytest
             db.execute("CREATE VIEW shown AS SELECT k FROM s [NOW]")
         db.execute("CREATE OR REPLACE VIEW shown AS SELECT left('abc', -1) AS c FROM s [NOW]")
         db.execute("DROP VIEW again; DROP STREAM tens")
-        db.stop_query("first")
+        db.queries["first"].stop()
         anew = db.query("SELECT ISTREAM substr('abc', k, 1) || c AS c FROM s [NOW], shown", name="first")
     with opened(tmp_path) as db:
         db.push("s", [(3, 0, 1.5)])
@@ -209,7 +210,7 @@ def test_answers_count_as_delivered_when_they_are_written(tmp_path: Path) -> Non
             q.transfer(fails)
         db.note(other="ä")
     with opened(tmp_path) as db:
-        assert db.notes == {"length": 10, "other": "ä"}
+        assert db.note() == {"length": 10, "other": "ä"}
         assert values(db.queries["q"].fetch(), "v") == [2.0]
     with opened(tmp_path) as db:
         assert db.queries["q"].fetch().num_rows == 0
@@ -227,7 +228,7 @@ def test_a_half_written_frame_is_cut_off(tmp_path: Path) -> None:
     whole = log.read_bytes()
     log.write_bytes(whole + whole[:100])
     with opened(tmp_path) as db:
-        assert db.given("s") == 2
+        assert db.stream("s").given == 2
         db.push("s", [(3, 1, 3.0)])
         assert values(db.queries["q"].fetch(), "v") == [3.0]
 
@@ -269,7 +270,7 @@ def test_lost_state_is_named_and_can_be_put_back(tmp_path: Path) -> None:
 
 def test_a_full_disk_refuses_rows_and_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path) as db:
-        db.run_script(f"{S}; CREATE RELATION names (k BIGINT) KEY (k)")
+        db.execute(f"{S}; CREATE RELATION names (k BIGINT) KEY (k)")
         q = db.query("SELECT v FROM s", name="q")
         db.push("s", [(1, 1, 1.0)])
         write = os.writev
@@ -288,14 +289,14 @@ def test_a_full_disk_refuses_rows_and_loses_none(tmp_path: Path, monkeypatch: py
                 db.query("SELECT k FROM s", name="other")
             with pytest.raises(penstock.CheckpointError, match="No space left"):
                 db.execute("CREATE STREAM r (a BIGINT)")
-        assert (db.given("s"), db.progress("s"), db.relation_rows("names")) == (1, 1, [])
+        assert (db.stream("s").given, db.stream("s").progress, core_of(db).relations["names"].rows) == (1, 1, [])
         db.push("s", [(1, 1, 3.0)])
         db.push("names", [(1,)])
         db.execute("CREATE STREAM r (a BIGINT)")
         assert set(db.queries) == {"q"}
         assert values(q.fetch(), "v") == [1.0, 3.0]
     with opened(tmp_path) as db:
-        assert (db.given("s"), db.relation_rows("names"), list(db.catalog.streams)) == (2, [(1,)], ["s", "r"])
+        assert (db.stream("s").given, core_of(db).relations["names"].rows, list(db.catalog.streams)) == (2, [(1,)], ["s", "r"])
 
 
 def test_a_push_that_is_refused_half_way_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,9 +316,9 @@ def test_a_push_that_is_refused_half_way_is_not_there(tmp_path: Path, monkeypatc
             patch.setattr(os, "writev", fills_up)
             with pytest.raises(penstock.CheckpointError, match="No space left"):
                 db.push("s", [(11, 2), (1, 3)])  # one waits, one is late
-        assert (calls[0], db.late_count("s"), db.given("s")) == (3, 0, 1)
+        assert (calls[0], db.stream("s").late, db.stream("s").given) == (3, 0, 1)
     with opened(tmp_path) as db:
-        assert (db.late("s").num_rows, db.given("s")) == (0, 1)
+        assert (db.late("s").num_rows, db.stream("s").given) == (0, 1)
         db.push("s", [(12, 4)])
         db.close_stream("s")
         assert values(db.queries["q"].fetch(), "v") == [1, 4]

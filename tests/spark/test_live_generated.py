@@ -43,7 +43,7 @@ def restarted(
 
     try:
         db = opened()
-        db.run_script(case.declare)
+        db.execute(case.declare)
         if case.beginning:
             db.push("q", list(case.beginning))
         db.query(case.query, name="it")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.spark.live import host
 from penstock.hosts.spark.live.host import SparkHost
 from penstock.hosts.spark.live.part import Part
@@ -37,7 +38,7 @@ def opened(path: Path, batch_rows: int = 4) -> penstock.Database:
 
 
 def only_part(db: penstock.Database) -> Part:
-    spark = db._host
+    spark = core_of(db).host
     assert isinstance(spark, SparkHost)
     (part,) = spark.parts
     return part
@@ -170,7 +171,7 @@ def test_queries_that_have_had_different_rows_come_together(tmp_path: Path) -> N
         db.execute(f"CREATE QUERY p AS {ALARMS} WITH (priority = 9)")
         db.execute(f"CREATE QUERY q AS {ALARMS}")
         push(db, *ORDINARY, (20, 1, 900), (21, 1, 901))
-        spark = db._host
+        spark = core_of(db).host
         assert isinstance(spark, SparkHost)
         for _ in range(3):
             max(spark.parts, key=lambda part: part.priority).make_batch()
@@ -278,7 +279,7 @@ class Backlogged(Both):
     def _do(self, what: str, arg: object) -> None:
         match what, arg:
             case "step", int(n):
-                spark = self._spark._host
+                spark = core_of(self._spark).host
                 assert isinstance(spark, SparkHost)
                 found = list(spark.parts)
                 if found:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.spark.live import host, journal, load
 from penstock.hosts.spark.live.gate import Gate, Waiter, chosen
 from penstock.hosts.spark.live.load import Load
@@ -382,7 +383,7 @@ def test_threads_and_state_end_with_their_part(tmp_path: Path) -> None:
         db.push("s", [(1, 1, 1.0)])
         db.settle()
         assert len(threads() - before) == 4
-        db.stop_query("b")
+        db.queries["b"].stop()
         db.configure(threading="direct")
         for thread in [t for t in threads() - before if not t.name.endswith("part-0")]:
             thread.join(60)
@@ -406,7 +407,7 @@ def test_closing_while_parts_wait_for_their_turn(tmp_path: Path) -> None:
     assert is_blocked.wait(60)
     closing = threading.Thread(target=db.close)
     closing.start()
-    while not db._closed:
+    while not db.closed:
         time.sleep(0.001)
     open_gate.set()
     closing.join(60)
@@ -449,7 +450,7 @@ def test_a_directory_without_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         db.push("s", [(1, 1, 1.0)])
         for q in db.queries.values():
             q.fetch()
-        model = db._host.journal.model  # type: ignore[attr-defined]
+        model = core_of(db).host.journal.model  # type: ignore[attr-defined]
         records = list(model.records())
     old: list[journal.Record] = []
     for record in records:

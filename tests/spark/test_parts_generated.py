@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.spark.live import host
 from penstock.hosts.spark.live.plan import Plan, Report
 from tests.budget import examples
@@ -96,9 +97,9 @@ class Both:
     def __init__(self, folder: Path, trigger: object) -> None:
         self._folder, self._trigger = folder, trigger
         self._reference = penstock.connect(engine="reference")
-        self._reference.run_script(self.declare)
+        self._reference.execute(self.declare)
         self._spark = self._opened()
-        self._spark.run_script(self.declare)
+        self._spark.execute(self.declare)
         self._names: list[str] = []
         self._found: dict[str, Counter[object]] = {}
         self._pushed = Pushed()
@@ -122,7 +123,7 @@ class Both:
             case "change", (k, name):
                 at = max(self._pushed.times.values()) + 1
                 text = f"DELETE FROM names WHERE k = {k} AT {at}"
-                if not any(row[0] == k for row in self._reference.relation_rows("names")):
+                if not any(row[0] == k for row in core_of(self._reference).relations["names"].rows):
                     text = f"INSERT INTO names VALUES ({k}, '{name}') AT {at}"
                 self._reference.execute(text)
                 self._spark.execute(text)
@@ -136,8 +137,8 @@ class Both:
                 name = self._names[n % len(self._names)]
                 self._compare(name, closed=False)
                 self._names.remove(name)
-                self._reference.stop_query(name)
-                self._spark.stop_query(name)
+                self._reference.queries[name].stop()
+                self._spark.queries[name].stop()
             case "fetch", int(n) if self._names:
                 self._take(self._names[n % len(self._names)])
             case "configure", str(threading):

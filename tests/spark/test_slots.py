@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.database.database import answer_schema
-from penstock.database.statements import plan_of_text
+from penstock.cql.declarations import plan_of_text
 from penstock.hosts.spark.live import slot
 from penstock.hosts.spark.live.frames import Frame, Kind, Log, Marks, packed
 from penstock.hosts.spark.live.plan import Assigned, Definition, Outcome, Plan, logged_rows
@@ -22,6 +21,7 @@ from penstock.hosts.spark.live.slot import read_answers, run_slot, write_definit
 from penstock.model.batch import Batch
 from penstock.model.errors import CheckpointError
 from penstock.model.values import to_python
+from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from tests.state.programs import DECLARE, SCHEMA
@@ -39,9 +39,9 @@ class Slots:
         self._plans: dict[str, Query] = {}
         self._frames = 0
         with penstock.connect(engine="reference") as db:
-            db.run_script(DECLARE)
+            db.execute(DECLARE)
             for i, text in enumerate(queries):
-                self._plans[f"q{i}"] = optimize(plan_of_text(db, text)[0])
+                self._plans[f"q{i}"] = optimize(plan_of_text(db.catalog, text)[0])
         for id, plan in self._plans.items():
             definition = Definition(id, plan, answer_schema(plan), {}, False, {}, {}, {})
             write_definition(root / "queries" / id / "definition", definition)

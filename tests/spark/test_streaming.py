@@ -41,7 +41,7 @@ def made(seed: int, n: int) -> list[Row]:
 def wanted(query: str, **streams: list[Row]) -> Counter[object]:
     """What the query gives in this process while the streams are open."""
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARE)
+        db.execute(DECLARE)
         q = db.query(query)
         for name, rows in streams.items():
             db.push(name, rows)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.graph.answers import DeltaAnswers
 from penstock.graph.programs import Program
-from penstock.hosts import QuerySettings
+from penstock.hosts.host import QuerySettings
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.delta import Delta, concat

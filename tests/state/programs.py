@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.database.statements import plan_of_text
+from penstock.cql.declarations import plan_of_text
 from penstock.graph.programs import Program
 from penstock.model.batch import Batch
 from penstock.model.delta import Delta
@@ -26,8 +26,8 @@ SCHEMA = (Field("t", BIGINT), Field("k", BIGINT), Field("v", DOUBLE))
 def plan(text: str) -> Query:
     """The plan of a query over the streams."""
     with penstock.connect(engine="reference") as db:
-        db.run_script(DECLARE)
-        return optimize(plan_of_text(db, text)[0])
+        db.execute(DECLARE)
+        return optimize(plan_of_text(db.catalog, text)[0])
 
 
 def program(query: Query) -> Program:

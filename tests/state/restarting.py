@@ -10,7 +10,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.hosts import QuerySettings
+from penstock.hosts.host import QuerySettings
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.delta import Delta

@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.hosts import QuerySettings
+from penstock.hosts.host import QuerySettings
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.delta import Delta

@@ -109,7 +109,7 @@ def test_a_full_disk_for_rows_that_wait() -> None:
         player = Script().rows("s", rows).player(db, batch=10)
         with pytest.raises(penstock.BufferFullError, match="No space left"):
             player.rest()
-        taken = db.given("s")
+        taken = db.stream("s").given
         assert 0 < taken < 200
         db.resume(resting)
         assert [a for _, _, a in answers(q)] == list(range(taken))
@@ -143,7 +143,7 @@ def test_a_database_that_was_killed(tmp_path: Path) -> None:
         player.rest()
         expected = answers(db.queries["sums"])
     with connect(killed) as again:
-        assert again.given("s") == 5
+        assert again.stream("s").given == 5
         again.push("s", [(i, i) for i in range(5, 10)])
         assert answers(again.queries["sums"]) == expected
         with pytest.raises(penstock.InputError, match=re.escape(f"{killed} is there already")):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.database.database import core_of
 from penstock.testing import Clock, Script, answers, failing
 from penstock.testing.player import Batches
 from penstock.testing.steps import Close, Heartbeat, Push
@@ -52,7 +53,7 @@ def test_delays() -> None:
     assert arrived(script) == [("s", 1, 10), ("s", 2, 20), ("s", 1, 11), ("s", 2, 21), ("s", 9, 90)]
     with script.open() as db:
         script.play(db)
-        assert db.late_count("s") == 1
+        assert db.stream("s").late == 1
         assert db.late("s").to_pylist() == [{"t": 1, "a": 11}]
 
 
@@ -62,7 +63,7 @@ def test_progress_ends_and_what_says_no_time() -> None:
         Script(DECLARE)
         .rows("s", [(1, 10)])
         .heartbeat("s", 7)
-        .call(lambda db: seen.append(db.progress("s")))
+        .call(lambda db: seen.append(db.stream("s").progress))
         .rows("r", [(4, "x"), (6, "y")])
         .heartbeat("r", 100, at=5)
         .close("s")
@@ -237,7 +238,7 @@ def test_reading_a_script() -> None:
         script.play(db)
         assert [a for _, _, a in answers(q)] == [10, 50]
         assert answers(w) == [(datetime(2024, 5, 1), "+", "it's \\n", None), (datetime(2024, 5, 1), "+", "b", 1.5)]
-        assert db.relation_rows("n") == [("a; b",)]
+        assert core_of(db).relations["n"].rows == [("a; b",)]
         assert q.status == "ended"
     assert (len(script), repr(script)) == (6, "<Script of 6 entries>")
 
@@ -274,6 +275,6 @@ def test_what_cannot_be_played() -> None:
         Script(DECLARE).play(db, batch=0)
     script = Script("CREATE STREAM s (a BIGINT)").rows("s", [(1,)], at=5)
     with penstock.connect(engine="reference") as db:
-        db.run_script(script.declare)
+        db.execute(script.declare)
         with pytest.raises(penstock.InputError, match="wall clock"):
             script.play(db)

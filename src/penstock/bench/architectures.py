@@ -39,6 +39,7 @@ from penstock.bench.common import (
     wait_until,
 )
 from penstock.bench.supply import LockedBuffer, Monitored
+from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _measure(how: Configuration, values: np.ndarray[Any, Any], rate: int, lasts:
     count = max(4, round(_LEAST * lasts / _LASTS), min(_MOST, round(lasts / gap)))
     with database("gen1", "gen2") as db:
         query = _filled(db, values)
-        host = db._host
+        host = core_of(db).host
         assert isinstance(host, LocalHost), "the experiment asked for it"
         if how.supply != "V2":
             host.runtime.new_buffer = LockedBuffer if how.supply == "synch" else Monitored()

@@ -71,7 +71,7 @@ def resume_answers(db: Database, queries: Sequence[Query], output: Path, stack: 
     for query in queries:
         path = output / f"{file_stem(query.name)}.csv"
         key = f"output {path.absolute()}"
-        writer = stack.enter_context(Resumable(path, "csv", query.schema, db.notes.get(key, 0)))
+        writer = stack.enter_context(Resumable(path, "csv", query.schema, db.note().get(key, 0)))
         sinks.append(_noting(key, writer))
     return Answers(queries, sinks)
 

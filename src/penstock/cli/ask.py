@@ -6,16 +6,15 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
-from penstock.cli.answers import Answers, failing, open_answer, open_answers
+from penstock.cli.answers import Answers, open_answer, open_answers
 from penstock.cli.failures import Failure, failure
 from penstock.cli.far import HowFar
 from penstock.cli.inputs import FollowOption, InputFormatOption, open_inputs, stoppable
@@ -33,7 +32,6 @@ from penstock.cli.run import (
 from penstock.cli.script import EngineOption, MasterOption, ZoneOption, open_database
 from penstock.database.declare import STAMPED, Declaration, declaration
 from penstock.database.play import Input, input_name
-from penstock.database.standing import Standing
 from penstock.io.files import Source
 from penstock.io.live import STDIN, Arrivals, LiveText
 from penstock.io.writers import OutputFormat
@@ -128,10 +126,10 @@ def query(
             except PenstockError as error:
                 raise failure(error, "the query") from None
             _warn_of_two_clocks(db, asked, declared)
-            opened = {input_name(db, name): given for name, given in inputs.items()}
+            opened = {input_name(db.catalog, name): given for name, given in inputs.items()}
             if final:
-                standing = Standing(asked.name, asked.plan, asked.schema)
-                answers: Answers = Together(asked, standing, lambda: _newest(db, opened))
+                asked.current()  # refuses a query whose answer is a stream
+                answers: Answers = Nothing(asked)
             else:
                 answers = open_answers([asked], output, chosen, sys.stdout, stack, as_they_come=follow)
             aside = [
@@ -144,7 +142,7 @@ def query(
                 db, opened, answers, aside, done.rows, arrivals, far=HowFar(quiet=quiet, beside_answers=beside)
             )  # fmt: skip
             if final:
-                rest = standing.table()
+                rest = asked.current(until=_newest(db, opened))
                 answers.counts[asked.name] = rest.num_rows
                 stack.enter_context(open_answer(output, chosen, rest.schema)).write(rest)
             summary = summarize(db, [asked], answers.counts, done.rows, time.perf_counter() - started)
@@ -168,25 +166,19 @@ def _with_type(error: InputError, inputs: Mapping[str, Input]) -> InputError:
     return error
 
 
-class Together(Answers):
-    """Puts the answers of a query together; what comes after the newest row is left out."""
+class Nothing(Answers):
+    """Leaves the results of a query where they are; the answer as it stands is asked for at the end."""
 
-    def __init__(self, query: Query, standing: Standing, newest: Callable[[], int | None]) -> None:
+    def __init__(self, query: Query) -> None:
         super().__init__([query], [lambda _: None])
-        self._query, self._standing, self._newest = query, standing, newest
 
     def drain(self, *, wait: bool = True) -> None:
-        with failing():
-            self._query._taken(self._take, wait=wait)
-
-    def _take(self, changes: pa.Table) -> pa.Table:
-        self._standing.take(changes, self._newest())
-        return changes
+        pass
 
 
 def _newest(db: Database, inputs: Iterable[str]) -> int | None:
     """The instant of the last row that has come, in ticks: what rows change that leave later is not asked for."""
-    found = max(db.newest(name) for name in db.catalog.streams if name in inputs)
+    found = max(db.stream(name).newest for name in db.catalog.streams if name in inputs)
     return None if found == -math.inf else int(found)
 
 
@@ -217,7 +209,7 @@ def _advice(name: str, remark: str) -> str:
 
 def _warn_of_two_clocks(db: Database, asked: Query, declared: dict[str, Declaration]) -> None:
     """Say it if a query reads rows of now together with rows of their own times, which hardly ever meet."""
-    read = [name for name in declared if input_name(db, name) in asked.inputs]
+    read = [name for name in declared if input_name(db.catalog, name) in asked.inputs]
     stamped = [name for name in read if declared[name].stamped]
     own = [name for name in read if not declared[name].stamped]
     if stamped and own:

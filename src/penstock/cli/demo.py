@@ -17,7 +17,7 @@ from penstock.demo.clock import RealClock
 from penstock.demo.plain import Lines
 from penstock.demo.run import PROFILES, Run
 from penstock.demo.terminal import Terminal
-from penstock.hosts import SparkOptions, default_engine
+from penstock.hosts.options import SparkOptions, default_engine
 from penstock.model.errors import EngineError
 
 

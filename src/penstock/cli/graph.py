@@ -14,6 +14,7 @@ import typer
 from penstock.cli.failures import Failure
 from penstock.cli.run import parse_inputs
 from penstock.cli.script import EngineOption, MasterOption, open_database, run_script
+from penstock.database.database import core_of
 from penstock.database.play import input_name, play
 from penstock.graph.view import GraphView
 from penstock.io.table_text import table_text
@@ -73,7 +74,7 @@ def graph(
                 print(table_text(result.table), end="", file=sys.stderr)
         if not db.queries:
             raise Failure(f"{file} has no query to show")
-        _play(db, {input_name(db, name): path for name, path in given.items()})
+        _play(db, {input_name(db.catalog, name): path for name, path in given.items()})
         written = _WRITE[chosen](db.graph())
     if output is None:
         print(written)
@@ -104,5 +105,5 @@ def _play(db: Database, inputs: dict[str, Path]) -> None:
         for name, stream in db.catalog.streams.items():
             if not stream.derived and name not in inputs:
                 db.close_stream(name)
-        play(db, inputs, on_progress=lambda name, rows: forget(wait=False), close_last=False)
+        play(core_of(db), inputs, on_progress=lambda name, rows: forget(wait=False), close_last=False)
     forget(wait=True)

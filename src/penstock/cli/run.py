@@ -30,6 +30,7 @@ from penstock.cli.script import (
 )
 from penstock.cli.seen import check_files, unsee
 from penstock.cli.watch import clock
+from penstock.database.database import core_of
 from penstock.database.play import Input, input_name, play
 from penstock.io.files import Leave
 from penstock.io.live import STDIN, Arrivals, LiveText, is_live
@@ -108,7 +109,7 @@ def run(
             queries = list(db.queries.values())
             if not queries:
                 raise Failure(f"{file} has no query to run")
-            paths = {input_name(db, name): path for name, path in given.items()}
+            paths = {input_name(db.catalog, name): path for name, path in given.items()}
             _check_inputs(db, queries, paths)
             relations = db.catalog.relations
             inputs = open_inputs(
@@ -124,7 +125,7 @@ def run(
                 stack.enter_context(SetAside(db, late, chosen, db.late)),
                 stack.enter_context(SetAside(db, apart, chosen, db.apart)),
             ]
-            over = [name for name in inputs if name in db.catalog.streams and db.progress(name) == math.inf]
+            over = [name for name in inputs if name in db.catalog.streams and db.stream(name).progress == math.inf]
             unfinished: dict[Path, None] = {}
             leave = None
             if database is not None:
@@ -178,7 +179,7 @@ def _check_inputs(db: Database, queries: list[Query], inputs: dict[str, Path]) -
     """Streams a query reads need an input, unless the file itself has inserted rows into them."""
     for query in queries:
         for name in sorted(query.inputs - inputs.keys()):
-            if db.progress(name) == float("-inf"):
+            if db.stream(name).progress == float("-inf"):
                 raise Failure(f"query `{query.name}` reads stream `{name}`; pass --input {name}=PATH")
 
 
@@ -241,8 +242,7 @@ def play_all(
         for name, stream in db.catalog.streams.items():
             if close and not stream.derived and stream.name not in inputs:
                 db.close_stream(name)
-        stopped = play(
-            db, inputs, on_progress=after_push, on_read=lambda name, count: far(name, count, " read"),
+        stopped = play(core_of(db), inputs, on_progress=after_push, on_read=lambda name, count: far(name, count, " read"),
             on_idle=pass_on, arrivals=arrivals, done=done, chunk_rows=_CHUNK, close=close, leave=leave,
         )  # fmt: skip
         pass_on()
@@ -255,11 +255,11 @@ def _is_new(given: Input) -> bool:
 
 def _done(db: Database, inputs: Collection[str]) -> dict[str, int]:
     """How many rows of each input were pushed before, by a run that this one goes on from."""
-    begun: dict[str, int] = db.notes.get("inputs", {})
-    new = {name: db.given(name) for name in inputs if name not in begun}
+    begun: dict[str, int] = db.note().get("inputs", {})
+    new = {name: core_of(db).given(name) for name in inputs if name not in begun}
     if new:
         db.note(inputs=begun | new)
-    return {name: db.given(name) - begun[name] for name in inputs if name in begun}
+    return {name: core_of(db).given(name) - begun[name] for name in inputs if name in begun}
 
 
 class SetAside:
@@ -302,12 +302,12 @@ def summarize(
     db: Database, queries: list[Query], answered: dict[str, int], rows: dict[str, int], seconds: float
 ) -> str:
     """What a run did, in a few lines."""
-    late = {n: db.late_count(n) for n, stream in db.catalog.streams.items() if not stream.derived}
+    late = {n: db.stream(n).late for n, stream in db.catalog.streams.items() if not stream.derived}
     errors = {query.name: query.failures for query in queries}
     lines = [f"rows in   {_counts(rows)}", f"answers   {_counts(answered)}"]
     if any(late.values()):
         lines.append(f"late rows {', '.join(_late(db, name, n) for name, n in late.items() if n)}")
-    apart = {n: db.apart_count(n) for n, stream in db.catalog.streams.items() if not stream.derived}
+    apart = {n: db.stream(n).apart for n, stream in db.catalog.streams.items() if not stream.derived}
     if any(apart.values()):
         lines.append(f"apart     {', '.join(_apart(db, name, n) for name, n in apart.items() if n)}")
     if any(errors.values()):
@@ -320,7 +320,7 @@ def _late(db: Database, name: str, count: int) -> str:
     """How many rows were late, and what would have taken them."""
     stream = db.catalog.streams[name]
     text = f"{name} {count:,}"
-    if behind := db.lateness(name):
+    if behind := db.stream(name).lateness:
         text += f" (by up to {show_duration(behind, stream.clock).lower()}; "
         text += f"SLACK {show_duration(stream.slack + behind, stream.clock)} takes them)"
     return text
@@ -329,7 +329,7 @@ def _late(db: Database, name: str, count: int) -> str:
 def _apart(db: Database, name: str, count: int) -> str:
     """How many rows did not fit, and why one of them."""
     text = f"{name} {count:,}"
-    left = db._input(name).apart.table
+    left = core_of(db).input(name).apart.table
     if len(left):
         bad = left.slice(0, 1).to_pylist()[0]
         column = f", column `{bad['column']}`" if bad["column"] else ""

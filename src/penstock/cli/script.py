@@ -14,7 +14,8 @@ import penstock
 from penstock.cli.failures import Failure, failure
 from penstock.cli.statements import split
 from penstock.cli.warm import announce
-from penstock.hosts import default_engine
+from penstock.database.database import run_script as run_statements
+from penstock.hosts.options import default_engine
 from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run_script(db: Database, file: Path) -> list[Result]:
     """Run every statement of a CQL file; an error names the file."""
     text = read_script(file)
     try:
-        return db.run_script(text)
+        return run_statements(db, text)
     except PenstockError as error:
         raise failure(error, str(file)) from None
 
@@ -86,7 +87,7 @@ def resume_script(db: Database, file: Path) -> list[Result]:
     """
     text = read_script(file)
     statements, _ = split(text if text.rstrip().endswith(";") else f"{text}\n;")
-    known: list[str] = db.notes.get("statements", [])
+    known: list[str] = db.note().get("statements", [])
     digests = [hashlib.sha256(" ".join(s.split()).encode()).hexdigest()[:16] for s in statements]
     for i, digest in enumerate(known):
         if i >= len(digests) or digests[i] != digest:
@@ -102,7 +103,7 @@ def resume_script(db: Database, file: Path) -> list[Result]:
             end = start + len(statement) - 1
             if i >= len(known):
                 # Errors name the line of the file.
-                results += db.run_script("\n" * text.count("\n", 0, start) + statement)
+                results += run_statements(db, "\n" * text.count("\n", 0, start) + statement)
                 db.note(statements=digests[: i + 1])
     except PenstockError as error:
         raise failure(error, str(file)) from None

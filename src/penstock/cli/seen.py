@@ -26,11 +26,11 @@ _Entry = list[str | int]
 
 def check_files(db: Database, inputs: Mapping[str, Path], done: Mapping[str, int]) -> None:
     """Refuse inputs of which rows have been read before and are not there as they were; note what is there now."""
-    noted: dict[str, list[_Entry]] = db.notes.get("files", {})
+    noted: dict[str, list[_Entry]] = db.note().get("files", {})
     found: dict[str, list[_Entry]] = {}
     for name, path in inputs.items():
         relation = name in db.catalog.relations
-        if not relation and db.progress(name) == math.inf:
+        if not relation and db.stream(name).progress == math.inf:
             continue
         files = [on_disk(file) for file in input_files(path)[1]]
         if done.get(name) and name in noted:
@@ -45,7 +45,7 @@ def check_files(db: Database, inputs: Mapping[str, Path], done: Mapping[str, int
 
 def unsee(db: Database, names: Iterable[str]) -> None:
     """Note nothing of inputs that have stopped at a row: their files will be mended, and are read on from that row."""
-    noted: dict[str, list[_Entry]] = db.notes.get("files", {})
+    noted: dict[str, list[_Entry]] = db.note().get("files", {})
     left = {name: entries for name, entries in noted.items() if name not in names}
     if left != noted:
         db.note(files=left)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.cli.answers import Headings
 from penstock.cli.script import read_script
 from penstock.cli.statements import split
+from penstock.database.database import core_of, run_script
 from penstock.database.play import input_name, load_relation, stream_rows
 from penstock.io.table_text import table_text
 from penstock.model.errors import CatalogError, InputError, suggest
@@ -91,7 +92,7 @@ class Shell:
         print(text, file=self._out, flush=True)
 
     def _run(self, text: str) -> None:
-        for result in self._db.run_script(text):
+        for result in run_script(self._db, text):
             if result.table is not None:
                 self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
             elif str(result):
@@ -101,7 +102,7 @@ class Shell:
     def _answers(self) -> None:
         headings = Headings(self._out)
         for query in list(self._db.queries.values()):
-            if is_ranking(query.plan) and query._whole:
+            if is_ranking(query.plan):
                 standing = query.current()
                 if query.answered > self._answered.get(query.name, 0):
                     headings.sink(f"{query.name}, as it stands", standing.schema)(standing)
@@ -159,13 +160,13 @@ class Shell:
     def _load(self, arguments: list[str]) -> None:
         if len(arguments) != 2:
             raise InputError("\\load takes a name and a path", hint="\\load sensors sensors.csv")
-        name, path = input_name(self._db, arguments[0]), Path(arguments[1])
+        name, path = input_name(self._db.catalog, arguments[0]), Path(arguments[1])
         if name in self._db.catalog.relations:
-            rows = load_relation(self._db, name, path)
+            rows = load_relation(core_of(self._db), name, path)
             self._answers()
         else:
             rows = 0
-            with closing(stream_rows(self._db, name, path)) as found:
+            with closing(stream_rows(core_of(self._db), name, path)) as found:
                 for some in found:
                     self._db.push(name, some)
                     rows += len(some)
@@ -175,7 +176,7 @@ class Shell:
     def _close(self, arguments: list[str]) -> None:
         if len(arguments) != 1:
             raise InputError("\\close takes the name of a stream")
-        self._db.close_stream(input_name(self._db, arguments[0]))
+        self._db.close_stream(input_name(self._db.catalog, arguments[0]))
         self._answers()
 
     def _include(self, arguments: list[str]) -> None:

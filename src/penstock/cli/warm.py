@@ -49,7 +49,7 @@ def warm() -> float:
     start = time.perf_counter()
     importlib.import_module("penstock.kernels.literals")
     with penstock.connect(engine="local") as db:
-        db.run_script(_STREAMS)
+        db.execute(_STREAMS)
         queries = [db.query(text) for text in _QUERIES]
         rows = [(i, i % 2, "ab"[i % 2], float(i)) for i in range(6)]
         for name in ("s", "r"):

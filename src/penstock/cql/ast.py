@@ -173,3 +173,10 @@ def function_call(node: exp.Expr) -> FunctionCall | None:
     if len(args) == 1 and isinstance(args[0], exp.Distinct):
         return FunctionCall(name.lower(), args[0].expressions, distinct=True, filter=condition)
     return FunctionCall(name.lower(), args, filter=condition)
+
+
+STATEMENTS = (
+    CreateStream, CreateRelation, CreateView, CreateQuery, StopQuery, DropObject, ShowObjects, DescribeObject, Explain,
+    InsertInto, UpdateRelation, DeleteFrom,
+)  # fmt: skip
+"""What is no query."""

@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import pyarrow as pa
 
+from penstock.cql.declarations import parse_type
 from penstock.cql.names import written_name, written_names
 from penstock.io.files import Piece
 from penstock.io.sample import Sample, sample_file, sample_table
@@ -112,8 +113,6 @@ def _retyped(
     sample: Sample, fields: Sequence[Field], types: Mapping[str, str], ordering: str | None, where: str
 ) -> list[Field]:
     """The columns with the types that are asked for."""
-    from penstock.database.statements import parse_type
-
     wanted = {_column(sample, column, where).name: parse_type(text) for column, text in types.items()}
     if ordering in wanted:
         raise InputError(f"`{ordering}` orders the rows of {where}", hint="it keeps the type that its times have")

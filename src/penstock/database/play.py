@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.catalog import Catalog
 from penstock.io.files import Leave
 from penstock.io.live import Arrivals, LiveText
 from penstock.io.readers import read_batches, read_rows, row_sieve
@@ -22,7 +23,7 @@ from penstock.rows.apart import BadRow, OnError, Rows
 from penstock.rows.times import TimeForm
 
 if TYPE_CHECKING:
-    from penstock.database.database import Database
+    from penstock.database.core import Core
 
 CHANGE_COLUMNS = (Field("ts", BIGINT), Field("ts", TIMESTAMP), Field("op", STRING))
 """What the file of a relation that changes over time has besides its columns; ``ts`` is ticks or a time."""
@@ -35,7 +36,7 @@ _TICK = 1.0
 
 
 def play(
-    db: Database,
+    core: Core,
     inputs: Mapping[str, Input],
     *,
     on_progress: Callable[[str, int], None] | None = None,
@@ -68,9 +69,9 @@ def play(
     arrivals = arrivals or Arrivals()
     done = done or {}
     stopped: dict[str, InputError] = {}
-    named = {input_name(db, given): path for given, path in inputs.items()}
-    over = [name for name in named if name in db.catalog.streams and db.progress(name) == math.inf]
-    relations = [name for name in named if name in db.catalog.relations]
+    named = {input_name(core.catalog, given): path for given, path in inputs.items()}
+    over = [name for name in named if name in core.catalog.streams and core.input(name).progress == math.inf]
+    relations = [name for name in named if name in core.catalog.relations]
     with ExitStack() as stack:
         streams: dict[str, Generator[Rows, None, None]] = {}
         live: dict[str, Callable[[], Generator[Rows, None, None]]] = {}
@@ -78,13 +79,13 @@ def play(
         for name in (name for name in named if name not in over and name not in relations):
             source = named[name]
             if isinstance(source, LiveText):
-                live[name] = _as_it_comes(db, name, source, chunk_rows, done.get(name, 0))
+                live[name] = _as_it_comes(core, name, source, chunk_rows, done.get(name, 0))
                 continue
             read = None if on_read is None else partial(on_read, name)
-            found = stream_rows(db, name, source, chunk_rows, leave, read)
+            found = stream_rows(core, name, source, chunk_rows, leave, read)
             streams[name] = stack.enter_context(closing(_after(found, done.get(name, 0))))
         for name in relations:
-            report(name, done[name] if done.get(name) else load_relation(db, name, named[name]))
+            report(name, done[name] if done.get(name) else load_relation(core, name, named[name]))
         for name in over:
             report(name, done.get(name, 0))
         pushed = {name: done.get(name, 0) for name in (*streams, *live)}
@@ -92,7 +93,7 @@ def play(
         def push(name: str, rows: Rows) -> bool:
             """Whether the input goes on."""
             try:
-                db.push(name, rows)
+                core.push(name, rows)
             except BadRow as bad:
                 if bad is not rows.stopped:
                     raise
@@ -103,18 +104,18 @@ def play(
 
         def end(name: str) -> None:
             if close and (streams or live or close_last):
-                db.close_stream(name)
+                core.close_stream(name)
             report(name, pushed[name])
 
         def next_news() -> LiveText | None:
             """A text with news; waits for it if one of those is least far, or there is nothing else to do."""
             text = arrivals.next()
-            if text is not None or not live or arrivals.stopped or _least(db, (*streams, *live)) in streams:
+            if text is not None or not live or arrivals.stopped or _least(core, (*streams, *live)) in streams:
                 return text
             on_idle()
-            stamped = any(db.catalog.streams[name].timestamp_by is None for name in live)
+            stamped = any(core.catalog.streams[name].timestamp_by is None for name in live)
             while not arrivals.wait(_TICK if stamped else None):
-                db.tick()
+                core.tick()
                 on_idle()
             return arrivals.next()
 
@@ -133,7 +134,7 @@ def play(
             elif text is not None:
                 arrivals.taken(text)  # it has stopped, or is a relation
             elif streams:
-                name = _least(db, streams)
+                name = _least(core, streams)
                 chunk = next(streams[name], None)
                 if chunk is None:
                     del streams[name]
@@ -143,16 +144,16 @@ def play(
     return stopped
 
 
-def _least(db: Database, names: Iterable[str]) -> str:
-    return min(names, key=lambda name: (db.progress(name), db.catalog.streams[name].position))
+def _least(core: Core, names: Iterable[str]) -> str:
+    return min(names, key=lambda name: (core.input(name).progress, core.catalog.streams[name].position))
 
 
 def _as_it_comes(
-    db: Database, name: str, text: LiveText, chunk_rows: int, done: int
+    core: Core, name: str, text: LiveText, chunk_rows: int, done: int
 ) -> Callable[[], Generator[Rows, None, None]]:
     """What gives the rows of a text that have come, each time that it is called; not the first ``done``."""
     sieve = row_sieve(
-        text.where, db.catalog.streams[name].schema, **_reading(db, name) | {"on_error": _stopping(db, name)}
+        text.where, core.catalog.streams[name].schema, **_reading(core, name) | {"on_error": _stopping(core, name)}
     )
     left = done
 
@@ -167,31 +168,31 @@ def _as_it_comes(
     return rows
 
 
-def _stopping(db: Database, name: str) -> OnError:
-    on_error = db.catalog.streams[name].on_error
+def _stopping(core: Core, name: str) -> OnError:
+    on_error = core.catalog.streams[name].on_error
     return "stop" if on_error == "refuse" else on_error
 
 
-def _reading(db: Database, name: str) -> dict[str, Any]:
+def _reading(core: Core, name: str) -> dict[str, Any]:
     """How rows of a stream are read."""
-    stream = db.catalog.streams[name]
+    stream = core.catalog.streams[name]
     return {
         "not_null": frozenset({stream.timestamp_by} if stream.timestamp_by else ()),
         "time": stream.time,
         "on_error": stream.on_error,
         "unknown": stream.unknown or "ignore",
-        "check": db._row_check(name),
+        "check": core.input(name).check,
     }
 
 
 def stream_rows(
-    db: Database, name: str, path: Path, chunk_rows: int = 65_536, leave: Leave | None = None,
+    core: Core, name: str, path: Path, chunk_rows: int = 65_536, leave: Leave | None = None,
     on_read: Callable[[int], None] | None = None,
 ) -> Generator[Rows, None, None]:  # fmt: skip
     """The rows of a file for a stream. Where a row that does not fit is refused, so is the file: it is read to its end
     before the first rows are given; ``on_read`` hears how many have been read so far."""
-    stream = db.catalog.streams[name]
-    how = _reading(db, name)
+    stream = core.catalog.streams[name]
+    how = _reading(core, name)
 
     def opened() -> Generator[Rows, None, None]:
         return read_rows(path, stream.schema, batch_rows=chunk_rows, leave=leave, **how)
@@ -242,28 +243,28 @@ def _after(batches: Generator[Rows, None, None], count: int) -> Generator[Rows, 
             count = max(0, count - len(batch))
 
 
-def load_relation(db: Database, name: str, given: Input) -> int:
+def load_relation(core: Core, name: str, given: Input) -> int:
     """Push the rows, or changes, of a relation's file; how many there were.
 
     They go in as one batch, because the changes of one ``ts`` are one instant.
     """
-    rows = relation_file(db, name, given)
+    rows = relation_file(core, name, given)
     if rows.num_rows:
-        db.push(name, rows)
+        core.push(name, rows)
     return int(rows.num_rows)
 
 
-def relation_file(db: Database, name: str, given: Input) -> pa.Table:
+def relation_file(core: Core, name: str, given: Input) -> pa.Table:
     """The rows, or changes, of a relation's file."""
-    schema = db.catalog.relations[name].schema
+    schema = core.catalog.relations[name].schema
     source = given.whole() if isinstance(given, LiveText) else given
-    batches = list(read_batches(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", db.zone)))
+    batches = list(read_batches(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", core.zone)))
     return pa.concat_tables(batches) if batches else arrow_schema(schema).empty_table()
 
 
-def input_name(db: Database, given: str) -> str:
+def input_name(catalog: Catalog, given: str) -> str:
     """The declared name that the name of an input means: the same, or the only one that differs in case."""
-    streams, relations = db.catalog.streams, db.catalog.relations
+    streams, relations = catalog.streams, catalog.relations
     known = [*streams, *relations]
     found = [given] if given in known else [name for name in known if name.lower() == given.lower()]
     if len(found) != 1:

@@ -6,199 +6,162 @@ import sys
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import pyarrow as pa
 
-from penstock.database.standing import Standing
-from penstock.hosts import Answers, Runner
-from penstock.model.errors import BindError, PenstockError, QueryFailed, StateError
+from penstock.catalog import QueryOptions, retain_example
+from penstock.database.core import Core
+from penstock.database.subscribers import Subscription
+from penstock.hosts.registered import Before, Registered, Status
+from penstock.hosts.results import DEFAULT
+from penstock.model import shown
+from penstock.model.errors import PenstockError
 from penstock.model.names import counted
-from penstock.model.schema import Clock
-from penstock.model.shown import as_text
 from penstock.model.values import with_zone
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.order import is_ranking
 from penstock.scalar.zones import UTC
 
-if TYPE_CHECKING:
-    from penstock.database.database import Database
-
-_FEW = 64
 _LOOK = 100_000
-"""Answers that may be put together to show where a query stands, anew for each look."""
-
+"""Results that may be put together to show where a query stands, anew for each look."""
 _TICK = 0.05
-"""Seconds between looks at the clock while an iteration waits: streams stamped on arrival move on by themselves."""
+"""Seconds between looks at the clock while a reader waits: streams stamped on arrival move on by themselves."""
 
-Due = Callable[[], object]
-"""Something to call once the lock need not be held."""
-
-Status = Literal["running", "ended", "stopped", "failed"]
-
-Start = Literal["now", "retained"]
-"""With which rows of its streams a query begins: those that come, or before them those that all of them retain. Where
-it is not said, those that they retain, if they do."""
-
-
-@dataclass(frozen=True)
-class QueryOptions:
-    """``WITH (…)`` of a query."""
-
-    priority: int = 5
-    latency: int | None = None
-    strict: bool = False
-    start: Start | None = None
-
-
-def check_start(value: str, what: str) -> Start:
-    """Where a query may start."""
-    match value:
-        case "now" | "retained":
-            return value
-    hint = "'retained': with the rows that its streams retain; 'now': with the next ones"
-    raise BindError(f"{what} is 'now' or 'retained', not {value!r}", hint=hint)
-
-
-@dataclass(frozen=True)
-class Before:
-    """Rows of a stream that came before a query and that it was not given."""
-
-    rows: int
-    arrivals: int
-    """How many rows the stream had been given, late ones and those that waited for slack included."""
-
-
-def retain_example(clock: Clock) -> str:
-    """A way to say for how long a stream keeps its rows."""
-    return "WITH (retain = 1000)" if clock == "ticks" else "WITH (retain = '1 hour')"
+T = TypeVar("T")
 
 
 class Query:
-    """A continuous query: fetch its answers, iterate over them, or subscribe to them.
+    """A continuous query: fetch its results, iterate over them, or subscribe to them.
 
-    Answers wait here until they are fetched; with subscribers they go to them instead and none wait. What
-    waits is bounded only by how often the reader reads.
+    Results have positions, from 0. ``fetch`` and iterations are one reader, each subscription is another, and none
+    takes anything from the others. What a reader has not had is kept up to a bound, 512 MB or ``WITH (results = …)``.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        name: str,
-        plan: Plan,
-        schema: pa.Schema,
-        runner: Runner,
-        reads: frozenset[str],
-        options: QueryOptions,
-        text: str,
-    ) -> None:
-        self.name = name
-        self.plan = plan
-        shown = pa.schema(list(schema)[: len(schema) - plan.hidden])
-        self.schema = shown if database.zone == UTC else with_zone(shown, database.zone)
-        self.reads = reads
-        self.options = options
-        self.text = text
-        self.error: PenstockError | None = None
-        self.answered = 0
-        self.since = 0
-        """How many changes of relations there were before it that no instant had been named for."""
-        self._database = database
-        self._runner = runner
-        self._status: Status = "running"
-        self._waiting: deque[Answers] = deque()
-        self._small = 0  # how many of the last ones are small
-        self._subscribers: list[Callable[[pa.Table], object]] = []
-        self._changed = threading.Condition(database._lock)
-        self._standing: Standing | None = None
-        self._before: Mapping[str, Before] = {}
+    def __init__(self, core: Core, registered: Registered) -> None:
+        self._core, self._registered = core, registered
+        schema, plan = registered.schema, registered.plan
+        visible = pa.schema(list(schema)[: len(schema) - plan.hidden])
+        self.schema = visible if core.zone == UTC else with_zone(visible, core.zone)
+        self._reading = threading.Lock()
+        """One at a time reads as ``default``."""
         self._warned = False
 
     @property
+    def name(self) -> str:
+        """Its name in the database."""
+        return self._registered.name
+
+    @property
+    def plan(self) -> Plan:
+        """What is evaluated."""
+        return self._registered.plan
+
+    @property
+    def text(self) -> str:
+        """The CQL that it was registered with; empty for a plan object."""
+        return self._registered.text
+
+    @property
+    def options(self) -> QueryOptions:
+        """What stands in ``WITH (…)``."""
+        return self._registered.options
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The names that its text reads: streams, relations, views."""
+        return self._registered.reads
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The declared streams that rows must be pushed into for this query."""
+        return self._registered.inputs
+
+    @property
+    def relations(self) -> frozenset[str]:
+        """The stored relations that the query reads."""
+        return self._registered.relations
+
+    @property
     def status(self) -> Status:
-        return self._status
+        """Whether it runs, or how it ended."""
+        return self._registered.status
+
+    @property
+    def error(self) -> PenstockError | None:
+        """What stopped a query that failed."""
+        return self._registered.error
+
+    @property
+    def answered(self) -> int:
+        """How many results it has given: the position of the next one."""
+        return self._registered.answered
 
     @property
     def failures(self) -> int:
         """How many values became NULL because computing them failed (division by zero, a bad cast …)."""
-        return self._runner.failures
+        return self._registered.runner.failures
 
     @property
     def last_failure(self) -> str | None:
         """What the last of the failures was; of a query that failed, what stopped it."""
-        return self._runner.last_failure if self.error is None else self.error.message
+        return self._registered.runner.last_failure if self.error is None else self.error.message
 
     @property
     def trouble(self) -> str | None:
-        """What stopped a query that failed: what was wrong, in which operator, on which element, and the traceback."""
+        """What stopped a query that failed: what was wrong, in which operator, on which element, and the traceback. Of
+        one that goes on, what a subscriber raised last."""
         if self.error is None:
-            return None
+            return self._core.subscribers(self._registered).trouble
         return "\n".join([str(self.error), *getattr(self.error, "__notes__", ())])
 
     @property
     def state(self) -> Mapping[str, StateSize]:
         """What the query remembers (rows, bytes), by operator."""
-        return self._runner.sizes()
+        return self._registered.runner.sizes()
 
-    @cached_property
-    def inputs(self) -> frozenset[str]:
-        """The declared streams that rows must be pushed into for this query."""
-        return frozenset(n.stream for n in walk(self.plan) if isinstance(n, StreamScan))
-
-    @cached_property
-    def relations(self) -> frozenset[str]:
-        """The stored relations that the query reads."""
-        return frozenset(n.relation for n in walk(self.plan) if isinstance(n, RelationScan))
+    # -- results ------------------------------------------------------------------------------------
 
     def fetch(self, *, wait: bool = True) -> pa.Table:
-        """The answers since the last fetch: ts, op, then the columns.
+        """The results since the last fetch: ts, op, then the columns.
 
         Waits until what was pushed before has been worked on; with ``wait=False`` it takes what is there. Raises
-        ``QueryFailed`` once all answers before the failure have been fetched.
+        ``QueryFailed`` once all results before the failure have been fetched.
         """
-        answers = self._taken(self._shown, wait=wait)
-        self._warn_of_rows_before(answers)
-        return answers
+        results = self._taken(self._shown, wait=wait)
+        self._warn_of_rows_before(results)
+        return results
 
-    def current(self) -> pa.Table:
+    def current(self, *, until: int | None = None) -> pa.Table:
         """The rows of the answer as it stands now, without ts and op: what all its changes come to.
 
-        With ORDER BY they are in that order, with LIMIT alone in the order of their values. Takes the answers that
-        wait, as ``fetch`` does, so use one or the other from the beginning. The query then keeps the rows of its
-        answer.
+        With ORDER BY they are in that order, with LIMIT alone in the order of their values. No reader misses anything
+        for it. ``until``: without changes after this instant, in ticks, as far as they are still kept for a reader.
         """
-        with self._changed:
-            if self._standing is None:
-                self._standing = Standing(self.name, self.plan, self.schema)
-            standing = self._standing
-
-        def put_in(table: pa.Table) -> pa.Table:
-            if not self._whole:
-                raise StateError(
-                    f"some answers of `{self.name}` have been taken in another way",
-                    hint="current() puts all of them together: use it from the beginning, and not fetch",
-                )
-            standing.take(table)
-            return standing.table()
-
-        rows = self._taken(put_in, wait=True)
+        self._core.tick()
+        self._core.host.settle(self._registered)
+        query = self._registered
+        with self._core.lock:
+            if query.status == "failed" and query.error is not None and not query.results.waiting():
+                raise query.error
+            standing = query.results.current(until)
+        rows = standing.table()
+        wanted = pa.schema(list(self.schema)[2:])
+        rows = rows.rename_columns(wanted.names).cast(wanted)
         self._warn_of_rows_before(rows)
         return rows
 
     @property
     def note(self) -> str | None:
         """What people should know of rows that came before the query and are not in its answer."""
-        if not self._before:
+        before = self._registered.before
+        if not before:
             return None
-        had = " and ".join(f"stream `{name}` had {counted(b.rows, 'row')}" for name, b in self._before.items())
+        had = " and ".join(f"stream `{name}` had {counted(b.rows, 'row')}" for name, b in before.items())
         return f"{had} before the query, which are not in its answer; {self._remedy}"
 
     @property
@@ -214,229 +177,176 @@ class Query:
 
         As Python does with deprecations, it is told only to code in ``__main__``: a script, a notebook, a prompt.
         """
-        if given.num_rows or self._warned or not self._before or self.answered:
+        before = self._registered.before
+        if given.num_rows or self._warned or not before or self.answered:
             return
-        with self._changed:
-            inputs = self._database._inputs
-            if any(name not in inputs or inputs[name].arrivals > b.arrivals for name, b in self._before.items()):
+        with self._core.lock:
+            if any(self._has_come(name, b) for name, b in before.items()):
                 return
             self._warned = True
         if sys._getframe(2).f_globals.get("__name__") == "__main__":
-            names = " and ".join(f"`{name}`" for name in self._before)
+            names = " and ".join(f"`{name}`" for name in before)
             warnings.warn(
                 f"rows that were pushed into {names} before a query are not in its answer; {self._remedy}", stacklevel=3
             )
 
-    @property
-    def _whole(self) -> bool:
-        """Whether all answers so far wait or are in the answer that stands, so that ``current`` can have them."""
-        with self._changed:
-            return (0 if self._standing is None else self._standing.changes) + self.waiting == self.answered
-
-    def _ranking(self) -> pa.Table | None:
-        """What ``current`` would give of ORDER BY … LIMIT, but nothing is taken.
-
-        None for other queries, where answers have been taken in another way, and where many wait: this is for a look.
-        """
-        with self._changed:
-            if not is_ranking(self.plan) or not self._whole or self.waiting > _LOOK:
-                return None
-            standing = self._standing
-            standing = Standing(self.name, self.plan, self.schema) if standing is None else standing.copy()
-            standing.take(self._runner.table(list(self._waiting)))
-        return standing.table()
+    def _has_come(self, name: str, before: Before) -> bool:
+        """Whether a stream has had rows since the query began, or is gone."""
+        source = self._core.inputs.get(name)
+        return source is None or source.arrivals > before.arrivals
 
     def transfer(self, write: Callable[[pa.Table], Mapping[str, object] | None], *, wait: bool = True) -> int:
-        """Like ``fetch``, but the answers count as delivered when ``write`` has returned; gives their number.
+        """Like ``fetch``, but the results count as delivered when ``write`` has returned; gives their number.
 
         Of a database with a directory: if the process dies before that, they come again after the next start. What
-        ``write`` returns (JSON) is noted in the same step, to be found in ``Database.notes``: for example how long the
+        ``write`` returns (JSON) is noted in the same step, to be found in ``Database.note()``: for example how long the
         file is now, so that what was written after the last such step can be cut off.
         """
         notes: list[Mapping[str, object] | None] = [None]
 
-        def writing(table: pa.Table) -> pa.Table:
+        def writing(table: pa.Table) -> int:
             if table.num_rows:
                 notes[0] = write(self._shown(table))
-            return table
+            return int(table.num_rows)
 
-        return int(self._taken(writing, wait=wait, notes=notes).num_rows)
+        return self._taken(writing, wait=wait, notes=notes)
 
     def _taken(
-        self,
-        use: Callable[[pa.Table], pa.Table],
-        *,
-        wait: bool,
-        notes: Sequence[Mapping[str, object] | None] = (None,),
-    ) -> pa.Table:
-        """Take the answers that wait; ``use`` is given them with hidden columns."""
-        self._database.tick()
+        self, use: Callable[[pa.Table], T], *, wait: bool, notes: list[Mapping[str, object] | None] | None = None
+    ) -> T:
+        """Read as ``default``; ``use`` is given the results with hidden columns, without the database's lock."""
+        self._core.tick()
+        query = self._registered
         if wait:
-            self._database._host.settle(self)
-        with self._changed:
-            waiting = list(self._waiting)
-            if not waiting and self._status == "failed" and self.error is not None:
-                raise self.error
-            table = use(self._runner.table(waiting))
-            for _ in waiting:
-                self._waiting.popleft()
-            self._runner.delivered(waiting, notes[0])
-            return table
+            self._core.settle(query)
+        with self._reading:
+            with self._core.lock:
+                found = query.results.read(DEFAULT)
+                if not found[0] and query.status == "failed" and query.error is not None:
+                    raise query.error
+            table = query.results.table(found)
+            used = use(table)
+            with self._core.lock:
+                query.results.confirm(DEFAULT, found[2], notes=notes[0] if notes else None, table=table)
+        return used
 
     def _shown(self, table: pa.Table) -> pa.Table:
-        """Answers as their reader gets them: without hidden columns, and in the zone of the database."""
+        """Results as their reader gets them: without hidden columns, and in the zone of the database."""
         table = table.select(self.schema.names) if self.plan.hidden else table
         return table if table.schema.equals(self.schema) else table.cast(self.schema)
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Batches of answers as they come; ends with the query. Waits while other threads push."""
+        """Batches of results as they come; ends with the query. Waits while other threads push."""
+        query = self._registered
         while True:
-            with self._changed:
-                while not self._waiting and self._status == "running":
-                    if not self._changed.wait(_TICK):
-                        self._database.tick()
-                if not self._waiting:
-                    if self._status == "failed" and self.error is not None:
-                        raise self.error
-                    return
-                answers = self._waiting[0]
-                batch = self._table([answers])
-                self._waiting.popleft()
-                self._runner.delivered([answers])
-            yield batch
+            self._until(lambda: query.results.waiting() > 0)
+            with self._reading:
+                with self._core.lock:
+                    found = query.results.read(DEFAULT, one=True)
+                    if not found[0]:
+                        if query.status == "failed" and query.error is not None:
+                            raise query.error
+                        if query.status != "running":
+                            return
+                        continue  # another thread has had it
+                table = query.results.table(found)
+                with self._core.lock:
+                    query.results.confirm(DEFAULT, found[2], table=table)
+            yield self._shown(table)
 
-    def subscribe(self, callback: Callable[[pa.Table], object]) -> None:
-        """Call back with every batch of answers from now on, in the thread that pushes; what waits comes first."""
-        with self._changed:
-            # Under the lock, so that nothing newer can come first.
-            while self._waiting:
-                answers = self._waiting[0]
-                callback(self._table([answers]))
-                self._waiting.popleft()
-                self._runner.delivered([answers])
-            self._subscribers.append(callback)
+    def _until(self, there: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Return when something is there or the query is over; False when so many seconds have passed."""
+        query, core = self._registered, self._core
+        end = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with core.lock:
+                if there() or query.status != "running":
+                    return True
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                # Without streams that time alone moves, only news can change anything.
+                sources = [core.inputs[name] for name in query.inputs if name in core.inputs]
+                ticking = any(s.definition.timestamp_by is None and not s.closed for s in sources)
+                most = [t for t in (left, _TICK if ticking else None) if t is not None]
+                woken = query.changed.wait(min(most) if most else None)
+            if ticking and not woken:
+                core.tick()
+
+    def subscribe(self, callback: Callable[[pa.Table], object], *, position: int | None = None) -> Subscription:
+        """Call back with every batch of results from now on, or from a position that is still there.
+
+        It is called without any lock: in the thread that pushes, before ``push`` returns, or where an engine has
+        threads in one of this query's own. Batches come in order, one at a time. It may push, query and stop; what it raises
+        is in ``trouble``. ``cancel()`` of what this gives ends it.
+        """
+        subscribers = self._core.subscribers(self._registered)
+        subscription = subscribers.add(callback, position, self._shown)
+        if position is not None:
+            if self._core.host.on_its_own:
+                subscribers.wake()
+            else:
+                subscribers.call()
+        return subscription
 
     def stop(self) -> None:
-        """End the query. Answers that wait can still be fetched."""
-        if self._status == "running":
-            self._database._host.finishing(self)
-        with self._changed:
-            if self._status == "running":
-                self._end("stopped")
-            self._database._forget_query(self)
+        """End the query. Results that wait can still be fetched."""
+        self._core.stop(self._registered)
 
     @property
     def waiting(self) -> int:
-        """How many answers have not been fetched yet."""
-        with self._changed:
-            return sum(map(len, self._waiting))
+        """How many results have not been fetched yet."""
+        with self._core.lock:
+            return self._registered.results.waiting()
 
     def peek(self, rows: int = 10) -> pa.Table:
-        """The last answers that wait, at most so many. They are not taken: ``fetch`` gives them still."""
-        with self._changed:
-            last: list[Answers] = []
-            count = 0
-            while count < rows and len(last) < len(self._waiting):
-                last.append(self._waiting[-len(last) - 1])
-                count += len(last[-1])
-            table = self._table(last[::-1])
-        return table.slice(max(0, table.num_rows - rows))
+        """The last results that wait, at most so many. They are not taken: ``fetch`` gives them still."""
+        with self._core.lock:
+            table = self._registered.results.last(rows)
+        return self._shown(table)
 
-    def _wait_for_more(self, seconds: float) -> bool:
-        """Return when there are new answers or the query has ended, at the latest after so many seconds; False then."""
-        until = time.monotonic() + seconds
-        with self._changed:
-            before = self.answered
-            while self.answered == before and self._status == "running":
-                left = until - time.monotonic()
-                if left <= 0:
-                    return False
-                if not self._changed.wait(min(_TICK, left)):
-                    self._database.tick()
-            return True
+    def wait(self, seconds: float) -> bool:
+        """Return when there are new results or the query has ended, at the latest after so many seconds; False then."""
+        before = self.answered
+        return self._until(lambda: self.answered > before, seconds)
+
+    def ranking(self) -> pa.Table | None:
+        """What ``current`` gives of ORDER BY … LIMIT, for a look.
+
+        None for other queries, and where many results wait for a reader.
+        """
+        query = self._registered
+        with self._core.lock:
+            if not is_ranking(self.plan) or query.results.waiting() > _LOOK:
+                return None
+        return self.current()
 
     def watch(self, seconds: float = 10.0, *, interval: float = 0.5) -> None:
-        """In a notebook: show the query and its latest answers, and keep that up to date for so many seconds.
+        """In a notebook: show the query and its latest results, and keep that up to date for so many seconds.
 
-        An interrupt ends it. Answers are not taken; see ``penstock.notebook.watch``.
+        An interrupt ends it. Results are not taken; see ``penstock.notebook.watch``.
         """
-        from penstock.notebook import watch
-
-        watch(self, seconds=seconds, interval=interval)
+        shown.watch(self, seconds, interval)
 
     def explain(self) -> str:
         """The plan as text."""
         return Explanation(explain_text(self.plan))
 
-    def _repr_html_(self) -> str:
-        from penstock.notebook import html
-
-        return html.query(self)
+    _repr_html_ = shown.as_html
+    _repr_pretty_ = shown.as_text
 
     def __repr__(self) -> str:
-        return f"<Query {self.name}: {self._status}, {self.answered} answers>"
+        return f"<Query {self.name}: {self.status}, {self.answered} answers>"
 
     def __str__(self) -> str:
         return repr(self) if self.note is None or self.answered else f"{self!r}\n{self.note}"
 
-    _repr_pretty_ = as_text
 
-    # -- the database's side, under its lock --------------------------------------------------------
+def take(query: Query, *, wait: bool = True) -> pa.Table:
+    """As ``fetch``, with the hidden columns that results are ordered by: for ``penstock.testing``."""
+    return query._taken(lambda table: table, wait=wait)
 
-    def _advance(self) -> list[Due]:
-        """Let the runner work; gives the callbacks that are due."""
-        if self._status != "running":
-            return []
-        try:
-            answers = self._runner.run()
-        except Exception as error:
-            self._fail(self._failure(error))
-            return []
-        due = [] if answers is None else self._receive(answers)
-        if self._runner.ended:
-            self._end("ended")
-        return due
 
-    def _receive(self, answers: Answers) -> list[Due]:
-        """Keep answers for the reader, or give the callbacks that are due."""
-        if not len(answers):
-            return []
-        self.answered += len(answers)
-        if not self._subscribers:
-            self._wait(answers)
-            self._changed.notify_all()
-            return []
-        table = self._table([answers])
-        calls: list[Due] = [partial(callback, table) for callback in self._subscribers]
-        return [*calls, partial(self._runner.delivered, [answers])]
-
-    def _table(self, answers: Sequence[Answers]) -> pa.Table:
-        return self._shown(self._runner.table(answers))
-
-    def _failure(self, error: Exception) -> PenstockError:
-        if isinstance(error, PenstockError):
-            error.message = f"query `{self.name}`: {error.message}"
-            return error
-        failure = QueryFailed(f"query `{self.name}` failed: {type(error).__name__}: {error}")
-        failure.__cause__ = error
-        for note in getattr(error, "__notes__", ()):
-            failure.add_note(note)
-        return failure
-
-    def _wait(self, answers: Answers) -> None:
-        """Keep answers for the reader; many small ones are put together, or the interpreter would mind their number."""
-        self._waiting.append(answers)
-        self._small = min(self._small, len(self._waiting) - 1) + 1 if len(answers) < _FEW else 0
-        if self._small == _FEW:
-            last = [self._waiting.pop() for _ in range(_FEW)]
-            self._waiting.append(self._runner.together(last[::-1]))
-            self._small = 0
-
-    def _fail(self, error: PenstockError) -> None:
-        self.error = error
-        self._end("failed")
-
-    def _end(self, status: Status) -> None:
-        self._status = status
-        self._runner.close()
-        self._changed.notify_all()
+def visible(query: Query, table: pa.Table) -> pa.Table:
+    """What ``take`` gave, as ``fetch`` would have."""
+    return query._shown(table)

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from penstock.database.query import Query
 from penstock.io.table_text import table_text
-from penstock.model.shown import as_text
+from penstock.model.shown import as_html, as_text
 
 
 @dataclass(frozen=True)
 class Result:
     """What a statement gave: a line for people, and a table or a query where there is one.
 
-    ``note``: what people should know besides.
+    ``note``: what people should know besides. ``script``: what all statements of the text gave, this the last.
     """
 
     kind: Literal["done", "table", "query"]
@@ -24,6 +24,7 @@ class Result:
     table: pa.Table | None = None
     query: Query | None = None
     note: str | None = None
+    script: tuple[Result, ...] = ()
 
     def __str__(self) -> str:
         if self.table is not None:
@@ -31,11 +32,7 @@ class Result:
         return "\n".join(filter(None, (self.message, self.note)))
 
     _repr_pretty_ = as_text
-
-    def _repr_html_(self) -> str:
-        from penstock.notebook import html
-
-        return html.result(self)
+    _repr_html_ = as_html
 
 
 def query_started(query: Query) -> Result:

@@ -17,11 +17,11 @@ from penstock.model.schema import Clock, Schema
 from penstock.rows.text import plain
 
 if TYPE_CHECKING:
-    from penstock.database.database import Database
+    from penstock.database.core import Core
 
 
-def show(db: Database, tree: exp.Expr) -> Result:
-    catalog = db.catalog
+def show(core: Core, tree: exp.Expr) -> Result:
+    catalog = core.catalog
     match tree.args["kind"]:
         case "STREAMS":
             rows = [
@@ -30,15 +30,15 @@ def show(db: Database, tree: exp.Expr) -> Result:
                     "columns": _shown(s.schema),
                     "timestamp by": s.timestamp_by or ("" if s.derived else "arrival"),
                     "kind": "derived" if s.derived else "declared",
-                    "progress": "" if s.derived else _progress(db.progress(s.name), s.clock, db.zone),
-                    "late": "" if s.derived else str(db.late_count(s.name)),
-                    "apart": "" if s.derived else str(db.apart_count(s.name)),
+                    "progress": "" if s.derived else _progress(core.inputs[s.name].progress, s.clock, core.zone),
+                    "late": "" if s.derived else str(core.inputs[s.name].late.count),
+                    "apart": "" if s.derived else str(core.inputs[s.name].apart.count),
                 }
                 for s in catalog.streams.values()
             ]
         case "RELATIONS":
             rows = [
-                {"relation": r.name, "columns": _shown(r.schema), "rows": str(len(db.relation_rows(r.name)))}
+                {"relation": r.name, "columns": _shown(r.schema), "rows": str(len(core.relations[r.name].rows))}
                 for r in catalog.relations.values()
             ]
         case "VIEWS":
@@ -46,7 +46,7 @@ def show(db: Database, tree: exp.Expr) -> Result:
         case "QUERIES":
             rows = [
                 {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
-                for q in db.queries.values()
+                for q in core.queries.values()
             ]
         case _:
             known = {**functions.SCALARS, **functions.AGGREGATES}
@@ -92,9 +92,9 @@ def _shown(schema: Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)
 
 
-def describe(db: Database, tree: exp.Expr) -> Result:
+def describe(core: Core, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
-    catalog = db.catalog
+    catalog = core.catalog
     schema: Schema
     match catalog.kind_of(name):
         case "stream":
@@ -104,11 +104,11 @@ def describe(db: Database, tree: exp.Expr) -> Result:
         case "view":
             schema, note = catalog.views[name].schema, catalog.views[name].text
         case _:
-            if name not in db.queries:
+            if name not in core.queries:
                 raise CatalogError(
                     f"no stream, relation, view or query `{name}`",
-                    hint=suggest(name, [*catalog.names(), *db.queries]),
+                    hint=suggest(name, [*catalog.names(), *core.queries]),
                 )
-            schema, note = db.queries[name].plan.shown, db.queries[name].text
+            schema, note = core.queries[name].plan.shown, core.queries[name].text
     table = pa.table({"column": [f.name for f in schema], "type": [str(f.type) for f in schema]})
     return Result("table", note, table)

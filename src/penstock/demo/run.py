@@ -77,7 +77,7 @@ class Run:
     def __init__(self, database: Database, scenario: Scenario, seconds: float, clock: Clock) -> None:
         self._db, self._scenario, self._clock = database, scenario, clock
         self._abouts = script.abouts()
-        database.run_script(script.text())
+        database.execute(script.text())
         self._pushes = Pushes(database.catalog.streams)
         self._rows = {stream: Rate() for stream in database.catalog.streams}
         self._meters: dict[str, Meter] = {}

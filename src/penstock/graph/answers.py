@@ -32,6 +32,12 @@ class DeltaAnswers:
         tables = [answers_as_table(delta, self._schema, self._query) for delta in answers]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
+    def size(self, answers: Delta) -> int:
+        return answers.nbytes
+
+    def forget(self, answers: Sequence[Delta]) -> None:
+        pass
+
     def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
         pass
 

@@ -1,4 +1,4 @@
-"""The graph as it is at a moment, as plain data: what ``db.graph()`` and ``db.memory()`` give, and what pictures are
+"""The graph as it is at a moment, as plain data: what ``db.graph()`` gives, and what pictures are
 drawn from."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.graph import draw
-from penstock.model.shown import as_text
+from penstock.model.shown import as_html, as_text
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,7 @@ class MemoryView:
         return self.text()
 
     _repr_pretty_ = as_text
-
-    def _repr_html_(self) -> str:
-        from penstock.notebook import html
-
-        return html.memory(self)
+    _repr_html_ = as_html
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,7 @@ class GraphView:
     edges: tuple[EdgeView, ...]
     partitions: tuple[PartitionView, ...]
     queries: tuple[QueryView, ...]
-    memory: MemoryView | None = None
+    memory: MemoryView = MemoryView((), ())
     dropped: tuple[DropView, ...] = ()
 
     def text(self) -> str:
@@ -217,9 +213,4 @@ class GraphView:
         return self.text()
 
     _repr_pretty_ = as_text
-
-    def _repr_html_(self) -> str:
-        """The picture where a notebook shows the view."""
-        from penstock.notebook import html
-
-        return html.graph(self)
+    _repr_html_ = as_html

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import pyarrow as pa
 
-from penstock.hosts import QuerySettings, Runner
+from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.hosts.core import Core
+from penstock.hosts.host import Abilities, QuerySettings, Runner
+from penstock.hosts.registered import Registered
+from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.plan.nodes import Query as Plan
 from penstock.scalar.zones import UTC
-
-if TYPE_CHECKING:
-    from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
-    from penstock.database.database import Database
-    from penstock.database.query import Query
-    from penstock.ingest.relations import RelationStore
 
 
 class InProcess:
@@ -26,9 +24,13 @@ class InProcess:
 
     may_refuse = False
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._closed = False
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.closed = False
+
+    @property
+    def on_its_own(self) -> bool:
+        return False
 
     def zone(self) -> str:
         return UTC
@@ -39,27 +41,29 @@ class InProcess:
     def runner(self, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
         raise NotImplementedError
 
-    def begin(self, query: Query) -> None:
+    def begin(self, query: Registered) -> None:
         pass
 
-    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table) -> bool:
         return True
 
-    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
+    def room(self) -> AbstractContextManager[Callable[[], None]]:
+        return nullcontext(lambda: None)
+
+    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         name = source.definition.name
         for query in readers:
             if len(batch):
-                query._runner.push(name, batch)
-            query._runner.progress(name, source.progress)
+                query.runner.push(name, batch)
+            query.runner.progress(name, source.progress)
 
-    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
+    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         for query in readers:
-            query._runner.change(relation.definition.name, changes)
+            query.runner.change(relation.definition.name, changes)
 
-    def work(self, queries: Sequence[Query]) -> None:
-        # Every query has its answers before anybody is called back.
-        for due in [query._advance() for query in queries]:
-            self._database.notify(due)
+    def work(self, queries: Sequence[Registered]) -> None:
+        for query in queries:
+            advance(self.core, query)
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         pass
@@ -67,10 +71,10 @@ class InProcess:
     def dropped(self, name: str) -> None:
         pass
 
-    def finishing(self, query: Query) -> None:
+    def finishing(self, query: Registered) -> None:
         pass
 
-    def stopped(self, query: Query) -> None:
+    def stopped(self, query: Registered) -> None:
         pass
 
     def late_taken(self, source: StreamInput) -> None:
@@ -82,29 +86,34 @@ class InProcess:
     def after(self) -> None:
         pass
 
-    def settle(self, query: Query | None = None) -> None:
-        pass
-
-    def configured(self) -> None:
-        pass
-
-    def notes(self) -> dict[str, Any]:
-        return {}
-
-    def note(self, notes: Mapping[str, object]) -> None:
+    def settle(self, query: Registered | None = None) -> None:
         pass
 
     def metrics(self) -> pa.Table:
-        apart = self.apart()
+        apart = self.core.apart()
         return pa.table({"stream": pa.array(apart, pa.string()), "apart": pa.array(apart.values(), pa.int64())})
 
-    def apart(self) -> dict[str, int]:
-        """How many rows of which streams did not fit and were kept apart."""
-        inputs = self._database._inputs
-        return {name: source.apart.count for name, source in inputs.items() if source.apart.count}
-
-    def explain(self, plan: Plan, query: Query | None = None) -> str:
+    def explain(self, plan: Plan, query: Registered | None = None) -> str:
         return ""
 
+    def abilities(self) -> Abilities:
+        raise NotImplementedError
+
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
+
+
+def advance(core: Core, query: Registered) -> None:
+    """Hand over what a query's runner has."""
+    while query.status == "running":
+        try:
+            answers = query.runner.run()
+        except Exception as error:
+            core.fail(query, query.failure(error))
+            return
+        if answers is not None:
+            core.deliver(query, answers)
+        if query.runner.ended:
+            core.end(query)
+        if answers is None:
+            return

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph.view import GraphView, MemoryView
-from penstock.hosts import QuerySettings
+from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
-from penstock.model.errors import EngineError
 from penstock.model.types import BIGINT, STRING, TIMESTAMP
 from penstock.model.values import to_arrow, to_rows
 from penstock.operators.base import StateSize
@@ -27,20 +24,8 @@ class ReferenceHost(InProcess):
     def runner(self, query: Query, schema: pa.Schema, settings: QuerySettings) -> ReferenceRunner:
         return ReferenceRunner(query, schema, settings)
 
-    def configure(self, settings: Mapping[str, Any]) -> None:
-        raise EngineError("engine `reference` has nothing to configure", hint="use engine='local' or 'spark'")
-
-    def view(self) -> GraphView:
-        raise EngineError("engine `reference` has no graph", hint="use engine='local' or 'spark'")
-
-    def memory(self) -> MemoryView:
-        raise EngineError("engine `reference` does not measure memory", hint="use engine='local' or 'spark'")
-
-    def suspend(self, operator: int) -> None:
-        raise EngineError("engine `reference` has no operators to suspend", hint="use engine='local'")
-
-    def resume(self, operator: int) -> None:
-        self.suspend(operator)
+    def abilities(self) -> Abilities:
+        return Abilities("reference")
 
 
 class ReferenceRunner:
@@ -93,6 +78,12 @@ class ReferenceRunner:
         for i, field in enumerate(self._query.schema):
             columns.append(to_arrow([a.row[i] for a in answers], field.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def size(self, answers: list[Answer]) -> int:
+        return 100 * len(answers) * (1 + len(self._query.schema))
+
+    def forget(self, answers: Sequence[list[Answer]]) -> None:
+        pass
 
     def delivered(self, answers: Sequence[list[Answer]], notes: Mapping[str, object] | None = None) -> None:
         pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.catalog import Catalog
 from penstock.ingest.relations import At, RelationStore, When
@@ -19,12 +19,25 @@ from penstock.model.errors import CatalogError, InputError
 from penstock.model.schema import Clock
 from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan, sources, walk
 
-if TYPE_CHECKING:
-    from penstock.database.query import Query as Running
-
 _LAST = 2**62 - 1
 """The last instant that can be given."""
 _KINDS: Mapping[Clock, str] = {"ticks": "a clock that counts ticks", "timestamp": "a TIMESTAMP clock"}
+
+
+class Running(Protocol):
+    """What matters here of a registered query."""
+
+    since: int
+    name: str
+    plan: Query
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The declared streams that it reads."""
+
+    @property
+    def relations(self) -> frozenset[str]:
+        """The relations that it reads."""
 
 
 @dataclass

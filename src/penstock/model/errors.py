@@ -122,6 +122,12 @@ class SpillError(PenstockError):
     code = "PS205"
 
 
+class ResultsGone(PenstockError):
+    """A reader came too late for results of a query: more had come than are kept. The next call goes on."""
+
+    code = "PS206"
+
+
 class QueryFailed(PenstockError):
     """A query stopped because evaluating it failed."""
 

@@ -2,6 +2,8 @@
 
 ``%load_ext penstock`` loads the magics. IPython is needed for them and for ``watch``, nothing here needs it to be
 imported.
+
+Owns: HTML and the magics. Must not know: how queries are run. Enter at: ``html``.
 """
 
 from penstock.notebook.live import watch

@@ -9,21 +9,20 @@ import html
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import singledispatch
 
 import pyarrow as pa
 
 from penstock.cql.keywords import KEYWORDS
+from penstock.database.database import Database, core_of
+from penstock.database.query import Query
+from penstock.database.results import Result
 from penstock.graph.draw.common import count, size
+from penstock.graph.view import GraphView, MemoryView
 from penstock.model.errors import PenstockError
 from penstock.model.names import counted
+from penstock.plan.explanation import Explanation
 from penstock.rows.text import is_numeric, plain
-
-if TYPE_CHECKING:
-    from penstock.database.database import Database
-    from penstock.database.query import Query
-    from penstock.database.results import Result
-    from penstock.graph.view import GraphView, MemoryView
 
 ROWS = 20
 """So many rows of a table are shown; of more, the first and the last."""
@@ -166,7 +165,7 @@ def query(shown: Query) -> str:
     ranking: pa.Table | None = None
     try:
         last = shown.peek(WAITING)
-        ranking = shown._ranking()
+        ranking = shown.ranking()
     except (OSError, PenstockError):  # the files of a database that is closed
         last = shown.schema.empty_table()
         parts.append(faint("the answers that waited are gone with the database"))
@@ -180,12 +179,7 @@ def query(shown: Query) -> str:
 
 
 def database(shown: Database) -> str:
-    """What is declared and what is running, all at one time: meanwhile nobody declares or stops anything."""
-    with shown._lock:
-        return _database(shown)
-
-
-def _database(shown: Database) -> str:
+    """What is declared and what is running."""
     catalog = shown.catalog
     state = "closed" if shown.closed else "open"
     parts = [tag("div", "database on engine ", tag("b", text(shown.engine)), " · ", text(state))]
@@ -221,16 +215,16 @@ def _schema(schema: Iterable[object]) -> str:
 def _input(db: Database, name: str, derived: bool) -> list[str]:
     if derived or db.closed:
         return ["", "", ""]
-    progress = db.progress(name)
-    if not math.isfinite(progress):
-        return [count(db.given(name)), count(db.late_count(name)), "the end" if progress > 0 else ""]
+    known = db.stream(name)
+    if not math.isfinite(known.progress):
+        return [count(known.given), count(known.late), "the end" if known.progress > 0 else ""]
     dtype = pa.int64() if db.catalog.streams[name].clock == "ticks" else pa.timestamp("us", db.zone)
-    (at,) = plain(pa.chunked_array([pa.array([int(progress)], dtype)]), separator=" ")
-    return [count(db.given(name)), count(db.late_count(name)), text(at)]
+    (at,) = plain(pa.chunked_array([pa.array([int(known.progress)], dtype)]), separator=" ")
+    return [count(known.given), count(known.late), text(at)]
 
 
 def _held(db: Database, name: str) -> str:
-    return "" if db.closed else count(len(db.relation_rows(name)))
+    return "" if db.closed else count(len(core_of(db).relations[name].rows))
 
 
 def result(shown: Result) -> str:
@@ -297,3 +291,17 @@ def memory(shown: MemoryView) -> str:
 def failure(error: PenstockError) -> str:
     """An error, with the place in the text."""
     return f"{type(error).__name__} {error.code}: {error}"
+
+
+@singledispatch
+def of(thing: object) -> str:
+    """What a notebook shows of a thing."""
+    raise TypeError(f"a {type(thing).__name__} is not shown in notebooks")
+
+
+of.register(Database)(database)
+of.register(Query)(query)
+of.register(Result)(result)
+of.register(Explanation)(plan)
+of.register(GraphView)(graph)
+of.register(MemoryView)(memory)

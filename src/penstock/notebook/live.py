@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import EngineError, InputError
-from penstock.notebook import html
+from penstock.notebook.html import query as query_html
 
 if TYPE_CHECKING:
     from penstock.database.query import Query
@@ -39,7 +39,7 @@ def watch(*queries: Query, seconds: float = 10.0, interval: float = 0.5) -> None
             running = next(q for q in queries if q.status == "running")
             pause = min(interval, left)
             began = time.monotonic()
-            running._wait_for_more(pause)
+            running.wait(pause)
             if (state := _state(queries)) != shown:
                 shown = state
                 handle.update(_Shown(queries))
@@ -63,7 +63,7 @@ class _Shown:
 
 
 def _html(queries: tuple[Query, ...]) -> str:
-    return "".join(html.query(query) for query in queries)
+    return "".join(query_html(query) for query in queries)
 
 
 def _state(queries: tuple[Query, ...]) -> list[tuple[int, int, str]]:

@@ -20,7 +20,7 @@ from penstock.cql.expressions import identifier
 from penstock.cql.text import parse
 from penstock.database.database import Database
 from penstock.database.results import Result, query_started
-from penstock.hosts import check_engine, default_engine
+from penstock.hosts.options import check_engine, default_engine
 from penstock.io.table_text import table_text
 from penstock.model.errors import BindError, CatalogError, InputError, PenstockError
 from penstock.model.shown import Printer
@@ -96,12 +96,12 @@ class CqlMagics(Magics):
 
     def _one(self, db: Database, statement: str, options: _Options) -> Result:
         if options.name is None:
-            return db.run_script(statement)[0]
+            return db.execute(statement)
         if options.replace and options.name in db.queries:
             db.explain(statement)  # if that is wrong, the query before it stays
-            db.stop_query(options.name)
+            db.queries[options.name].stop()
         if isinstance(parse(statement)[0].tree, ast.CreateQuery):  # which may say more than a query
-            result = db.run_script(statement)[0]
+            result = db.execute(statement)
         else:
             result = query_started(db.query(statement, name=options.name))
         self._variables[options.name] = result.query

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.model.shown import as_text
+from penstock.model.shown import as_html, as_text
 
 
 class Explanation(str):
@@ -10,8 +10,4 @@ class Explanation(str):
 
     __slots__ = ()
     _repr_pretty_ = as_text
-
-    def _repr_html_(self) -> str:
-        from penstock.notebook import html
-
-        return html.plan(self)
+    _repr_html_ = as_html

@@ -145,12 +145,18 @@ class Control:
 
     def until(self, done: Callable[[], bool]) -> None:
         """Return once this holds, which is looked at whenever a thread runs out of work; or when all end."""
+        with self.watching() as wait:
+            while not self.closed and not done():
+                wait()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Callable[[], None]]:
+        """Gives what returns when something may have changed since the last call, or since the beginning."""
         waiter = LockWakeup()
         with self._lock:
             self._waiters += (waiter,)
         try:
-            while not self.closed and not done():
-                waiter.wait()
+            yield lambda: None if self.closed else waiter.wait()
         finally:
             with self._lock:
                 self._waiters = tuple(w for w in self._waiters if w is not waiter)

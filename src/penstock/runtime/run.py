@@ -216,6 +216,15 @@ class Runtime:
 
     # -- waiting and ending -------------------------------------------------------------------------------
 
+    def watching(self) -> AbstractContextManager[Callable[[], None]]:
+        """For those who wait for room: what returns when there may be some."""
+        return self._control.watching()
+
+    def changed(self) -> None:
+        """Something has changed that nobody of the threads has done."""
+        if self._control.watched:
+            self._control.notify()
+
     def settle(self) -> None:
         """Return when everything that was put so far has been worked on, except what must wait for another input or
         in front of a suspended operator. A worker, and whoever has paused the workers, cannot wait for them: there it

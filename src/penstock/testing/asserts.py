@@ -10,8 +10,8 @@ from typing import Any, overload
 import pyarrow as pa
 
 from penstock.catalog import Functions
-from penstock.database.query import Query
-from penstock.database.standing import Standing
+from penstock.database.query import Query, take, visible
+from penstock.hosts.standing import Standing
 from penstock.model.errors import InputError, StateError
 from penstock.model.names import counted
 from penstock.rows.given import frame_as_table, is_of_spark
@@ -164,10 +164,10 @@ _seen: weakref.WeakKeyDictionary[Query, _Seen] = weakref.WeakKeyDictionary()
 
 def _take(query: Query) -> pa.Table:
     seen = _seen.setdefault(query, _Seen())
-    table = query._taken(lambda answers: answers, wait=True)
+    table = take(query)
     seen.tables.append(table)
     seen.count += table.num_rows
-    return query._shown(table)
+    return visible(query, table)
 
 
 def _read_table(given: object) -> pa.Table:
@@ -202,9 +202,10 @@ def _state(query: Query, at: object) -> pa.Table:
             "not known",
             hint="take answers with penstock.testing.answers or assert_answers, not with fetch or subscribe",
         )
-    standing = Standing(query.name, query.plan, query.schema)
-    standing.take(pa.concat_tables(seen.tables), None if at is None else to_instant(at))
-    return standing.table()
+    standing = Standing(query.plan)
+    standing.put(pa.concat_tables(seen.tables), None if at is None else to_instant(at))
+    rows, wanted = standing.table(), pa.schema(list(query.schema)[2:])
+    return rows.rename_columns(wanted.names).cast(wanted)
 
 
 def _tuples(table: pa.Table) -> list[Answer]:

@@ -78,7 +78,7 @@ class Clock:
 
 def _tell(databases: list[Database]) -> None:
     for database in databases:
-        database.tick()
+        database.heartbeat()
 
 
 def shown(ticks: int) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from penstock.database.database import Database
+from penstock.database.database import Database, core_of
 from penstock.hosts.spark.live import frames
 from penstock.model.errors import InputError, StateError
 from penstock.runtime.storage import files, storage
@@ -124,13 +124,13 @@ def full_disk(room: int = 0) -> Iterator[Disk]:
 def crash_copy(db: Database, to: str | Path) -> Path:
     """The directory of a database on Spark as it would be if the process were killed now, copied to a new place: open
     it there with ``connect(path)``. What is running goes on undisturbed."""
-    root = getattr(db._host, "root", None)
+    root = getattr(core_of(db).host, "root", None)
     if root is None:
         raise StateError("the database has no directory", hint="only databases on the engine spark have one")
     to = Path(to)
     if to.exists():
         raise InputError(f"{to} is there already", hint="give a new place")
-    with db._lock:  # nothing is noted in the journal meanwhile, so what it speaks of is there
+    with core_of(db).lock:  # nothing is noted in the journal meanwhile, so what it speaks of is there
         shutil.copytree(root, to, copy_function=_copied, ignore=shutil.ignore_patterns("lock"))
     return to
 

@@ -71,7 +71,7 @@ class Player:
         self._play(next(later, len(self._moments)))
         if self._clock is not None and self._clock() < last:
             self._clock.set(last)
-        self._db.tick()
+        self._db.heartbeat()
 
     def rest(self) -> None:
         """Play all that is left."""

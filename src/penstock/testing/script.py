@@ -123,7 +123,7 @@ class Script:
         """A database with a simulated clock in which everything is declared; see ``penstock.testing.connect``."""
         db = connect(engine=engine, clock=clock, **settings)
         if self.declare.strip():
-            db.run_script(self.declare)
+            db.execute(self.declare)
         return db
 
     def player(self, db: Database, *, batch: Batches = None) -> Player:
@@ -164,7 +164,7 @@ def _moments(db: Database, entries: Sequence[_Entry]) -> list[Moment]:
         step, at = entry.step, entry.at
         match step:
             case Push(given):
-                name = input_name(db, given)
+                name = input_name(db.catalog, given)
                 whens, moments = _arrivals(db, entry, last, reached)
                 found += moments
                 known = [w for w in whens if w is not None]
@@ -173,11 +173,11 @@ def _moments(db: Database, entries: Sequence[_Entry]) -> list[Moment]:
                     latest[name] = max(latest.get(name, known[-1]), *known)
                 continue
             case Heartbeat(given, promise) if at is None and not entry.follows:
-                stream = input_name(db, given)
+                stream = input_name(db.catalog, given)
                 at = reached[stream] = max(to_instant(promise), reached.get(stream, to_instant(promise)))
                 latest[stream] = max(latest.get(stream, at), at)
             case Close(given) if at is None and not entry.follows:
-                at = latest.get(input_name(db, given), last)
+                at = latest.get(input_name(db.catalog, given), last)
             case ClockAt(when):
                 at = to_instant(when)
         last = last if at is None else at
@@ -190,7 +190,7 @@ def _arrivals(
 ) -> tuple[list[int | None], list[Moment]]:
     """When the rows of an entry arrive, and the moments of it."""
     assert isinstance(entry.step, Push)
-    name = input_name(db, entry.step.name)
+    name = input_name(db.catalog, entry.step.name)
     if name in db.catalog.relations:
         at = last if entry.at is None else entry.at
         return [at], [Moment(at, Push(name, entry.step.rows, entry.at))]

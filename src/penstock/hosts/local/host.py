@@ -10,28 +10,32 @@ Workers never take the database's lock, so whoever holds it may wait for them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.graph.graph import Graph, Past
-from penstock.graph.memory import memory_view
 from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Source, Ticks
 from penstock.graph.vertex import Vertex
 from penstock.graph.vertices import OperatorVertex
-from penstock.graph.view import GraphView, MemoryView
-from penstock.hosts import LocalOptions, QuerySettings
-from penstock.hosts.inprocess import InProcess
-from penstock.hosts.local.delivery import Delivery, advance
+from penstock.graph.view import GraphView
+from penstock.hosts.core import Core
+from penstock.hosts.host import Abilities, QuerySettings
+from penstock.hosts.inprocess import InProcess, advance
+from penstock.hosts.local.delivery import Delivery
 from penstock.hosts.local.lags import Lags
 from penstock.hosts.local.placing import Placing
 from penstock.hosts.local.room import Admission, runtime_of
 from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view, metrics, stream_of
+from penstock.hosts.options import LocalOptions
+from penstock.hosts.registered import Registered
+from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
@@ -41,11 +45,6 @@ from penstock.plan.window import WindowSpec
 from penstock.runtime.lines import Bounded
 from penstock.runtime.settings import Settings
 
-if TYPE_CHECKING:
-    from penstock.database.database import Database
-    from penstock.database.query import Query
-    from penstock.ingest.relations import RelationStore
-
 Window = tuple[str, int, WindowSpec]
 CONVERGE_EVERY = 16
 """Pushes after which operators are looked at that may have become the same."""
@@ -53,11 +52,12 @@ _REPLACE = 1.0
 """Seconds after which measured costs may lead to another placement."""
 
 
-class LocalHost(InProcess):
+class LocalHost(InProcess, Abilities):
     """Runs the graph of one database. Its threads, if it has any, are stopped by ``close``."""
 
-    def __init__(self, database: Database, options: LocalOptions | None = None) -> None:
-        super().__init__(database)
+    def __init__(self, core: Core, options: LocalOptions | None = None) -> None:
+        InProcess.__init__(self, core)
+        Abilities.__init__(self, "local")
         self.graph = Graph(self._told)
         self.runtime = runtime_of(options or LocalOptions(), self._failed, self._bound_of)
         self._admission = Admission(self.graph, self.runtime)
@@ -72,13 +72,20 @@ class LocalHost(InProcess):
         self._unplaced = False
         """Whether the runtime has not been told, since there is nothing for it to do."""
 
+    def abilities(self) -> LocalHost:
+        return self
+
+    @property
+    def on_its_own(self) -> bool:
+        return self._delivery is not None
+
     # -- queries ------------------------------------------------------------------------------------
 
     def runner(self, query: Plan, schema: pa.Schema, settings: QuerySettings) -> GraphRunner:
         return GraphRunner(self, query, schema, settings)
 
-    def begin(self, query: Query) -> None:
-        runner = query._runner
+    def begin(self, query: Registered) -> None:
+        runner = query.runner
         assert isinstance(runner, GraphRunner), "this host made it"
         with self.runtime.paused():
             runner.wants = demands(runner.plan, runner.settings.functions)
@@ -92,7 +99,7 @@ class LocalHost(InProcess):
         if self.graph.buffered:
             self._tidy()
 
-    def _merge(self, runner: GraphRunner, query: Query) -> None:
+    def _merge(self, runner: GraphRunner, query: Registered) -> None:
         """Put a query into the graph, with windows that it shares with others where that saves memory."""
         shared: set[Window] = set()
         for want in runner.wants:
@@ -120,13 +127,13 @@ class LocalHost(InProcess):
     def _raise(self, runner: GraphRunner, windows: set[Window]) -> None:
         """Let a query that has had nothing yet share windows after all."""
         assert runner.sink is not None, "it runs"
-        query = self._database.queries[runner.sink.query]
+        query = self.core.queries[runner.sink.query]
         self.graph.remove(query.name)
-        runner.past = Past(progress={name: self._database.progress(name) for name in query.inputs})
+        runner.past = Past(progress={name: self.core.inputs[name].progress for name in query.inputs})
         self._add(runner, query, runner.raised | windows)
         runner.past = Past()
 
-    def _add(self, runner: GraphRunner, query: Query, windows: set[Window]) -> None:
+    def _add(self, runner: GraphRunner, query: Registered, windows: set[Window]) -> None:
         runner.raised = windows
         runner.sink = self.graph.add(
             query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
@@ -138,27 +145,30 @@ class LocalHost(InProcess):
     def end(self, runner: GraphRunner, sink: Sink) -> None:
         """A query is over: what only it needs is forgotten."""
         with self.runtime.paused():
-            if not self._closed:
+            if not self.closed:
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
                 self.runtime.settings = _known(self.runtime.settings, self.graph)
         self._changed = True
-        if self.graph.buffered and not self._closed:
+        if self.graph.buffered and not self.closed:
             self._tidy()  # its threads end with it
 
-    def finishing(self, query: Query) -> None:
+    def finishing(self, query: Registered) -> None:
         self.settle()
 
     # -- data ---------------------------------------------------------------------------------------
 
-    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table) -> bool:
         if not self.graph.buffered:
             return True
         if self._changed:
             self._tidy()
-        return self._admission.admits(source, rows, alone=alone)
+        return self._admission.admits(source, rows)
 
-    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
+    def room(self) -> AbstractContextManager[Callable[[], None]]:
+        return self.runtime.watching()
+
+    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         name = source.definition.name
         if self._changed:
             self._tidy()
@@ -180,24 +190,25 @@ class LocalHost(InProcess):
             if self.graph.converge():
                 self._tidy()
 
-    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
+    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         name = relation.definition.name
         if self._changed:
             self._tidy()
         self.graph.change(name, changes)
         self.graph.flush(name)
 
-    def work(self, queries: Sequence[Query]) -> None:
+    def work(self, queries: Sequence[Registered]) -> None:
         if self._delivery is None:
-            # Every query has its answers before anybody is called back.
-            for due in [advance(query) for query in queries]:
-                self._database.notify(due)
+            for query in queries:
+                advance(self.core, query)
         elif self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
             self._place_again()
         if self._lags and self.graph.buffered:
             self._lags.check()
+        if self.graph.buffered:
+            self.runtime.changed()  # it may be what others wait for
 
-    def settle(self, query: Query | None = None) -> None:
+    def settle(self, query: Registered | None = None) -> None:
         self.runtime.settle()
         delivery = self._delivery  # another thread may be changing it
         if delivery is not None:
@@ -211,7 +222,7 @@ class LocalHost(InProcess):
     def _bound_of(self, vertex: Vertex) -> Bounded | None:
         """The stream whose rows an operator sends as they came, and what it says of its buffer."""
         stream = stream_of(vertex)
-        definition = None if stream is None else self._database.catalog.streams.get(stream)
+        definition = None if stream is None else self.core.catalog.streams.get(stream)
         return None if definition is None else (definition.name, definition.buffer, definition.drops)
 
     def _failed(self, vertex: Vertex | None, error: Exception) -> None:
@@ -220,7 +231,7 @@ class LocalHost(InProcess):
             vertex.failed(error, ())
 
     def _stop(self, name: str, reason: QueryFailed) -> None:
-        self._database.queries[name]._fail(reason)
+        self.core.fail(self.core.queries[name], reason)
 
     # -- how it is run ------------------------------------------------------------------------------
 
@@ -242,8 +253,8 @@ class LocalHost(InProcess):
         name = changes.pop("query", None)
         now = self.runtime.settings
         if name is not None:
-            if name not in self._database.queries:
-                hint = suggest(str(name), self._database.queries) or "none is registered"
+            if name not in self.core.queries:
+                hint = suggest(str(name), self.core.queries) or "none is registered"
                 raise CatalogError(f"no query `{name}`", hint=hint)
             own = {**now.queries, str(name): {**now.queries.get(str(name), {}), **changes}}
             new = now.changed(queries=own)
@@ -277,7 +288,7 @@ class LocalHost(InProcess):
         own = {v.id: settings.of_queries(v.users) for v in others} if settings.queries else {}
         threads = _has_threads(settings)
         if threads and self._delivery is None:
-            self._delivery = Delivery(self._database)
+            self._delivery = Delivery(self.core)
         with self.runtime.paused():
             overtaken = self.graph.overtaken(self._prioritised())
             self.runtime.place(others, pushing, partitions, settings, own, overtaken)
@@ -293,7 +304,7 @@ class LocalHost(InProcess):
             delivery.close(wait=False)  # it may be waiting for the lock that is held here
 
     def _prioritised(self) -> list[str]:
-        return [name for name, stream in self._database.catalog.streams.items() if stream.priority is not None]
+        return [name for name, stream in self.core.catalog.streams.items() if stream.priority is not None]
 
     def _place_again(self) -> None:
         """Where measured costs have become others, so may the placement."""
@@ -333,7 +344,7 @@ class LocalHost(InProcess):
             self._lags.resumed(found)
             self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
             self.graph.wire()
-        self.work([q for q in self._database.queries.values() if q.status == "running"])
+        self.work(list(self.core.running()))
 
     def _see(self) -> None:
         """Let the runtime know the graph as it is."""
@@ -344,16 +355,13 @@ class LocalHost(InProcess):
 
     def view(self) -> GraphView:
         self._see()
-        return graph_view(self.graph, self.runtime, self._database.queries)
-
-    def memory(self) -> MemoryView:
-        return memory_view(list(self.graph.vertices.values()))
+        return graph_view(self.graph, self.runtime, self.core.queries)
 
     def metrics(self) -> pa.Table:
-        return metrics(self.graph, self.runtime, self.apart())
+        return metrics(self.graph, self.runtime, self.core.apart())
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self.runtime.close()
         if self._delivery is not None:
             self._delivery.close()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.graph.graph import Graph
 from penstock.graph.sources import Source
-from penstock.hosts import LocalOptions
+from penstock.hosts.options import LocalOptions
 from penstock.ingest.streams import StreamInput
 from penstock.model.amounts import shown
 from penstock.model.errors import BufferFullError, InputError
@@ -45,9 +45,9 @@ class Admission:
         self._graph, self._runtime = graph, runtime
         self._pushers: dict[str, int] = {}
 
-    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table) -> bool:
         """Whether rows can be taken into a stream. False: not yet, but somebody is making room. Raises if nobody is, or
-        if pushing must not wait. ``alone``: while it waits nobody else can push."""
+        if pushing must not wait."""
         runtime, name = self._runtime, source.definition.name
         if runtime.storage.memory is not None:
             self._pushers[name] = threading.get_ident()
@@ -63,7 +63,7 @@ class Admission:
             return True  # it is what makes room
         if runtime.room.has(sources, size):
             return True  # meanwhile it has been worked off
-        if runtime.settings.when_full == "block" and (not stuck or (not alone and self._comes(awaited))):
+        if runtime.settings.when_full == "block" and (not stuck or self._comes(awaited)):
             return False
         raise _refusal(runtime, name, size)
 

@@ -13,7 +13,7 @@ from penstock.graph.graph import Past
 from penstock.graph.programs import sizes
 from penstock.graph.sharing import Demand
 from penstock.graph.sink import Sink
-from penstock.hosts import QuerySettings
+from penstock.hosts.host import QuerySettings
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.delta import Delta, concat

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,11 +13,8 @@ from penstock.graph.vertex import Vertex
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import DropView, EdgeView, GraphView, OperatorView, QueryView
 from penstock.hosts.local.lags import suspended
+from penstock.hosts.registered import Registered
 from penstock.runtime.run import PUSHED, Runtime
-
-if TYPE_CHECKING:
-    from penstock.database.query import Query
-
 
 _METRICS = pa.schema([
     ("sender", pa.int64()), ("reader", pa.int64()), ("queries", pa.list_(pa.string())), ("stream", pa.string()),
@@ -28,7 +24,7 @@ _METRICS = pa.schema([
 ])  # fmt: skip
 
 
-def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Query]) -> GraphView:
+def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Registered]) -> GraphView:
     """All of it as it is now; numbers of operators that workers run may be a call apart from each other."""
     partition_of, buffers = runtime.partition_of, runtime.buffers
     vertices = list(graph.vertices.values())

@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 
-from penstock.catalog import Functions, RelationDef, StreamDef, Unread
-from penstock.database.database import Database, answer_schema
-from penstock.database.statements import plan_of_text
+from penstock.catalog import Catalog, Functions, RelationDef, StreamDef, Unread
+from penstock.cql.declarations import declared_in, function_def, plan_of_text
 from penstock.hosts.spark.checkpoint import tell_tasks
 from penstock.hosts.spark.described import Answers, described, describing
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
@@ -34,8 +33,8 @@ from penstock.hosts.spark.schemas import (
     unread_of,
 )
 from penstock.hosts.spark.session import session_zone
-from penstock.ingest.relations import RelationStore
 from penstock.model.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError
+from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
 from penstock.rows.apart import SCHEMA, OnError
@@ -229,26 +228,24 @@ def _bound(
     texts: Mapping[str, str], sources: Mapping[str, Source], given: Mapping[str, Columns], settings: Settings, zone: str
 ) -> dict[str, Query]:
     unread = {name: unread_of(found, name) for name, found in given.items()}
-    with Database("reference", zone=zone) as db:
-        for source in sources.values():
-            position = db.catalog.next_position
-            if source.timestamp is None:
-                definition = RelationDef(source.name, source.schema, position, unread=unread[source.name])
-                db.add_relation(RelationStore(definition))
-                continue
-            column = source.schema[source.timestamp].name
-            db.add_stream(StreamDef(
-                source.name, source.schema, position, source.clock, column, source.slack, unread=unread[source.name]
-            ))  # fmt: skip
-        for name, (call, args, returns) in settings.functions.items():
-            db.create_function(name, call, args=args, returns=returns)
-        try:
-            if settings.declare:
-                db.run_script(settings.declare)
-            plans = {name: optimize(plan_of_text(db, text)[0]) for name, text in texts.items()}
-        except PenstockError as error:
-            dotted = [f.name for found in given.values() for f in found.schema if "." in f.name]
-            raise _explaining(error, unread, dotted, texts) from None
+    catalog = Catalog(zone)
+    for source in sources.values():
+        position = catalog.next_position
+        if source.timestamp is None:
+            catalog.add(RelationDef(source.name, source.schema, position, unread=unread[source.name]))
+            continue
+        column = source.schema[source.timestamp].name
+        catalog.add(StreamDef(
+            source.name, source.schema, position, source.clock, column, source.slack, unread=unread[source.name]
+        ))  # fmt: skip
+    for name, (call, args, returns) in settings.functions.items():
+        catalog.add_function(function_def(name, call, args, returns))
+    try:
+        declared_in(settings.declare, catalog)
+        plans = {name: optimize(plan_of_text(catalog, text)[0]) for name, text in texts.items()}
+    except PenstockError as error:
+        dotted = [f.name for found in given.values() for f in found.schema if "." in f.name]
+        raise _explaining(error, unread, dotted, texts) from None
     for name, plan in plans.items():
         pushed = [r for r in reads(plan) if r not in sources]
         if pushed:

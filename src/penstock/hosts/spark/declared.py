@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from penstock.catalog import StreamDef
+from penstock.catalog import Catalog, StreamDef
 from penstock.cql import ast
+from penstock.cql.declarations import declared_in
 from penstock.cql.expressions import identifier
 from penstock.cql.text import format_statement, parse
-from penstock.database.database import Database
 from penstock.hosts.spark.schemas import columns_of, spark_name, unread_of
 from penstock.model.errors import InputError, suggest
 from penstock.model.names import Names
@@ -40,28 +40,28 @@ def declared(text: str, frames: Mapping[str, DataFrame]) -> Declared:
     """Check DataFrames against their declarations, where they have one."""
     rest: list[str] = []
     found: dict[str, DataFrame] = {}
-    with Database("reference") as db:
-        for statement in parse(text):
-            tree = statement.tree
-            name = identifier(tree.this) if isinstance(tree, ast.CreateStream | ast.CreateRelation) else ""
-            if name not in frames or tree.args.get("expression") is not None:
-                rest.append(format_statement(tree))
-                continue
-            db.run_script(format_statement(tree))
-            known = db.catalog.streams.get(name)
-            _check_kind(name, known, frames)
-            schema = db.catalog.relation(name).schema if known is None else known.schema
-            found[name] = _chosen(name, schema, frames[name], None if known is None else known.unknown)
-        streams = db.catalog.streams.values()
-        return Declared(
-            {**found, **frames, **found},
-            frozenset(db.catalog.relations),
-            {s.name: s.timestamp_by for s in streams if s.timestamp_by is not None},
-            {s.name: s.slack for s in streams},
-            {s.name: s.on_error for s in streams},
-            # Statements with nothing but declarations of DataFrames leave nothing to run.
-            ";\n".join(rest),
-        )
+    catalog = Catalog()
+    for statement in parse(text):
+        tree = statement.tree
+        name = identifier(tree.this) if isinstance(tree, ast.CreateStream | ast.CreateRelation) else ""
+        if name not in frames or tree.args.get("expression") is not None:
+            rest.append(format_statement(tree))
+            continue
+        declared_in(format_statement(tree), catalog)
+        known = catalog.streams.get(name)
+        _check_kind(name, known, frames)
+        schema = catalog.relation(name).schema if known is None else known.schema
+        found[name] = _chosen(name, schema, frames[name], None if known is None else known.unknown)
+    streams = catalog.streams.values()
+    return Declared(
+        {**found, **frames, **found},
+        frozenset(catalog.relations),
+        {s.name: s.timestamp_by for s in streams if s.timestamp_by is not None},
+        {s.name: s.slack for s in streams},
+        {s.name: s.on_error for s in streams},
+        # Statements with nothing but declarations of DataFrames leave nothing to run.
+        ";\n".join(rest),
+    )
 
 
 def _check_kind(name: str, known: StreamDef | None, frames: Mapping[str, DataFrame]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
 
-from penstock.hosts import SparkOptions
+from penstock.hosts.options import SparkOptions
 from penstock.hosts.spark.live.parts import pool, weight
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot

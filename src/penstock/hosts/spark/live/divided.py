@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from penstock.database.query import Query
 from penstock.graph.view import GraphView
+from penstock.hosts.registered import Registered
 from penstock.hosts.spark.live.backlog import Backlog
 from penstock.hosts.spark.live.frames import Frame
 from penstock.hosts.spark.live.gate import Gate
@@ -27,7 +27,7 @@ from penstock.hosts.spark.live.parts import THREADING, Member, Settings, groups,
 from penstock.hosts.spark.live.plan import state_folder
 from penstock.hosts.spark.live.runner import SparkRunner
 from penstock.hosts.spark.live.view import graph_view
-from penstock.model.errors import EngineError, StateError
+from penstock.model.errors import StateError
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.live.host import SparkHost
@@ -82,9 +82,9 @@ class Parts:
             part.queries.pop(runner.id, None)
             self._retire(part)
 
-    def take(self, name: str, frame: Frame, readers: Iterable[Query]) -> set[Part]:
+    def take(self, name: str, frame: Frame, readers: Iterable[Registered]) -> set[Part]:
         """A frame for the parts of its readers."""
-        runners = (q._runner for q in readers)
+        runners = (q.runner for q in readers)
         parts = {r.part for r in runners if isinstance(r, SparkRunner) and r.part is not None}
         for part in parts:
             part.pending.add(name, frame)
@@ -130,8 +130,6 @@ class Parts:
     def ask(self, given: Mapping[str, object]) -> None:
         """Settings to change, when ``configure`` is called next; if they are wrong, none is."""
         self.settings.with_(given)
-        if self._host.told is not None:
-            raise EngineError("a subscriber cannot configure the database", hint="call configure from another thread")
         self._asked.append(dict(given))
 
     def configure(self) -> None:
@@ -254,13 +252,13 @@ class Parts:
 
     # -- words, and the end -------------------------------------------------------------------------
 
-    def explained(self, query: Query) -> list[str]:
+    def explained(self, query: Registered) -> list[str]:
         """In which part a query is, with whom, in which pool, and what it reads."""
-        runner = query._runner
+        runner = query.runner
         if not isinstance(runner, SparkRunner) or runner.part is None:
             return []
         part, threading = runner.part, self.settings.threading
-        names = {q._runner.id: q.name for q in self._host.db.queries.values() if isinstance(q._runner, SparkRunner)}
+        names = {q.runner.id: q.name for q in self._host.core.queries.values() if isinstance(q.runner, SparkRunner)}
         others = ", ".join(f"`{names[id]}`" for id in part.queries if id != runner.id)
         lines = [
             f"virtual operator: part {part.id}, {f'with {others}' if others else 'alone'}",
@@ -272,7 +270,7 @@ class Parts:
         return lines
 
     def _log(self, name: str) -> str:
-        stream = self._host.db.catalog.streams.get(name)
+        stream = self._host.core.catalog.streams.get(name)
         overtakes = stream is not None and stream.priority is not None and self.settings.overtakes
         return f"{name}, prioritised rows first" if overtakes else name
 
@@ -285,8 +283,8 @@ class Parts:
                 frames, rows = counts.get(name, (0, 0))
                 counts[name] = (frames + 1, rows + frame.rows)
             waiting |= {name: max(count, waiting.get(name, (0, 0))) for name, count in counts.items()}
-        running = [q for q in self._host.db.queries.values() if q.status == "running"]
-        names = {q._runner.id: q.name for q in running if isinstance(q._runner, SparkRunner)}
+        running = list(self._host.core.running())
+        names = {q.runner.id: q.name for q in running if isinstance(q.runner, SparkRunner)}
         parts = [
             (p.id, frozenset(names[id] for id in p.queries), p.priority, None if p.thread is None else p.thread.name)
             for p in self
@@ -307,7 +305,7 @@ class Parts:
         cancelled = False
         while True:
             with host.changed:
-                busy = [p for p in self if p.busy and p is not host.told]
+                busy = [p for p in self if p.busy]
                 if not busy:
                     break
                 host.changed.wait(max(0.05, until - time.monotonic()))

@@ -27,18 +27,20 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
-from penstock.database.query import Query
-from penstock.graph.view import GraphView, MemoryView, QueryMemory
-from penstock.hosts import QuerySettings, SparkOptions
+from penstock.graph.view import GraphView
+from penstock.hosts.core import Core
+from penstock.hosts.host import Abilities, QuerySettings
+from penstock.hosts.options import SparkOptions
+from penstock.hosts.registered import Registered
 from penstock.hosts.spark.live.backlog import Backlog
 from penstock.hosts.spark.live.cluster import Cluster
 from penstock.hosts.spark.live.divided import Parts
@@ -60,15 +62,12 @@ from penstock.plan.nodes import RelationScan, StreamScan, walk
 from penstock.plan.serial import to_json
 from penstock.scalar.zones import UTC
 
-if TYPE_CHECKING:
-    from penstock.database.database import Database
-
 _KEPT_METRICS = 1_000
 _FORGET_EVERY = 32
 """Micro-batches after which logs are looked through for files that nobody needs."""
 
 
-class SparkHost:
+class SparkHost(Abilities):
     """Logs, parts and answers of one database.
 
     Bounded by: the queries and what their parts hold, and ``_KEPT_METRICS``. Threads of parts are ended by ``close``;
@@ -77,9 +76,10 @@ class SparkHost:
 
     may_refuse = True
 
-    def __init__(self, database: Database, path: Path | None, options: SparkOptions) -> None:
+    def __init__(self, core: Core, path: Path | None, options: SparkOptions) -> None:
+        super().__init__("spark")
         _check(options)
-        self.db = database
+        self.core = core
         self.options = options
         self.cluster = Cluster(options)
         self.root = Path(tempfile.mkdtemp(prefix="penstock-")) if path is None else _directory(path)
@@ -98,7 +98,7 @@ class SparkHost:
         self._next_batch = (self.journal.model.epoch << 32) + 1
         self._metrics: deque[Metrics] = deque(maxlen=_KEPT_METRICS)
         self._since_forgetting = 0
-        self.changed = threading.Condition(database._lock)
+        self.changed = threading.Condition(core.lock)
         """The database's lock, and word of a micro-batch that is over."""
         self.stopping = False
         self.stop = threading.Event()
@@ -106,7 +106,6 @@ class SparkHost:
         self.parts = Parts(self)
         self._touched: set[Part] = set()
         """Parts that have something to do and have not been told."""
-        self._told = _Told()
         if options.shards is not None and options.shards != self.slots:
             self.journal.close()
             raise EngineError(
@@ -118,16 +117,23 @@ class SparkHost:
         """That of the directory, or for a new one that of the Spark session."""
         return self.cluster.zone if self.journal.is_new else self.journal.model.zone
 
+    def abilities(self) -> SparkHost:
+        return self
+
+    @property
+    def on_its_own(self) -> bool:
+        return self.options.trigger != "push"
+
     def open(self) -> None:
         """Take up what the directory has; called once, when the database is ready for it."""
         if not self.journal.is_new:
             self.restoring = True
             try:
-                restore(self, self.db)
+                restore(self, self.core)
             finally:
                 self.restoring = False
-        if self.db.zone != self.journal.model.zone:
-            self.journal.add({"kind": "zone", "zone": self.db.zone})
+        if self.core.catalog.zone != self.journal.model.zone:
+            self.journal.add({"kind": "zone", "zone": self.core.catalog.zone})
         self.cluster.begin()
         self.parts.start()
 
@@ -139,8 +145,8 @@ class SparkHost:
         runner.settings = settings
         return runner
 
-    def begin(self, query: Query) -> None:
-        runner = query._runner
+    def begin(self, query: Registered) -> None:
+        runner = query.runner
         assert isinstance(runner, SparkRunner), "this host made it"
         definition = Definition(
             runner.id, runner.plan, runner.schema, runner.settings.functions, runner.settings.strict,
@@ -161,28 +167,31 @@ class SparkHost:
         record = {
             "kind": "query", "id": runner.id, "name": query.name, "plan": to_json(runner.plan), "text": query.text,
             "reads": sorted(query.reads), "options": asdict(query.options), "slot": slot, "start": self.logs.next_frame,
-            "count": self.db._query_count, "part": part, "since": query.since,
+            "count": self.core.query_count, "part": part, "since": query.since,
         }  # fmt: skip
         self.journal.add(record)
         self.touch(self.parts.add(runner, part))
         runner.changes, runner.rows, runner.starting = {}, {}, {}
 
-    def admits(self, source: StreamInput, rows: pa.Table, *, alone: bool) -> bool:
+    def admits(self, source: StreamInput, rows: pa.Table) -> bool:
         return True  # they wait in the stream's log
 
-    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Query]) -> None:
+    def room(self) -> AbstractContextManager[Callable[[], None]]:
+        return nullcontext(lambda: None)
+
+    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         self.check()
         frame = self.logs.rows(source, batch)
         self._touched |= self.parts.take(source.definition.name, frame, readers)
 
-    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Query]) -> None:
+    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         self.check()
         if not changes:
             return
         frame = self.logs.changes(relation, changes)
         self._touched |= self.parts.take(relation.definition.name, frame, readers)
 
-    def work(self, queries: Sequence[Query]) -> None:
+    def work(self, queries: Sequence[Registered]) -> None:
         pass
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
@@ -204,11 +213,11 @@ class SparkHost:
                 ) from None
             record |= {"kind": "function", "code": code}
         else:
-            record |= {"text": definition.text, "next_position": self.db.catalog.next_position}
+            record |= {"text": definition.text, "next_position": self.core.catalog.next_position}
             record["position"] = None if isinstance(definition, ViewDef) else definition.position
             record["meanings"] = NUMBER
-            if self.db.zone != UTC:
-                record["zone"] = self.db.zone
+            if self.core.catalog.zone != UTC:
+                record["zone"] = self.core.catalog.zone
         self.journal.add(record)
 
     def dropped(self, name: str) -> None:
@@ -225,24 +234,22 @@ class SparkHost:
     def apart_taken(self, source: StreamInput) -> None:
         self.logs.apart_taken(source)
 
-    def delivered(self, id: str, upto: int, files: Sequence[Path], notes: Mapping[str, object]) -> None:
-        """Answers up to a micro-batch have been taken by their reader."""
+    def delivered(self, id: str, upto: int, notes: Mapping[str, object]) -> None:
+        """Answers up to a micro-batch have been taken by the reader who is remembered."""
         if not self.stopping and id in self.journal.model.queries:
             self.journal.add({"kind": "delivered", "id": id, "upto": upto, "notes": dict(notes)})
-        for file in files:
-            file.unlink(missing_ok=True)
 
     def end(self, runner: SparkRunner) -> None:
         """A query is over, in whatever way: no micro-batch has it any more."""
         self.parts.remove(runner)
 
-    def finishing(self, query: Query) -> None:
+    def finishing(self, query: Registered) -> None:
         pass  # what no micro-batch has taken yet is not waited for
 
-    def stopped(self, query: Query) -> None:
-        assert isinstance(query._runner, SparkRunner), "this host made it"
-        if not self.stopping and query._runner.id in self.journal.model.queries:
-            self.journal.add({"kind": "stop", "id": query._runner.id})
+    def stopped(self, query: Registered) -> None:
+        assert isinstance(query.runner, SparkRunner), "this host made it"
+        if not self.stopping and query.runner.id in self.journal.model.queries:
+            self.journal.add({"kind": "stop", "id": query.runner.id})
 
     def notes(self) -> dict[str, Any]:
         return dict(self.journal.model.notes)
@@ -250,7 +257,7 @@ class SparkHost:
     def note(self, notes: Mapping[str, object]) -> None:
         self.journal.add({"kind": "notes", "notes": dict(notes)})
 
-    def explain(self, plan: QueryPlan, query: Query | None = None) -> str:
+    def explain(self, plan: QueryPlan, query: Registered | None = None) -> str:
         lines = [] if query is None else self.parts.explained(query)
         split = live_split(plan)
         if split.keys is None:
@@ -273,12 +280,6 @@ class SparkHost:
 
     def view(self) -> GraphView:
         return self.parts.view()
-
-    def memory(self) -> MemoryView:
-        """By query alone: the windows are in Spark's tasks, which say what each operator of a query remembers."""
-        queries = [q for q in self.db.queries.values() if q.status == "running"]
-        held = sorted((q.name, sum(s.bytes for n, s in q.state.items() if n.endswith(":Window"))) for q in queries)
-        return MemoryView((), tuple(QueryMemory(*h) for h in held))
 
     def suspend(self, operator: int) -> None:
         raise EngineError("engine `spark` runs the operators of a query together", hint="STOP QUERY stops them")
@@ -305,9 +306,7 @@ class SparkHost:
             except KeyError:  # another thread has
                 return
 
-    def settle(self, query: Query | None = None) -> None:
-        if self.told is not None:
-            return  # a callback asks; what it asks for is under way
+    def settle(self, query: Registered | None = None) -> None:
         with self.changed:
             upto = self.logs.next_frame - 1
         failed: dict[Part, int] = {}
@@ -326,25 +325,11 @@ class SparkHost:
                     continue
             max(parts, key=lambda p: p.priority).make_batch(upto)
 
-    def _parts_of(self, query: Query | None) -> list[Part]:
+    def _parts_of(self, query: Registered | None) -> list[Part]:
         if query is None:
             return list(self.parts)
-        part = query._runner.part if isinstance(query._runner, SparkRunner) else None
+        part = query.runner.part if isinstance(query.runner, SparkRunner) else None
         return [] if part is None else [part]
-
-    @contextmanager
-    def telling(self, part: Part) -> Iterator[None]:
-        """While subscribers are called in this thread."""
-        before, self._told.part = self._told.part, part
-        try:
-            yield
-        finally:
-            self._told.part = before
-
-    @property
-    def told(self) -> Part | None:
-        """The part of whose answers a subscriber is being told in this thread."""
-        return self._told.part
 
     def touch(self, part: Part) -> None:
         """A part has something to do: it is told when the lock is given back."""
@@ -362,15 +347,14 @@ class SparkHost:
         if self._since_forgetting >= _FORGET_EVERY:
             self._since_forgetting = 0
             waiting = [part.pending.first for part in self.parts if part.pending]
-            self.logs.forget(self.db._inputs.values(), min(waiting, default=self.logs.next_frame))
+            self.logs.forget(self.core.inputs.values(), min(waiting, default=self.logs.next_frame))
 
     def give_up(self, error: PenstockError) -> None:
         """Spark cannot go on: nothing is lost, nothing more is answered until the database is opened again."""
         with self.changed:
             self.broken = error
-            for query in list(self.db._queries.values()):
-                if query.status == "running":
-                    query._fail(EngineError(f"query `{query.name}`: {error.message}", hint=error.hint))
+            for query in list(self.core.running()):
+                self.core.fail(query, EngineError(f"query `{query.name}`: {error.message}", hint=error.hint))
             self.changed.notify_all()
 
     # -- files --------------------------------------------------------------------------------------
@@ -402,12 +386,6 @@ class SparkHost:
             shutil.rmtree(self.root, ignore_errors=True)
         elif self._remove is not None:
             self._remove()
-
-
-class _Told(threading.local):
-    """Of a thread: the part whose answers it is telling somebody of."""
-
-    part: Part | None = None
 
 
 def _directory(path: Path) -> Path:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.database.query import Due, Query
+from penstock.hosts.registered import Registered
 from penstock.hosts.spark.described import described
 from penstock.hosts.spark.live.backlog import NOBODY, Admitted, Backlog
 from penstock.hosts.spark.live.frames import Frame, Kind
@@ -76,7 +76,7 @@ class Part:
         """Frames of streams and relations that no micro-batch has taken."""
         self.load = Load(time.monotonic())
         self.busy = False
-        """A micro-batch is under way, or subscribers are told of it."""
+        """A micro-batch is under way."""
         self.over = False
         self.failed = 0
         """Micro-batches that came to nothing, and what went wrong in the last of them."""
@@ -175,9 +175,7 @@ class Part:
                 return
             self.busy = True
         try:
-            due = self._done(upto)
-            with host.telling(self):
-                host.db.notify(due)
+            self._done(upto)
         except Exception as error:
             if self._gives_up:
                 return
@@ -194,16 +192,16 @@ class Part:
                 host.changed.notify_all()
                 host.parts.after_batch(self)
 
-    def _done(self, upto: float) -> list[Due]:
+    def _done(self, upto: float) -> None:
         host = self._host
         with host.parts.gate.entered(self.priority, lambda: self._gives_up) as is_in:
             if not is_in:
-                return []
+                return
             limit: int | None = None
             while True:
                 with host.changed:
                     if self._gives_up:
-                        return []
+                        return
                     plan, last, admitted = self._planned(upto, limit)
                 began = time.perf_counter()
                 plan, reports = self._run(plan)
@@ -217,7 +215,7 @@ class Part:
                 # What comes before the rows that make a query fail is answered first, as if it had come alone.
                 limit = plan.count // 2
             with host.changed:
-                return self._commit(plan, last, admitted, reports, time.perf_counter() - began)
+                self._commit(plan, last, admitted, reports, time.perf_counter() - began)
 
     def _planned(self, upto: float, limit: int | None) -> tuple[Plan, int, Admitted]:
         host, model = self._host, self._host.journal.model
@@ -281,11 +279,11 @@ class Part:
 
     def _commit(
         self, plan: Plan, last: int, admitted: Admitted, reports: Sequence[Report], seconds: float
-    ) -> list[Due]:
+    ) -> None:
         """Make the micro-batch count, and hand its answers to the queries."""
         host = self._host
         if not self.queries:
-            return []  # all have been stopped meanwhile
+            return  # all have been stopped meanwhile
         ids = [q.id for q in plan.queries]
         outcomes = {id: [(r.slot, r.outcomes[id]) for r in reports if id in r.outcomes] for id in ids}
         record: dict[str, Any] = {
@@ -296,15 +294,14 @@ class Part:
             record["ahead"] = admitted.ahead
         host.journal.add(record)
         self.pending.taken(last, admitted.ahead)
-        due: list[Due] = []
-        by_id = {q._runner.id: q for q in host.db._queries.values() if isinstance(q._runner, SparkRunner)}
+        by_id = {q.runner.id: q for q in host.core.queries.values() if isinstance(q.runner, SparkRunner)}
         answers = 0
         for id, some in outcomes.items():
             query, runner = by_id.get(id), self.queries.get(id)
             if query is None or runner is None:
                 continue
             answers += sum(o.rows for _, o in some)
-            due += self._received(query, runner, plan.number, some)
+            self._received(query, runner, plan.number, some)
         slowest = max(reports, key=lambda r: r.opening + r.working + r.storing)
         spent = slowest.opening + slowest.working + slowest.storing
         self._batches += 1
@@ -312,27 +309,26 @@ class Part:
         host.counts(Metrics(
             plan.number & 0xFFFFFFFF, self.id, plan.count, slowest.rows, admitted.rows, answers, seconds,
             seconds - spent, slowest.opening, slowest.working, slowest.storing, sum(r.written for r in reports),
-            sum(source.apart.count for source in host.db._inputs.values()),
+            sum(source.apart.count for source in host.core.inputs.values()),
         ))  # fmt: skip
         host.changed.notify_all()
-        return due
 
     def _received(
-        self, query: Query, runner: SparkRunner, number: int, outcomes: Sequence[tuple[int, Outcome]]
-    ) -> list[Due]:
+        self, query: Registered, runner: SparkRunner, number: int, outcomes: Sequence[tuple[int, Outcome]]
+    ) -> None:
         runner.failures = sum(o.failures for _, o in outcomes)
         runner.last_failure = next((o.last_failure for _, o in outcomes if o.last_failure), None)
         error = next((o.error for _, o in outcomes if o.error), None)
         if error is not None:
-            query._fail(query._failure(raised(error)))
-            return []
+            self._host.core.fail(query, query.failure(raised(error)))
+            return
         runner.reported = {slot: o.sizes for slot, o in outcomes}
         files = tuple(self._host.folder(runner.id) / o.file for _, o in outcomes if o.file)
-        due = query._receive(StoredAnswers(((number, files),), sum(o.rows for _, o in outcomes))) if files else []
+        if files:
+            self._host.core.deliver(query, StoredAnswers(((number, files),), sum(o.rows for _, o in outcomes)))
         runner.ended = bool(outcomes) and all(o.ended for _, o in outcomes)
         if runner.ended:
-            query._end("ended")
-        return due
+            self._host.core.end(query)
 
 
 def _recorded(outcomes: Sequence[Outcome]) -> dict[str, Any]:

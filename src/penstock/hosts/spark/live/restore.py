@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.catalog import FunctionDef
-from penstock.database.query import Query, QueryOptions
-from penstock.database.statements import declare
-from penstock.hosts import QuerySettings
+from penstock.catalog import FunctionDef, QueryOptions
+from penstock.cql.declarations import definition_again
+from penstock.hosts.core import Core
+from penstock.hosts.host import QuerySettings
+from penstock.hosts.registered import Registered
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
 from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
@@ -22,10 +24,12 @@ from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, 
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import write_definition
 from penstock.ingest.streams import StreamInput
+from penstock.model.amounts import Bound
 from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.model.errors import CheckpointError, PenstockError, StateError
 from penstock.model.schema import Schema, arrow_schema
+from penstock.plan.answers import answer_schema
 from penstock.plan.meanings import changed_in_plan
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import reads_streams, walk
@@ -34,51 +38,54 @@ from penstock.rows.apart import SCHEMA, Kept
 from penstock.scalar.zones import UTC
 
 if TYPE_CHECKING:
-    from penstock.database.database import Database
     from penstock.hosts.spark.live.host import SparkHost
 
 
-def restore(host: SparkHost, db: Database) -> None:
+def restore(host: SparkHost, core: Core) -> None:
     """Make an empty database what the directory of its host says."""
     model = host.journal.model
     for record in model.functions.values():
         function: FunctionDef = pickle.loads(unpacked_bytes(record["code"]))
-        db.catalog.add_function(function)
-    zone = db.zone
+        core.catalog.add_function(function)
+    zone = core.catalog.zone
     for record in model.declared.values():
         # As it was bound then, whatever the zone is now.
-        db.catalog.zone = record.get("zone", UTC)
+        core.catalog.zone = record.get("zone", UTC)
         try:
-            declare(db, record["name"], record["text"], record["position"], record.get("meanings", 1))
+            found = definition_again(
+                record["text"], record["name"], record["position"], record.get("meanings", 1), core.catalog
+            )
+            if found is not None:
+                core.put(found)
         except PenstockError as error:
             raise CheckpointError(
                 f"`{record['name']}` of this database is refused by this release: {error.one_line}",
                 hint="drop it with the release of Penstock that wrote it, or start in an empty directory",
             ) from error
-    db.catalog.zone = zone
-    db.catalog.skip_positions(model.next_position)
-    db._query_count = model.query_count
+    core.catalog.zone = zone
+    core.catalog.skip_positions(model.next_position)
+    core.query_count = model.query_count
     for known in model.queries.values():
         _check_meanings(known)
     numbers = [model.upto, *(q.first - 1 for q in model.queries.values())]
     pending: list[tuple[str, Frame]] = []
     running = [q for q in model.queries.values() if q.status == "running"]
     taken = min((max(q.first - 1, model.parts[q.part].upto) for q in running), default=model.upto)
-    for name, source in db._inputs.items():
-        for frame in _stream(host, db, name, source):
+    for name, source in core.inputs.items():
+        for frame in _stream(host, core, name, source):
             numbers.append(frame.number)
             if frame.kind is Kind.ROWS and frame.number > taken:
                 pending.append((name, frame))
-    for name, store in db._relations.items():
+    for name, store in core.relations.items():
         for frame in host.logs.log("relations", name).read():
             numbers.append(frame.number)
             store.replay(_changes(frame, store.definition.schema))
             if frame.number > taken:
                 pending.append((name, frame))
-        db._instants.counted = max(db._instants.counted, store.early)
+        core.instants.counted = max(core.instants.counted, store.early)
     host.logs.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
-        _query(host, db, id, known)
+        _query(host, core, id, known)
     host.parts.restore(sorted(pending, key=lambda p: p[1].number))
     _sweep(host)
 
@@ -94,7 +101,7 @@ def _check_meanings(known: QueryRecord) -> None:
         known.status, known.error = "failed", asdict(failure)
 
 
-def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> list[Frame]:
+def _stream(host: SparkHost, core: Core, name: str, source: StreamInput) -> list[Frame]:
     """Give an input back what it knew, and the rows that wait, are late or apart, or are kept for new queries."""
     schema = source.definition.schema
     frames = list(host.logs.log("streams", name).read())
@@ -128,7 +135,7 @@ def _stream(host: SparkHost, db: Database, name: str, source: StreamInput) -> li
     if retain and upto:
         rows = [_batch(f, schema) for f in frames if f.kind is Kind.ROWS and f.rows]
         oldest = int(upto[-1]) - retain
-        db._history[name] = [b.take(np.flatnonzero(b.ts >= oldest)) for b in rows if b.ts[-1] >= oldest]
+        core.history[name] = [b.take(np.flatnonzero(b.ts >= oldest)) for b in rows if b.ts[-1] >= oldest]
     return numbered
 
 
@@ -145,32 +152,32 @@ def _table(frame: Frame, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
-    from penstock.database.database import answer_schema
-
+def _query(host: SparkHost, core: Core, id: str, record: QueryRecord) -> None:
     start = record.start
     plan = from_json(start["plan"], whatever_it_meant=record.status != "running")
     runner = SparkRunner(host, id, plan, answer_schema(plan))
     runner.failures, runner.last_failure = record.failures, record.last_failure
-    query = Query(
-        db, start["name"], plan, runner.schema, runner, frozenset(start["reads"]), QueryOptions(**start["options"]),
-        start["text"],
+    query = Registered(
+        start["name"], plan, runner.schema, runner, frozenset(start["reads"]), _options(start["options"]),
+        start["text"], core.lock,
     )  # fmt: skip
-    query.answered, query.since = record.answered, start.get("since", 0)
-    for number, files in sorted(record.waiting.items()):
-        paths = tuple(host.folder(id) / file for file, _ in files)
-        query._waiting.append(StoredAnswers(((number, paths),), sum(rows for _, rows in files)))
-    db._queries[query.name] = query
+    query.since = start.get("since", 0)
+    waiting = [
+        StoredAnswers(((number, tuple(host.folder(id) / file for file, _ in files)),), sum(rows for _, rows in files))
+        for number, files in sorted(record.waiting.items())
+    ]
+    query.results.restore(waiting, record.answered)
+    core.restore(query)
     if record.status == "running" and "since" not in start and any(
         isinstance(n, Plan) and not reads_streams(n) for n in walk(plan)
     ):
-        query._status, query.error = "failed", StateError(
+        query.status, query.error = "failed", StateError(
             f"query `{query.name}` reads relations without a stream and was stored when changes had other instants",
             hint="STOP QUERY, and start it again",
         )
         return
     if record.status == "running":
-        functions = {n: f.call for n, f in db.catalog.functions.items()}
+        functions = {n: f.call for n, f in core.catalog.functions.items()}
         runner.settings = QuerySettings(functions, query.options.strict)
         if id in host.journal.model.started:
             nothing: dict[str, list[Change]] = {name: [] for name in query.relations}
@@ -181,9 +188,14 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
         host.parts.add(runner, record.part)
         return
     runner.ended = record.status == "ended"
-    query._status = "ended" if record.status == "ended" else "failed"
+    query.status = "ended" if record.status == "ended" else "failed"
     if record.error is not None:
-        query.error = query._failure(raised(Failure(**record.error)))
+        query.error = query.failure(raised(Failure(**record.error)))
+
+
+def _options(stored: Mapping[str, Any]) -> QueryOptions:
+    results = stored.get("results")
+    return QueryOptions(**{**stored, "results": None if results is None else Bound(**results)})
 
 
 def _sweep(host: SparkHost) -> None:

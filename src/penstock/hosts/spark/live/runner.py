@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.graph.answers import answers_as_table
-from penstock.hosts import QuerySettings
+from penstock.hosts.host import QuerySettings
 from penstock.hosts.spark.live.slot import read_answers
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
@@ -86,11 +86,17 @@ class SparkRunner:
             deltas = [concat(deltas)]
         return pa.concat_tables([answers_as_table(d, self.schema, self.plan) for d in deltas])
 
+    def size(self, answers: StoredAnswers) -> int:
+        return sum(path.stat().st_size for _, paths in answers.batches for path in paths)
+
     def delivered(self, answers: Sequence[StoredAnswers], notes: Mapping[str, object] | None = None) -> None:
         batches = [number for some in answers for number, _ in some.batches]
         if batches:
-            files = [path for some in answers for _, paths in some.batches for path in paths]
-            self._host.delivered(self.id, max(batches), files, notes or {})
+            self._host.delivered(self.id, max(batches), notes or {})
+
+    def forget(self, answers: Sequence[StoredAnswers]) -> None:
+        for path in (path for some in answers for _, paths in some.batches for path in paths):
+            path.unlink(missing_ok=True)
 
     def sizes(self) -> dict[str, StateSize]:
         found: dict[str, StateSize] = {}

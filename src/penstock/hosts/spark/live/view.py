@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.database.query import Query
 from penstock.graph.graph import Graph
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Source
-from penstock.graph.view import BufferView, EdgeView, GraphView, OperatorView, PartitionView, QueryView
+from penstock.graph.view import (
+    BufferView,
+    EdgeView,
+    GraphView,
+    MemoryView,
+    OperatorView,
+    PartitionView,
+    QueryMemory,
+    QueryView,
+)
+from penstock.hosts.registered import Registered
 
 
 def graph_view(
-    queries: Sequence[Query],
+    queries: Sequence[Registered],
     waiting: Mapping[str, tuple[int, int]],
     threading: str,
     parts: Sequence[tuple[int, frozenset[str], int, str | None]],
@@ -27,7 +36,8 @@ def graph_view(
     graph = Graph()
     for query in queries:
         graph.add(query.name, query.plan, {}, priority=query.options.priority)
-    sizes = {q.name: (sum(s.rows for s in q.state.values()), sum(s.bytes for s in q.state.values())) for q in queries}
+    held = {q.name: q.runner.sizes() for q in queries}
+    sizes = {name: (sum(s.rows for s in of.values()), sum(s.bytes for s in of.values())) for name, of in held.items()}
     operators: list[OperatorView] = []
     part_of = {name: id for id, names, *_ in parts for name in names}
     for vertex in graph.vertices.values():
@@ -55,4 +65,7 @@ def graph_view(
         for id, _, priority, thread in parts
     )
     threads = sum(thread is not None for *_, thread in parts)
-    return GraphView("spark", threading, threads, tuple(operators), tuple(edges), partitions, found)
+    # By query alone: the windows are in Spark's tasks, which say what each operator of a query remembers.
+    windows = {name: [s.bytes for n, s in of.items() if n.endswith(":Window")] for name, of in held.items()}
+    memory = MemoryView((), tuple(QueryMemory(name, sum(windows[name])) for name in sorted(windows)))
+    return GraphView("spark", threading, threads, tuple(operators), tuple(edges), partitions, found, memory)

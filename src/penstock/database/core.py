@@ -1,0 +1,531 @@
+"""The database behind its facade: the lock, the streams' inputs, the relations' rows and the registered queries.
+
+One lock guards it all. Whatever users have written (rows that are made while they are read, callbacks) runs without it.
+A call that changes something takes the lock, does its part, gives the lock back and calls ``after``: the host begins to
+work if it has not yet, and subscribers are called.
+
+It holds what the catalog declares, the queries, and of the data only what ``ingest`` says it holds, plus the history
+that streams with ``WITH (retain = …)`` ask for, which is forgotten as the stream moves on.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.catalog import (
+    Catalog,
+    FunctionDef,
+    QueryOptions,
+    RelationDef,
+    StreamDef,
+    ViewDef,
+    retain_example,
+)
+from penstock.database.subscribers import Subscribers
+from penstock.hosts.host import Answers, QuerySettings
+from penstock.hosts.opening import host
+from penstock.hosts.options import LocalOptions, SparkOptions
+from penstock.hosts.registered import Before, Registered, Status
+from penstock.ingest.instants import Instants
+from penstock.ingest.relations import At, RelationStore, When
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch, concat
+from penstock.model.change import CHANGES, Change
+from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, StateError, suggest
+from penstock.model.schema import Schema
+from penstock.plan.answers import answer_schema
+from penstock.plan.nodes import Query as Plan
+from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.optimize import optimize
+from penstock.plan.order import carrying_order
+from penstock.rows.apart import Rows
+from penstock.rows.times import TimeForm
+from penstock.scalar.zones import UTC
+from penstock.scalar.zones import checked as checked_zone
+
+
+class Core:
+    """See above. What hosts may ask of it is ``hosts.core.Core``."""
+
+    def __init__(
+        self,
+        engine: str,
+        path: Path | None,
+        clock: Callable[[], int],
+        options: SparkOptions,
+        local: LocalOptions,
+        zone: str | None,
+    ) -> None:
+        self.catalog = Catalog(UTC if zone is None else checked_zone(zone, InputError))
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.inputs: dict[str, StreamInput] = {}
+        self.relations: dict[str, RelationStore] = {}
+        self.history: dict[str, list[Batch]] = {}
+        self.queries: dict[str, Registered] = {}
+        self.instants = Instants(self.catalog, self.inputs, self.relations, self.queries)
+        self.query_count = 0
+        self.closed = False
+        self._subscribers: dict[str, Subscribers] = {}
+        self._news: deque[Subscribers] = deque()
+        """Subscribers that the threads which gave rows call when they have left the lock."""
+        self.host = host(engine, self, path, options, local)
+        if zone is None:
+            self.catalog.zone = self.host.zone()
+        self.host.open()
+
+    @property
+    def zone(self) -> str:
+        """The time zone by whose clocks queries are meant that are registered."""
+        return self.catalog.zone
+
+    def check_open(self) -> None:
+        """Refuse to do anything with a database that is closed."""
+        if self.closed:
+            raise StateError("the database is closed", hint="connect again")
+
+    def after(self) -> None:
+        """The lock has been given back: let the host work, and call subscribers. Never called with the lock."""
+        self.host.after()
+        while self._news:
+            try:
+                self._news.popleft().call()
+            except IndexError:  # another thread has
+                return
+
+    # -- what hosts say -------------------------------------------------------------------------------
+
+    def readers(self, stream: str) -> list[Registered]:
+        return [q for q in self.queries.values() if q.status == "running" and stream in q.inputs]
+
+    def running(self) -> list[Registered]:
+        return [q for q in self.queries.values() if q.status == "running"]
+
+    def apart(self) -> dict[str, int]:
+        return {name: source.apart.count for name, source in self.inputs.items() if source.apart.count}
+
+    def deliver(self, query: Registered, answers: Answers) -> None:
+        if not len(answers):
+            return
+        query.results.append(answers)
+        self._tell(query)
+
+    def fail(self, query: Registered, error: PenstockError) -> None:
+        query.error = error
+        self._over(query, "failed")
+
+    def end(self, query: Registered) -> None:
+        self._over(query, "ended")
+
+    def _over(self, query: Registered, status: Status) -> None:
+        query.status = status
+        query.runner.close()
+        self._tell(query)
+
+    def _tell(self, query: Registered) -> None:
+        """Let readers know that there is something new."""
+        query.changed.notify_all()
+        subscribers = self._subscribers.get(query.name)
+        if subscribers is None or subscribers.query is not query:
+            return
+        if self.host.on_its_own:
+            subscribers.wake()
+        else:
+            self._news.append(subscribers)
+
+    def subscribers(self, query: Registered) -> Subscribers:
+        """Those of a query; made when first asked for."""
+        with self.lock:
+            known = self._subscribers.get(query.name)
+            if known is None or known.query is not query:
+                known = self._subscribers[query.name] = Subscribers(query, self.lock)
+            return known
+
+    # -- queries --------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        plan: Plan,
+        reads: frozenset[str],
+        *,
+        name: str | None = None,
+        options: QueryOptions | None = None,
+        text: str = "",
+    ) -> Registered:
+        """Start a bound plan as a query."""
+        options = options or QueryOptions()
+        name = self._free_name() if name is None else name
+        if name in self.queries:
+            raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
+        if options.start == "retained":
+            self._check_retained(plan)
+        optimized = optimize(carrying_order(plan))
+        schema = answer_schema(optimized)
+        functions = {n: f.call for n, f in self.catalog.functions.items()}
+        runner = self.host.runner(optimized, schema, QuerySettings(functions, options.strict))
+        query = Registered(name, optimized, schema, runner, reads, options, text, self.lock)
+        self.instants.check(query)
+        query.before = self._rows_before(query)
+        self.queries[name] = query
+        self._feed_past(query)
+        try:
+            self.host.begin(query)
+        except PenstockError:
+            del self.queries[name]
+            raise
+        self.host.work([query])
+        return query
+
+    def restore(self, query: Registered) -> None:
+        self.queries[query.name] = query
+
+    def _free_name(self) -> str:
+        self.query_count += 1
+        while f"q{self.query_count}" in self.queries:
+            self.query_count += 1
+        return f"q{self.query_count}"
+
+    def query(self, name: str) -> Registered:
+        """The query of this name."""
+        if name not in self.queries:
+            raise CatalogError(f"no query `{name}`", hint=suggest(name, self.queries) or "none is registered")
+        return self.queries[name]
+
+    def stop(self, query: Registered) -> None:
+        """End a query and free its name. Without the lock."""
+        if query.status == "running":
+            self.host.finishing(query)
+        with self.lock:
+            if query.status == "running":
+                self._over(query, "stopped")
+            if self.queries.get(query.name) is query:
+                del self.queries[query.name]
+                self.host.stopped(query)
+        self.after()
+        subscribers = self._subscribers.get(query.name)
+        if subscribers is not None and subscribers.query is query:
+            del self._subscribers[query.name]
+            subscribers.close()
+
+    def _feed_past(self, query: Registered) -> None:
+        """Give a new query the relations as they are, the history that streams retain, and their progress."""
+        for name in query.relations:
+            store = self.relations[name]
+            clock = query.plan.clock if query.inputs else self.instants.clock_of(name)
+            store.forget(self.instants.passed(clock))
+            # A query without streams is evaluated at 0: what happened before is there from the beginning.
+            query.runner.change(name, store.initial(0 if not query.inputs else -math.inf))
+        if not query.inputs:
+            query.since = self.instants.counted
+            query.runner.progress(CHANGES, query.since)
+        for name in query.inputs:
+            for batch in self.history.get(name, []) if query.options.start != "now" else ():
+                query.runner.push(name, batch)
+            source = self.inputs[name]
+            if source.progress > -math.inf:
+                query.runner.progress(name, source.progress)
+
+    def _check_retained(self, plan: Plan) -> None:
+        for node in walk(plan):
+            if isinstance(node, StreamScan) and not self.catalog.stream(node.stream).retain:
+                raise BindError(
+                    f"stream `{node.stream}` retains no rows that the query could start with",
+                    hint=f"declare it {retain_example(node.clock)}",
+                )
+
+    def _rows_before(self, query: Registered) -> dict[str, Before]:
+        """The rows that streams have had and do not retain; of those that wait for slack the query will hear."""
+        if query.options.start == "now":
+            return {}
+        found: dict[str, Before] = {}
+        for name in sorted(query.inputs):
+            source = self.inputs[name]
+            rows = source.arrivals - source.late.count - source.apart.count - source.waiting
+            if rows and not source.definition.retain:
+                found[name] = Before(rows, source.arrivals)
+        return found
+
+    def check_plan(self, plan: Plan) -> frozenset[str]:
+        """Refuse a plan object that does not fit what is declared; gives the names that it reads."""
+        reads: set[str] = set()
+        for node in walk(plan):
+            if isinstance(node, StreamScan):
+                known = self.catalog.stream(node.stream)
+                if not _same_columns(known.schema, node.schema) or known.derived or known.clock != node.clock:
+                    raise CatalogError(f"the plan reads stream `{node.stream}` with other columns than it has")
+                reads.add(node.stream)
+            elif isinstance(node, RelationScan):
+                if not _same_columns(self.catalog.relation(node.relation).schema, node.schema):
+                    raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
+                reads.add(node.relation)
+        return frozenset(reads)
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def input(self, name: str) -> StreamInput:
+        """Where rows of a stream come in."""
+        self.check_open()
+        found = self.inputs.get(name) or self.inputs.get(name.lower())
+        if found is not None:
+            return found
+        definition = self.catalog.stream(name)
+        raise InputError(f"stream `{definition.name}` is derived from a query, so nothing can be put into it")
+
+    def given(self, name: str) -> int:
+        """How many rows a stream has been given so far, or changes a relation."""
+        with self.lock:
+            return self.relations[name].changes if name in self.relations else self.input(name).arrivals
+
+    def push(self, name: str, rows: object, at: At | None = None) -> None:
+        """Rows into a stream, or into a relation. Without the lock."""
+        with self.lock:
+            self.check_open()
+            if name not in self.catalog.relations and name.lower() in self.catalog.relations:
+                name = name.lower()
+            target = self.relations.get(name) or self.input(name)
+        if isinstance(target, StreamInput) and at is not None:
+            raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
+        # Without the lock: rows may be made while they are read, by code that takes its time or wants the lock too.
+        if isinstance(target, RelationStore):
+            time_form = None if self.zone == UTC else TimeForm("", self.zone)
+            table = target.read(rows, time_form)
+            with self.lock:
+                self.check_open()
+                self.change_relation(name, lambda store, when: store.load(table, when, time_form), at)
+            self.after()
+            return
+        read = target.read(rows)
+        self._push(name, target.definition, read, rows)
+        if read.stopped is not None:
+            raise read.stopped
+
+    def _push(self, name: str, definition: StreamDef, read: Rows, rows: object) -> None:
+        if not self._pushed(name, definition, read, rows):
+            with self.host.room() as wait:
+                while not self._pushed(name, definition, read, rows):
+                    wait()
+        self.after()
+
+    def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object) -> bool:
+        with self.lock:
+            source = self.input(name)
+            if not self.host.admits(source, read.table):
+                return False
+            if source.definition is not definition:  # somebody has declared it anew meanwhile
+                read = source.read(rows)
+            self._stamp_idle(source)
+            self._take(source, partial(StreamInput.push, rows=read))
+            return True
+
+    def heartbeat(self, name: str, at: int) -> None:
+        """Progress of a stream without rows. Without the lock."""
+        with self.lock:
+            self.check_open()
+            self._take(self.input(name), partial(StreamInput.heartbeat, at=at))
+        self.after()
+
+    def tick(self) -> None:
+        """Let streams that are stamped on arrival move on with the clock, though nothing arrives. Without the lock."""
+        with self.lock:
+            if not self.closed:
+                self._stamp_idle(None)
+        self.after()
+
+    def close_stream(self, name: str) -> None:
+        """No more rows will come. Without the lock."""
+        with self.lock:
+            self.check_open()
+            source = self.input(name)
+            if not source.closed:
+                self._take(source, StreamInput.close)
+        self.after()
+
+    def _stamp_idle(self, source: StreamInput | None) -> None:
+        """Streams stamped on arrival move on with the clock: what comes later is stamped later."""
+        for other in list(self.inputs.values()):
+            if other is source or other.definition.timestamp_by is not None or other.closed:
+                continue
+            if other.progress > -math.inf or source is not None:
+                self._take(other, partial(StreamInput.heartbeat, at=self.clock()))
+
+    def _take(self, source: StreamInput, take: Callable[[StreamInput], Batch]) -> None:
+        """Take rows or progress into a stream, and hand them to its readers. All, or nothing.
+
+        What it comes to is found out aside. It counts when the host has it: whatever stops this before, an interrupt
+        too, leaves the stream as it was.
+        """
+        name = source.definition.name
+        readers = self.readers(name)
+        new = copy.copy(source)
+        batch = take(new)
+        try:
+            self.host.deliver(new, batch, readers)
+        except PenstockError:
+            raise
+        except BaseException as error:
+            # It was stopped half-way: some operators have the rows, some have not.
+            self.inputs[name] = new
+            self._broken(readers, error)
+            raise
+        self.inputs[name] = new
+        if name in self.history:
+            self._remember(new, batch)
+        self.host.work(readers)
+
+    def _broken(self, readers: Sequence[Registered], error: BaseException) -> None:
+        for query in readers:
+            if query.status == "running":
+                failure = QueryFailed(
+                    f"query `{query.name}` was interrupted while it worked ({type(error).__name__})",
+                    hint="some of its operators have the last rows and some do not: stop it and register it again",
+                )
+                self.fail(query, failure)
+
+    def _remember(self, source: StreamInput, batch: Batch) -> None:
+        name = source.definition.name
+        kept = [b for b in (*self.history[name], batch) if len(b)]
+        if kept and math.isfinite(source.progress):
+            oldest = int(source.progress) - source.definition.retain
+            kept = [b for b in kept if int(b.ts[-1]) >= oldest]
+            if kept and int(kept[0].ts[0]) < oldest:
+                kept[0] = kept[0].take(np.flatnonzero(kept[0].ts >= oldest))
+        self.history[name] = [concat(kept)] if len(kept) > 64 else kept
+
+    def change_relation(
+        self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None
+    ) -> int:
+        """Apply a change to a relation at an instant; without one, right after all instants that have been named."""
+        self.catalog.relation(name)
+        found = (self.queries[q.name] for q in self.instants.readers(name))
+        readers = [q for q in found if q.status == "running"]
+        when = self.instants.when(name, at)
+        store = self.relations[name].copy() if self.host.may_refuse else self.relations[name]
+        changes = change(store, when)
+        try:
+            self.host.change(store, changes, readers)
+        except PenstockError:
+            raise
+        except BaseException as error:
+            self.relations[name] = store
+            self._broken(readers, error)
+            raise
+        self.relations[name] = store
+        self.catalog.given_times = self.catalog.given_times or store.times or (at is not None and at.time)
+        self.instants.counted = max(self.instants.counted, store.early)
+        store.forget(self.instants.passed(self.instants.clock_of(name)))
+        self.host.work(readers)
+        return len(changes)
+
+    # -- declarations ---------------------------------------------------------------------------------
+
+    def add_stream(self, definition: StreamDef) -> None:
+        """Declare a stream; one that is not derived gets an input."""
+        self.catalog.add(definition)
+        self._declared(definition, lambda: self.catalog.remove(definition.name))
+        if not definition.derived:
+            self.inputs[definition.name] = StreamInput(definition, self.clock)
+            if definition.retain:
+                self.history[definition.name] = []
+
+    def add_relation(self, store: RelationStore) -> None:
+        """Declare a relation."""
+        self.catalog.add(store.definition)
+        self._declared(store.definition, lambda: self.catalog.remove(store.definition.name))
+        self.relations[store.definition.name] = store
+
+    def replace_view(self, view: ViewDef) -> None:
+        """Declare a view, in the place of one of the same name."""
+        before = self.catalog.views.get(view.name)
+        self.catalog.replace_view(view)
+        self._declared(
+            view, lambda: self.catalog.replace_view(before) if before else self.catalog.remove(view.name)
+        )
+
+    def put(self, definition: StreamDef | RelationDef | ViewDef) -> None:
+        """Declare something."""
+        match definition:
+            case StreamDef():
+                self.add_stream(definition)
+            case RelationDef():
+                self.add_relation(RelationStore(definition))
+            case ViewDef():
+                self.replace_view(definition)
+
+    def add_function(self, definition: FunctionDef) -> None:
+        """Let queries call a function of the user's."""
+        before = self.catalog.functions.get(definition.name)
+        self.catalog.add_function(definition)
+        self._declared(definition, lambda: self.catalog.restore_function(definition.name, before))
+
+    def _declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef, undo: Callable[[], None]) -> None:
+        """Let the host know; if it cannot take it, nothing has been declared."""
+        try:
+            self.host.declared(definition)
+        except PenstockError:
+            undo()
+            raise
+
+    def drop(self, name: str) -> None:
+        """Forget a stream, relation or view that nothing uses."""
+        users = [f"query `{q.name}`" for q in self.queries.values() if name in q.reads and q.status == "running"]
+        users += [f"stream `{s.name}`" for s in self.catalog.streams.values() if name in s.reads]
+        users += [f"view `{v.name}`" for v in self.catalog.views.values() if name in v.reads]
+        if users:
+            raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
+        self.catalog.remove(name)
+        self.host.dropped(name)
+        self.instants.dropping(name)
+        tables: tuple[dict[str, Any], ...] = (self.inputs, self.relations, self.history)
+        for table in tables:
+            table.pop(name, None)
+
+    def define(self, definition: FunctionDef) -> None:
+        """Let queries call a function of the user's. Without the lock."""
+        with self.lock:
+            self.add_function(definition)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def settle(self, query: Registered | None = None) -> None:
+        """Return when everything given so far has been worked on, and subscribers have been called."""
+        self.host.settle(query)
+        with self.lock:
+            told = [s for s in self._subscribers.values() if query is None or s.query is query]
+        for subscribers in told:
+            subscribers.call(wait=True)
+
+    def close(self) -> None:
+        """Stop working and forget everything that is not on disk."""
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+        # Without the lock: work may be under way that needs it.
+        self.host.close()
+        with self.lock:
+            for query in list(self.queries.values()):
+                if query.status == "running":
+                    self._over(query, "stopped")
+                self.host.stopped(query)
+            self.queries.clear()
+            self.inputs.clear()
+            self.history.clear()
+            self.relations.clear()
+            told = list(self._subscribers.values())
+            self._subscribers.clear()
+        for subscribers in told:
+            subscribers.close()
+
+
+def _same_columns(declared: Schema, read: Schema) -> bool:
+    """Whether a plan reads what is declared; case matters in no name, since columns go by place."""
+    return [(f.name.lower(), f.type) for f in declared] == [(f.name.lower(), f.type) for f in read]

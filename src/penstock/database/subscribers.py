@@ -1,0 +1,167 @@
+"""Calling subscribers: in order, one call at a time for each query, and never under the database's lock.
+
+Whoever has news for a query's subscribers calls ``call``. One thread at a time does so for a query; another that comes
+meanwhile leaves its results to it and goes on, so nobody waits for a callback that may wait for them. A callback may
+push, query and stop. Where an engine works in threads of its own, so do the subscribers of each query: the thread is
+started with the first result that comes so, and ended with the query.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from itertools import count
+
+import pyarrow as pa
+
+from penstock.hosts.registered import Registered
+from penstock.model.errors import ResultsGone
+
+_log = logging.getLogger("penstock")
+_numbers = count(1)
+
+
+class Subscription:
+    """A callback that is called with every batch of results of a query, until ``cancel``."""
+
+    def __init__(self, owner: Subscribers, callback: Callable[[pa.Table], object]) -> None:
+        self._owner, self.callback = owner, callback
+        self.reader = f"subscription {next(_numbers)}"
+
+    def cancel(self) -> None:
+        """Call it no more. A call that is under way goes on."""
+        self._owner.remove(self)
+
+
+class Subscribers:
+    """Those of one query. Bounded by their number; what they have not been told of is the query's ``Results``."""
+
+    def __init__(self, query: Registered, lock: threading.RLock) -> None:
+        self.query = query
+        self.trouble: str | None = None
+        """What the last callback that raised has raised."""
+        self._lock = lock
+        self._shown: Callable[[pa.Table], pa.Table] = lambda table: table
+        self._all: tuple[Subscription, ...] = ()
+        self._turn = threading.Condition()
+        """Guards who is calling, and tells those who wait for it."""
+        self._caller: int | None = None
+        self._again = False
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(
+        self, callback: Callable[[pa.Table], object], position: int | None, shown: Callable[[pa.Table], pa.Table]
+    ) -> Subscription:
+        """Call this from a position on, or with what comes next."""
+        found = Subscription(self, callback)
+        with self._lock:
+            self.query.results.add_reader(found.reader, position)
+            self._shown = shown
+            self._all = (*self._all, found)
+        return found
+
+    def remove(self, subscription: Subscription) -> None:
+        """Call this no more."""
+        with self._lock:
+            self._all = tuple(s for s in self._all if s is not subscription)
+            self.query.results.remove_reader(subscription.reader)
+
+    def wake(self) -> None:
+        """There is news, and nobody of whom it can be expected to call: let the thread do it."""
+        if not self._all or self._closed:
+            return
+        if self._thread is None:
+            name = f"penstock-subscribers-{self.query.name}"
+            self._thread = threading.Thread(target=self._keep_calling, name=name, daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def _keep_calling(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                self.call()
+            except BaseException:
+                # Also what a callback raises to end a program: it ends no thread but its own.
+                _log.exception("a subscriber of query %s raised", self.query.name)
+
+    def call(self, *, wait: bool = False) -> None:
+        """Call all with what they have not been told of. ``wait``: until another thread that is doing so is done."""
+        if not self._all:
+            return
+        mine = threading.get_ident()
+        with self._turn:
+            if self._caller == mine:
+                return  # a callback has pushed: whoever called it goes on with what has come
+            if self._caller is not None and not wait:
+                self._again = True
+                return
+            while self._caller is not None:
+                self._turn.wait()
+            self._caller = mine
+        try:
+            while self._called():
+                pass
+        finally:
+            with self._turn:
+                self._caller = None
+                self._turn.notify_all()
+
+    def _called(self) -> bool:
+        """Call each subscriber once; False if there was nothing more to tell."""
+        with self._turn:
+            self._again = False
+        told = False
+        for subscription in self._all:
+            told |= self._told(subscription)
+        if told:
+            return True
+        with self._turn:
+            if not self._again:
+                # From here on whoever has news finds that nobody calls.
+                self._caller = None
+                return False
+            return True
+
+    def _told(self, subscription: Subscription) -> bool:
+        results = self.query.results
+        try:
+            with self._lock:
+                if subscription not in self._all:
+                    return False
+                found = results.read(subscription.reader, one=True)
+        except ResultsGone as gone:
+            self._complain(gone)
+            return True
+        if not found[0]:
+            return False
+        try:
+            subscription.callback(self._shown(results.table(found)))
+        except Exception as error:
+            # The rows have been taken; the thread that pushed them cannot do anything about a subscriber.
+            self._complain(error)
+        finally:
+            with self._lock:
+                if subscription in self._all:
+                    results.confirm(subscription.reader, found[2])
+        return True
+
+    def _complain(self, error: Exception) -> None:
+        trace = "".join(traceback.format_exception(error))
+        self.trouble = f"a subscriber raised {type(error).__name__}: {error}\n{trace}"
+        _log.error("a subscriber of query %s raised; it stays subscribed", self.query.name, exc_info=error)
+
+    def close(self) -> None:
+        """End the thread, after what is to be told; who is in a callback of it does not wait."""
+        self._closed = True
+        thread = self._thread
+        if thread is None:
+            return
+        self._wake.set()
+        if thread is not threading.current_thread():
+            thread.join()

@@ -1,0 +1,199 @@
+"""``Host`` and ``Runner``: all that a database knows of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.graph.view import GraphView
+from penstock.ingest.relations import RelationStore
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch, Instant
+from penstock.model.change import Change
+from penstock.model.errors import EngineError
+from penstock.operators.base import StateSize
+from penstock.plan.nodes import Query as Plan
+
+if TYPE_CHECKING:
+    from penstock.hosts.registered import Registered
+
+
+@dataclass(frozen=True)
+class QuerySettings:
+    """What a query may be told besides its text."""
+
+    functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    strict: bool = False
+
+
+class Answers(Protocol):
+    """Answers as the runner has them; only it can make a table of them, and does so when somebody looks."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+
+class Runner(Protocol):
+    """One running query: rows, changes and progress in, answers out."""
+
+    @property
+    def ended(self) -> bool:
+        """No further answer can come."""
+
+    @property
+    def failures(self) -> int:
+        """How many values became NULL because computing them failed."""
+
+    @property
+    def last_failure(self) -> str | None:
+        """What the last of them was."""
+
+    def push(self, stream: str, batch: Batch) -> None:
+        """Rows of a stream in order."""
+
+    def change(self, relation: str, changes: Sequence[Change]) -> None:
+        """Changes of a relation in order."""
+
+    def progress(self, stream: str, at: Instant) -> None:
+        """No more rows of the stream before ``at``."""
+
+    def run(self) -> Answers | None:
+        """The answers that have become certain."""
+
+    def together(self, answers: Sequence[Any]) -> Answers:
+        """What ``run`` gave several times, as one."""
+
+    def table(self, answers: Sequence[Any]) -> pa.Table:
+        """What ``run`` gave, one or several times, in order of delivery: ts, op, the columns. Also after ``close``."""
+
+    def size(self, answers: Any) -> int:
+        """Bytes of what ``run`` gave, about."""
+
+    def delivered(self, answers: Sequence[Any], notes: Mapping[str, object] | None = None) -> None:
+        """The reader who is remembered has these answers now, and notes this with it."""
+
+    def forget(self, answers: Sequence[Any]) -> None:
+        """Nobody needs these answers any more."""
+
+    def sizes(self) -> Mapping[str, StateSize]:
+        """What is remembered, by operator."""
+
+    def close(self) -> None:
+        """Give everything back; called once, by the database."""
+
+
+class Host(Protocol):
+    """What runs the queries of one database. All calls but ``after``, ``settle``, ``room`` and ``close`` come
+    under the database's lock.
+
+    This is what every engine is. What only some can do (be configured, show a graph, suspend operators, keep notes) is
+    in ``Abilities``.
+    """
+
+    may_refuse: bool
+    """Whether rows and changes can be refused by the host; who gave them must then be able to take them back."""
+
+    @property
+    def on_its_own(self) -> bool:
+        """Whether results come from threads of the host, when no call that gives rows is under way."""
+
+    def zone(self) -> str:
+        """The time zone of a database that is told none."""
+
+    def open(self) -> None:
+        """Take up what is stored; called once, when the database is ready for it."""
+
+    def runner(self, query: Plan, schema: pa.Schema, settings: QuerySettings) -> Runner:
+        """Something that runs a query; it is given relations, history and progress, and then ``begin`` is called."""
+
+    def begin(self, query: Registered) -> None:
+        """A query has been given all that it starts from. If it raises, there is no such query."""
+
+    def admits(self, source: StreamInput, rows: pa.Table) -> bool:
+        """Whether rows can be taken now; False: they can be soon, so ask again. Raises if nobody would make room."""
+
+    def room(self) -> AbstractContextManager[Callable[[], None]]:
+        """For those whose rows were not admitted: what returns when there may be room. Without the lock."""
+
+    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
+        """Rows of a stream whose turn has come, and its progress. If it raises PenstockError, nothing was taken."""
+
+    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
+        """Changes of a relation. If it raises PenstockError, nothing has been taken."""
+
+    def work(self, queries: Sequence[Registered]) -> None:
+        """There is something to do for these queries."""
+
+    def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
+        """Something was added to the catalog."""
+
+    def dropped(self, name: str) -> None:
+        """Something was removed from the catalog."""
+
+    def finishing(self, query: Registered) -> None:
+        """A query is about to be stopped: the last moment for results that can be had soon. Without the lock."""
+
+    def stopped(self, query: Registered) -> None:
+        """A query has been stopped, and its name is free."""
+
+    def late_taken(self, source: StreamInput) -> None:
+        """A user has taken the late rows of a stream."""
+
+    def apart_taken(self, source: StreamInput) -> None:
+        """A user has taken the rows of a stream that were kept apart."""
+
+    def after(self) -> None:
+        """The lock has been given back after something was done."""
+
+    def settle(self, query: Registered | None = None) -> None:
+        """Return when everything given so far has been worked on, for a query or for all."""
+
+    def metrics(self) -> pa.Table:
+        """What the last pieces of work took."""
+
+    def explain(self, plan: Plan, query: Registered | None = None) -> str:
+        """What the host adds to the explanation of a plan, and of the query that runs it; empty: nothing."""
+
+    def abilities(self) -> Abilities:
+        """What it can do besides; EngineError says what it cannot."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class Abilities:
+    """What engines may or may not do. Each call is refused here, in the name of the engine that lacks it."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Work in another way from now on: when results come changes, not which."""
+        raise EngineError(f"engine `{self._engine}` has nothing to configure", hint="use engine='local' or 'spark'")
+
+    def configured(self) -> None:
+        """Return when it works in the way it was told. Without the lock."""
+
+    def view(self) -> GraphView:
+        """The graph of all queries, as it is now."""
+        raise EngineError(f"engine `{self._engine}` has no graph", hint="use engine='local' or 'spark'")
+
+    def suspend(self, operator: int) -> None:
+        """Let an operator of the graph work no more, until ``resume``."""
+        raise EngineError(f"engine `{self._engine}` has no operators to suspend", hint="use engine='local'")
+
+    def resume(self, operator: int) -> None:
+        """Let it go on."""
+        self.suspend(operator)
+
+    def notes(self) -> dict[str, Any]:
+        """What has been noted."""
+        return {}
+
+    def note(self, notes: Mapping[str, object]) -> None:
+        """Note something (JSON) with the database."""

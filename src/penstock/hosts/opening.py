@@ -1,0 +1,37 @@
+"""From the name of an engine to its host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.hosts.core import Core
+from penstock.hosts.host import Host
+from penstock.hosts.options import LocalOptions, SparkOptions, check_engine
+from penstock.model.errors import EngineError
+
+
+def host(engine: str, core: Core, path: Path | None, options: SparkOptions, local: LocalOptions) -> Host:
+    """A new host for a database, on the engine of that name."""
+    check_engine(engine)
+    if engine != "local" and local != LocalOptions():
+        raise EngineError(
+            f"engine `{engine}` has no buffers in memory: memory, disk, when_full and spill belong to engine='local'",
+            hint="on Spark, rows wait in the streams' logs on disk",
+        )
+    if engine == "spark":
+        from penstock.hosts.spark.live.host import SparkHost
+
+        return SparkHost(core, path, options.or_environment())
+    if path is not None:
+        raise EngineError(
+            f"engine `{engine}` keeps nothing on disk", hint="use engine='spark', or leave the directory out"
+        )
+    if options != SparkOptions():
+        raise EngineError(f"engine `{engine}` takes no settings", hint="they belong to engine='spark'")
+    if engine == "local":
+        from penstock.hosts.local.host import LocalHost
+
+        return LocalHost(core, local)
+    from penstock.hosts.reference import ReferenceHost
+
+    return ReferenceHost(core)

@@ -1,0 +1,71 @@
+"""Which engines there are, and what each can be told when a database is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from penstock.model.errors import EngineError, InputError
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Settings of ``engine="spark"``.
+
+    ``master``: as Spark names it. ``shards``: how many ways queries with a key are split; by default as many as
+    Spark has cores. ``trigger``: seconds to collect rows before a micro-batch begins, or ``push``: every call returns
+    when its answers are there. ``batch_rows``: at most so many rows in a micro-batch, if one push has not more.
+    ``sync``: what is acknowledged survives the machine, not just the process. ``spark``: more settings for Spark.
+    """
+
+    master: str | None = None
+    shards: int | None = None
+    trigger: float | Literal["push"] | None = None
+    batch_rows: int | None = None
+    sync: bool = False
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def or_environment(self) -> SparkOptions:
+        """With what ``PENSTOCK_MASTER`` and ``PENSTOCK_TRIGGER`` say where nothing else does."""
+        said = os.environ.get("PENSTOCK_TRIGGER")
+        try:
+            trigger: float | Literal["push"] | None = "push" if said == "push" else float(said) if said else None
+        except ValueError:
+            raise InputError(f"PENSTOCK_TRIGGER is {said!r}", hint="give seconds, or 'push'") from None
+        return replace(
+            self,
+            master=self.master or os.environ.get("PENSTOCK_MASTER") or None,
+            trigger=trigger if self.trigger is None else self.trigger,
+        )
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """Settings of ``engine="local"``: what may wait in buffers, see ``Settings``; and where the files are for what
+    exceeds the memory, by default among the system's temporary files."""
+
+    memory: int | str | None = "512 MB"
+    disk: int | str | None = None
+    when_full: str = "block"
+    spill: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.spill, str | Path | None):
+            raise InputError(f"spill is {self.spill!r}", hint="it is a directory in which files can be made")
+
+
+ENGINES = ("reference", "local", "spark")
+
+
+def default_engine() -> str:
+    """The engine where none is named: that of the environment variable ``PENSTOCK_ENGINE``, or Spark."""
+    return os.environ.get("PENSTOCK_ENGINE") or "spark"
+
+
+def check_engine(engine: str) -> None:
+    """Refuse an engine that is not there."""
+    if engine not in ENGINES:
+        raise EngineError(f"no engine `{engine}`", hint="there is " + ", ".join(f"`{e}`" for e in ENGINES))

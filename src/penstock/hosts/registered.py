@@ -1,0 +1,80 @@
+"""A registered query, as engines see it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from penstock.catalog import QueryOptions
+from penstock.hosts.host import Runner
+from penstock.hosts.results import Results
+from penstock.model.errors import PenstockError, QueryFailed
+from penstock.plan.nodes import Query as Plan
+from penstock.plan.nodes import RelationScan, StreamScan, walk
+
+Status = Literal["running", "ended", "stopped", "failed"]
+
+@dataclass(frozen=True)
+class Before:
+    """Rows of a stream that came before a query and that it was not given."""
+
+    rows: int
+    arrivals: int
+    """How many rows the stream had been given, late ones and those that waited for slack included."""
+
+
+class Registered:
+    """One query: what it was registered with, what runs it, what it has given. Touched under the database's lock."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        schema: pa.Schema,
+        runner: Runner,
+        reads: frozenset[str],
+        options: QueryOptions,
+        text: str,
+        lock: threading.RLock,
+    ) -> None:
+        self.name, self.plan, self.schema, self.runner = name, plan, schema, runner
+        self.reads, self.options, self.text = reads, options, text
+        self.results = Results(name, plan, runner, options.results)
+        self.status: Status = "running"
+        self.error: PenstockError | None = None
+        self.since = 0
+        """How many changes of relations there were before it that no instant had been named for."""
+        self.before: Mapping[str, Before] = {}
+        self.changed = threading.Condition(lock)
+        """Word of new results, and of the end."""
+
+    @property
+    def answered(self) -> int:
+        """How many results it has given."""
+        return self.results.next
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The declared streams that rows must be pushed into for this query."""
+        return frozenset(n.stream for n in walk(self.plan) if isinstance(n, StreamScan))
+
+    @cached_property
+    def relations(self) -> frozenset[str]:
+        """The stored relations that the query reads."""
+        return frozenset(n.relation for n in walk(self.plan) if isinstance(n, RelationScan))
+
+    def failure(self, error: Exception) -> PenstockError:
+        """What is told of an error that ended the query."""
+        if isinstance(error, PenstockError):
+            error.message = f"query `{self.name}`: {error.message}"
+            return error
+        failure = QueryFailed(f"query `{self.name}` failed: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        for note in getattr(error, "__notes__", ()):
+            failure.add_note(note)
+        return failure

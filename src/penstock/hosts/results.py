@@ -1,0 +1,233 @@
+"""What a query has given: results by position, and readers that are each at a place of their own.
+
+A result's position is its number, from 0. A reader confirms how far it is; results stay until every reader has
+confirmed them. ``fetch`` and iteration are the reader ``default``, which is there from the beginning; each subscription
+is another one. Beyond a bound the oldest results go: a reader that had not confirmed them is told once which are gone,
+and goes on with those that are there. Nobody who pushes ever waits for a reader.
+
+The answer as it stands is the sum of all results. Those that have gone are kept as far as later ones have not taken
+them back, so ``current`` takes nothing from any reader.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.hosts.host import Answers, Runner
+from penstock.hosts.standing import Standing
+from penstock.model.amounts import Bound
+from penstock.model.errors import ResultsGone, StateError
+from penstock.model.names import counted
+from penstock.plan.nodes import Query as Plan
+from penstock.plan.order import stands
+
+DEFAULT = "default"
+"""The reader of ``fetch`` and of iterations."""
+BOUND = Bound(bytes=512_000_000)
+"""What is kept for readers of a query that says nothing else."""
+_FEW = 64
+
+
+@dataclass(slots=True)
+class _Entry:
+    """Results that came together; ``start`` is the position of the first."""
+
+    start: int
+    answers: Answers
+    size: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.answers)
+
+
+class Results:
+    """The results of one query. All calls come under the database's lock.
+
+    Bounded by: what readers have not confirmed, at most ``bound``; and, of a query whose rows come and go, twice the
+    rows of its answer, unless all of it still waits for a reader.
+    """
+
+    def __init__(self, name: str, plan: Plan, runner: Runner, bound: Bound | None) -> None:
+        self._name, self._plan, self._runner, self._bound = name, plan, runner, bound or BOUND
+        self._entries: deque[_Entry] = deque()
+        self._bytes = 0
+        self._readers: dict[str, int] = {DEFAULT: 0}
+        self._small = 0  # how many of the last entries are small
+        self._standing = Standing(plan) if plan.output == "changes" else None
+        self.first = 0
+        """The position of the oldest that is there."""
+        self.next = 0
+        """The position that the next one gets."""
+
+    # -- in -------------------------------------------------------------------------------------------
+
+    def append(self, answers: Answers) -> None:
+        """New results."""
+        size = self._runner.size(answers)
+        self._entries.append(_Entry(self.next, answers, size))
+        self.next += len(answers)
+        self._bytes += size
+        if len(answers) < _FEW:
+            self._small = min(self._small, len(self._entries) - 1) + 1
+            if self._small == _FEW:
+                self._put_together()
+        else:
+            self._small = 0
+        if self._exceeded():
+            self._drop_oldest()
+
+    def restore(self, answers: Sequence[Answers], given: int) -> None:
+        """Results that were given before a restart and that ``default`` has not confirmed; ``given`` in all."""
+        self.next = self.first = given - sum(map(len, answers))
+        self._readers[DEFAULT] = self.first
+        if self.first:
+            self._standing = None  # what is gone is not known
+        for some in answers:
+            self.append(some)
+
+    def _put_together(self) -> None:
+        """Make one of many small entries, or the interpreter would mind their number."""
+        self._small = 0
+        start = self._entries[-_FEW].start
+        if any(start < position < self.next for position in self._readers.values()):
+            return  # a reader is in between
+        last = [self._entries.pop() for _ in range(_FEW)][::-1]
+        answers = self._runner.together([e.answers for e in last])
+        self._entries.append(_Entry(start, answers, sum(e.size for e in last)))
+
+    def _exceeded(self) -> bool:
+        bound = self._bound
+        rows = self.next - self.first
+        return rows > bound.rows if bound.rows is not None else self._bytes > (bound.bytes or 0)
+
+    def _drop_oldest(self) -> None:
+        """Forget whole entries; the newest one stays, whatever its size."""
+        gone: list[_Entry] = []
+        while len(self._entries) > 1 and self._exceeded():
+            gone.append(self._leave())
+        if gone:
+            self._runner.delivered([e.answers for e in gone])
+            self._forget(gone, None)
+
+    def _leave(self) -> _Entry:
+        entry = self._entries.popleft()
+        self._bytes -= entry.size
+        self.first = entry.stop
+        return entry
+
+    def _forget(self, gone: Sequence[_Entry], table: pa.Table | None) -> None:
+        if self._standing is not None:
+            self._standing.put(self._runner.table([e.answers for e in gone]) if table is None else table)
+        self._runner.forget([e.answers for e in gone])
+
+    # -- readers --------------------------------------------------------------------------------------
+
+    def add_reader(self, name: str, position: int | None) -> None:
+        """A reader that begins at a position, or with the next result."""
+        at = self.next if position is None else position
+        if not self.first <= at <= self.next:
+            there = f"from {self.first} to {self.next}" if self.first < self.next else f"only {self.next}, the next one"
+            raise StateError(f"query `{self._name}` has no position {at} any more or yet", hint=f"there is {there}")
+        self._readers[name] = at
+
+    def remove_reader(self, name: str) -> None:
+        """A reader that needs nothing any more."""
+        if self._readers.pop(name, None) is not None:
+            self._clear(None)
+
+    def position(self, reader: str) -> int:
+        """Up to where a reader has confirmed."""
+        return self._readers[reader]
+
+    def waiting(self, reader: str = DEFAULT) -> int:
+        """How many results a reader has not confirmed."""
+        return self.next - max(self._readers[reader], self.first)
+
+    def read(self, reader: str, *, one: bool = False) -> tuple[Sequence[Answers], int, int]:
+        """What a reader has not confirmed, or the first entry of it: entries, how many of their first results it has
+        had, and the position after them. ``ResultsGone`` once if some are not there any more."""
+        position = self._readers[reader]
+        if position < self.first:
+            self._readers[reader] = self.first
+            lost = f"{counted(self.first - position, 'result')} (positions {position} to {self.first - 1})"
+            kept = f"WITH (results = …) of the query says how much is kept for readers, now {self._bound}"
+            raise ResultsGone(
+                f"query `{self._name}`: {lost} of reader `{reader}` are gone: more had come than are kept",
+                hint=f"the next call gives those that are there; {kept}",
+            )
+        if one and self._entries and position == self._entries[0].start:
+            found = [self._entries[0]]
+        else:
+            found = []
+            for entry in reversed(self._entries):
+                if entry.stop <= position:
+                    break
+                found.append(entry)
+            found = found[::-1][:1] if one else found[::-1]
+        if not found:
+            return [], 0, position
+        return [e.answers for e in found], position - found[0].start, found[-1].stop
+
+    def table(self, found: tuple[Sequence[Answers], int, int]) -> pa.Table:
+        """What ``read`` gave as a table. The lock need not be held."""
+        answers, skipped, _ = found
+        return self._runner.table(answers).slice(skipped)
+
+    def confirm(
+        self, reader: str, upto: int, *, notes: Mapping[str, object] | None = None, table: pa.Table | None = None
+    ) -> None:
+        """A reader has all results before a position. ``notes``: kept with that; ``table``: those it has just had."""
+        before, self._readers[reader] = self._readers[reader], upto
+        if reader == DEFAULT:
+            some = [e.answers for e in self._entries if before < e.stop <= upto]
+            if some:
+                self._runner.delivered(some, notes)
+        self._clear(table if table is not None and before == self.first else None)
+
+    def _clear(self, table: pa.Table | None) -> None:
+        least = min(self._readers.values(), default=self.next)
+        gone: list[_Entry] = []
+        while self._entries and self._entries[0].stop <= least:
+            gone.append(self._leave())
+        if gone:
+            whole = table is not None and table.num_rows == sum(len(e.answers) for e in gone)
+            self._forget(gone, table if whole else None)
+
+    def last(self, rows: int, reader: str = DEFAULT) -> pa.Table:
+        """The last results that a reader has not confirmed; nothing is confirmed by it."""
+        position = max(self._readers[reader], self.first)
+        found: list[Answers] = []
+        count = 0
+        for entry in reversed(self._entries):
+            if count >= rows or entry.stop <= position:
+                break
+            found.append(entry.answers)
+            count += len(entry.answers)
+        table = self._runner.table(found[::-1])
+        return table.slice(max(0, table.num_rows - min(rows, self.next - position)))
+
+    # -- the answer as it stands ----------------------------------------------------------------------
+
+    def current(self, until: int | None = None) -> Standing:
+        """The answer as it stands, on its own; results after an instant, in ticks, do not count if they are there."""
+        if not stands(self._plan):
+            once = "its windows are answered once each, when they end: every answer is the last word"
+            raise StateError(
+                f"the answers of `{self._name}` are a stream, there is none that stands",
+                hint=once if self._plan.output == "windows" else f"leave {self._plan.output.upper()} out of the query",
+            )
+        if self._standing is None and self.first > 0:
+            raise StateError(
+                f"the answer of `{self._name}` is all that it has ever given, and the first "
+                f"{counted(self.first, 'result')} are gone",
+                hint="use fetch or subscribe; a window, as in FROM s [RANGE 1 HOUR], bounds what an answer is",
+            )
+        standing = Standing(self._plan) if self._standing is None else self._standing.copy()
+        if self._entries:
+            standing.put(self._runner.table([e.answers for e in self._entries]), until)
+        return standing
