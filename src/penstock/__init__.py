@@ -21,13 +21,14 @@ from penstock.model.errors import (
     SpillError,
     StateError,
 )
+from penstock.model.version import VERSION
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from IPython.core.interactiveshell import InteractiveShell
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError",

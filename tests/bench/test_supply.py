@@ -29,7 +29,7 @@ def answers(how: Configuration | None) -> list[tuple[int, ...]]:
             if how.supply != "V2":
                 host.runtime.new_buffer = LockedBuffer if how.supply == "synch" else Monitored()
             db.configure(**how.settings)
-            made = {type(buffer) for buffer in host.runtime._buffers.values()}
+            made = {type(buffer) for buffer in host.runtime.all_buffers.values()}
             assert made == {KINDS[how.supply]}
         for i, value in enumerate(values):
             db.push("gen1" if i % 2 == 0 else "gen2", pa.table({"ts": [i], "v": [int(value)]}))

@@ -20,7 +20,7 @@ from penstock.cli.main import main
 from penstock.cli.script import open_database
 from penstock.cli.shell import Shell
 from penstock.cli.sql import NameCompleter, history_file
-from penstock.cli.statements import split
+from penstock.cql.splitting import split
 from penstock.model.errors import PenstockError
 
 STREAM = "CREATE STREAM s (k BIGINT, at BIGINT) TIMESTAMP BY at;"

@@ -232,7 +232,8 @@ def test_queries_work_in_the_way_that_was_set_when_they_came() -> None:
             db.push("s", [(t, "a", t)])
             if t % 4 == 3:
                 db.push("m", [(t, 0)])
-        held = {w.queries: w.passing for stream in db.graph().memory.streams for w in stream.windows if stream.stream == "s"}
+        streams = [stream for stream in db.graph().memory.streams if stream.stream == "s"]
+        held = {w.queries: w.passing for stream in streams for w in stream.windows}
         assert held == {("first",): "smart", ("second",): "all"}
         assert first.fetch() == second.fetch()
 

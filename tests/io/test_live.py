@@ -343,7 +343,8 @@ def test_beside_a_file_the_stream_that_is_least_far_goes_on(tmp_path: Path) -> N
             line = next(lines)
             pipe.end() if line is None else pipe.write(line)
 
-        play(core_of(db), {"s": pipe.text, "t": tmp_path / "t.csv"}, on_idle=idle, arrivals=pipe.arrivals, chunk_rows=10)
+        inputs = {"s": pipe.text, "t": tmp_path / "t.csv"}
+        play(core_of(db), inputs, on_idle=idle, arrivals=pipe.arrivals, chunk_rows=10)
         assert far == [float("-inf"), 29, 59]
         assert db.stream("t").progress == float("inf")
 

@@ -179,7 +179,7 @@ def test_what_is_to_be_given_a_priority_may_have_the_highest() -> None:
     runtime = Runtime(Settings(threading="graph"))
     try:
         runtime.place([first, second, sink], [source, other], {}, Settings(threading="graph"))
-        stations = {s.vertex.id: s for s in runtime._stations}
+        stations = {s.vertex.id: s for s in runtime.stations}
         assert {id: s.unknown for id, s in stations.items()} == {2: True, 3: False, 4: False}
     finally:
         runtime.close()

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-import penstock
 from penstock.cli.script import EngineOption, MasterOption
 from penstock.cli.warm import is_cold
+from penstock.database.database import connect
 from penstock.demo import script
 from penstock.demo.clock import RealClock
 from penstock.demo.plain import Lines
@@ -49,7 +49,7 @@ def demo(
     if name == "spark":
         with shown.busy("starting Spark, a Java process; this takes some ten seconds", "Spark has started"):
             _start_spark(master)
-    with penstock.connect(engine=name, master=master, **profile.connect) as db:
+    with connect(engine=name, master=master, **profile.connect) as db:
         run = Run(db, profile.scenario, profile.lasts if seconds is None else seconds, RealClock())
         if profile.configure:
             db.configure(**profile.configure)

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-import penstock
 from penstock.cli.failures import Failure
 from penstock.cli.script import run_script
+from penstock.database.database import connect
 from penstock.io.table_text import table_text
 
 
@@ -26,7 +26,7 @@ def explain(
     if as_json and as_mermaid:
         raise Failure("--json and --mermaid exclude each other")
     format: Literal["text", "json", "mermaid"] = "json" if as_json else "mermaid" if as_mermaid else "text"
-    with penstock.connect(engine="reference") as db:  # plans are the same on every engine
+    with connect(engine="reference") as db:  # plans are the same on every engine
         for result in run_script(db, file):
             if result.table is not None and format == "text":
                 print(table_text(result.table), end="")

@@ -10,7 +10,6 @@ from typing import Annotated, ParamSpec
 
 import typer
 
-import penstock
 from penstock.cli.ask import declare, query
 from penstock.cli.bench import bench, own, papers
 from penstock.cli.compare import compare
@@ -21,6 +20,7 @@ from penstock.cli.graph import graph
 from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.model.errors import PenstockError
+from penstock.model.version import VERSION
 
 app = typer.Typer(
     name="penstock",
@@ -72,7 +72,7 @@ app.add_typer(bench)
 @_command
 def version() -> None:
     """Print the version."""
-    print(f"penstock {penstock.__version__}")
+    print(f"penstock {VERSION}")
 
 
 def _print_version(asked: bool) -> None:

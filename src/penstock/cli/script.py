@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import penstock
 from penstock.cli.failures import Failure, failure
-from penstock.cli.statements import split
 from penstock.cli.warm import announce
+from penstock.cql.splitting import split
+from penstock.database.database import connect as open_connection
 from penstock.database.database import run_script as run_statements
 from penstock.hosts.options import default_engine
 from penstock.model.errors import PenstockError
@@ -56,7 +56,7 @@ def open_database(
     chosen = default_engine() if engine is None else engine.value
     if chosen == "spark" and sys.stderr.isatty():
         print("penstock: starting Spark, some seconds; --engine local starts at once", file=sys.stderr, flush=True)
-    return penstock.connect(path, engine=chosen, master=master, zone=zone)
+    return open_connection(path, engine=chosen, master=master, zone=zone)
 
 
 def read_script(file: Path) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.cli.answers import Headings
 from penstock.cli.script import read_script
-from penstock.cli.statements import split
+from penstock.cql.splitting import split
 from penstock.database.database import core_of, run_script
 from penstock.database.play import input_name, load_relation, stream_rows
 from penstock.io.table_text import table_text

@@ -13,12 +13,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-import penstock
 from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
 from penstock.cql.keywords import KEYWORDS
 from penstock.model.errors import PenstockError
+from penstock.model.version import VERSION
 
 if TYPE_CHECKING:
     from penstock.database.database import Database
@@ -48,7 +48,7 @@ def sql(
 
 def _converse(db: Database, shell: Shell) -> None:
     session: PromptSession[str] = PromptSession(history=_history(), completer=NameCompleter(db))
-    print(f"Penstock {penstock.__version__}, engine {db.engine}. \\? for help, \\q to leave.")
+    print(f"Penstock {VERSION}, engine {db.engine}. \\? for help, \\q to leave.")
     while not shell.done:
         try:
             shell.feed(session.prompt("     ...> " if shell.pending else "penstock> "))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock import kernels
+from penstock.database.database import connect
 
 _STREAMS = """
 CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE) TIMESTAMP BY t PRIORITY BY v > 4;
@@ -44,11 +45,9 @@ def announce(stream: TextIO) -> None:
 
 def warm() -> float:
     """Compile what is not compiled yet; gives the seconds it took."""
-    import penstock
-
     start = time.perf_counter()
     importlib.import_module("penstock.kernels.literals")
-    with penstock.connect(engine="local") as db:
+    with connect(engine="local") as db:
         db.execute(_STREAMS)
         queries = [db.query(text) for text in _QUERIES]
         rows = [(i, i % 2, "ab"[i % 2], float(i)) for i in range(6)]

@@ -13,12 +13,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.display import display
 
-import penstock
-from penstock.cli.statements import split
 from penstock.cql import ast
 from penstock.cql.expressions import identifier
+from penstock.cql.splitting import split
 from penstock.cql.text import parse
-from penstock.database.database import Database
+from penstock.database.database import Database, connect
 from penstock.database.results import Result, query_started
 from penstock.hosts.options import check_engine, default_engine
 from penstock.io.table_text import table_text
@@ -130,7 +129,7 @@ class CqlMagics(Magics):
             engine = options.engine or default_engine()
             check_engine(engine)
             print(f"a new database on engine {engine}, in the variable `db`", flush=True)  # Spark takes some seconds
-            found = self._variables[name] = penstock.connect(engine=engine)
+            found = self._variables[name] = connect(engine=engine)
         if found is None:
             raise CatalogError(f"there is no variable `{name}`", hint=f"{name} = penstock.connect() makes one")
         if not isinstance(found, Database):

@@ -8,7 +8,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.io.files import Source
 from penstock.model.errors import InputError, suggest
 from penstock.model.schema import Field
 from penstock.model.types import DataType, Kind, from_arrow
@@ -110,7 +109,7 @@ def targets_for(
 
 
 def match(
-    found: Sequence[str], targets: Sequence[Target], path: Source, unknown: Unknown = "ignore"
+    found: Sequence[str], targets: Sequence[Target], path: object, unknown: Unknown = "ignore"
 ) -> list[tuple[Target, int]]:
     """Each target with the position of its column: the same name, or the only one that differs in case.
 
@@ -138,7 +137,7 @@ def match(
     return matched
 
 
-def missing(name: str, found: Sequence[str], path: Source) -> InputError:
+def missing(name: str, found: Sequence[str], path: object) -> InputError:
     """The error for a declared column that a file does not have, with what it does have."""
     columns = ", ".join(f"`{c}`" for c in found[:20]) + (" …" if len(found) > 20 else "")
     hint = suggest(name, found)
@@ -146,7 +145,7 @@ def missing(name: str, found: Sequence[str], path: Source) -> InputError:
     return InputError(f"{path}: no column `{name}`; the file has {columns or 'no columns'}", hint=close)
 
 
-def bad_value(path: Source, row: int, column: str, bad: BadValue, place: str | None = None) -> BadRow:
+def bad_value(path: object, row: int, column: str, bad: BadValue, place: str | None = None) -> BadRow:
     """The error for a value, with where in which file it stands."""
     return BadRow(str(path), row, str(bad), column=column, hint=bad.hint, place=place)
 

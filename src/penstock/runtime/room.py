@@ -21,7 +21,7 @@ class Room:
         """Whether so much more can be pushed into these: always if it comes into no buffer, or if a stream drops its
         oldest rows and nothing is too much elsewhere."""
         runtime = self._runtime
-        lines = [line for source in sources for line in runtime._lines.entrance(source, runtime.is_pushed)]
+        lines = [line for source in sources for line in runtime.waiting_lines.entrance(source, runtime.is_pushed)]
         if not lines:
             return True
         if all(line.dropping for line in lines):
@@ -30,10 +30,10 @@ class Room:
 
     def awaited(self) -> set[int]:
         """The sources that must be given something before what waits for another input can be worked on."""
-        buffers, found, seen = self._runtime._buffers, set[int](), set[int]()
+        buffers, found, seen = self._runtime.all_buffers, set[int](), set[int]()
         todo = [
             buffer.edge
-            for station in self._runtime._stations
+            for station in self._runtime.stations
             if not station.held and any(b.queue for b in station.buffers) and not station.passable()
             for buffer in station.buffers
             if not buffer.queue
@@ -50,7 +50,7 @@ class Room:
     def waiting(self, vertices: Collection[int]) -> tuple[int, int]:
         """Rows and bytes that wait for these operators, by their numbers."""
         rows = bytes = 0
-        for edge, buffer in self._runtime._buffers.items():
+        for edge, buffer in self._runtime.all_buffers.items():
             if edge.target.id in vertices and buffer.queue:
                 rows += buffer.waiting
                 bytes += buffer.bytes
@@ -58,7 +58,7 @@ class Room:
 
     def slowest(self) -> tuple[Vertex, int] | None:
         """The operator in front of which the most bytes wait, and how many rows."""
-        buffers = self._runtime._buffers.copy()
+        buffers = self._runtime.all_buffers.copy()
         waits = [(buffer.bytes, edge) for edge, buffer in buffers.items() if buffer.queue]
         if not waits:
             return None

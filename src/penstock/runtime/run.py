@@ -52,7 +52,7 @@ class Runtime:
         self.settings = settings or Settings()
         self.storage = Storage(spill)
         self.storage.configure(*self.settings.budgets)
-        self._lines = Lines(self.storage, bound_of)
+        self.waiting_lines = Lines(self.storage, bound_of)
         self.room = Room(self)
         self.new_buffer: NewBuffer = Buffer
         """What makes buffers; another kind is for comparisons, set before the first is made."""
@@ -61,10 +61,10 @@ class Runtime:
         self._numbers = itertools.count()
         self._graph: tuple[Sequence[Vertex], Collection[Vertex], Mapping[int, int], Mapping[int, Settings]]
         self._graph = ((), (), {}, {})
-        self._buffers: dict[Edge, Buffer] = {}  # as many as edges
+        self.all_buffers: dict[Edge, Buffer] = {}  # as many as edges
         self._partitions: list[Partition] = []
         self._partition_of: dict[int, int] = {}
-        self._stations: list[Station] = []  # senders before receivers
+        self.stations: list[Station] = []  # senders before receivers
         self._held: set[int] = set()  # suspended from outside
         self._overtaken: frozenset[int] = frozenset()
         self._modes: dict[int, str] = {}  # of buffers in front of operators for which another one is set
@@ -114,8 +114,8 @@ class Runtime:
         runs = {v.id: partitions[id(layout.cell_of[v.id])] for v in layout.order}
         pushing = partitions[id(layout.cells[0])]
         settings_of = self._graph[3]
-        before, self._buffers, stations = self._buffers, {}, []
-        self._lines.begin()
+        before, self.all_buffers, stations = self.all_buffers, {}, []
+        self.waiting_lines.begin()
         for vertex in layout.order:
             held = vertex.id in self._held
             station = Station(vertex, runs[vertex.id])
@@ -125,8 +125,8 @@ class Runtime:
                     buffer = before.get(edge) or self.new_buffer(edge, self._numbers, station)
                     producer = runs[edge.source.id]
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
-                    buffer.queue.move(self._lines.of(edge.source))
-                    self._buffers[edge] = buffer
+                    buffer.queue.move(self.waiting_lines.of(edge.source))
+                    self.all_buffers[edge] = buffer
                     station.buffers.append(buffer)
                     overtaken = edge.source.id in self._overtaken
                     mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
@@ -140,20 +140,20 @@ class Runtime:
                 stations.append(station)
             if vertex.state == "suspended" and not held:
                 vertex.state = "ready"
-        self._stations, self._partitions = stations, list(partitions.values())
+        self.stations, self._partitions = stations, list(partitions.values())
         self._partition_of = {id: partition.id for id, partition in runs.items()}
         for vertex in layout.order:
             for edge in vertex.inputs:
-                if edge in before and edge not in self._buffers and edge.source.id in runs:
+                if edge in before and edge not in self.all_buffers and edge.source.id in runs:
                     self._drain(before[edge], runs[vertex.id])
-        for edge in before.keys() - self._buffers.keys():
+        for edge in before.keys() - self.all_buffers.keys():
             edge.buffer = None
             before[edge].queue.leave()
-        for edge, buffer in self._buffers.items():
+        for edge, buffer in self.all_buffers.items():
             edge.buffer = buffer  # not before: senders know this edge as one without, for rows of any kind
-        self._lines.end()
+        self.waiting_lines.end()
         self._owners.assign(layout.cells, partitions, stations)
-        for buffer in self._buffers.values():
+        for buffer in self.all_buffers.values():
             owner = None if buffer.producer is None else buffer.producer.owner
             buffer.local = owner is not None and owner is buffer.station.owner
 
@@ -230,7 +230,7 @@ class Runtime:
         in front of a suspended operator. A worker, and whoever has paused the workers, cannot wait for them: there it
         returns at once."""
         control = self._control
-        if not self._stations or control.inside or control.pausing:
+        if not self.stations or control.inside or control.pausing:
             return
         number = next(self._numbers)
         if not self._settled(number):
@@ -250,7 +250,7 @@ class Runtime:
         placed = self._placed
         if placed % 2:
             return False
-        for station in self._stations:
+        for station in self.stations:
             for _ in range(TRIES):
                 turns = station.partition.turns
                 if turns % 2 and station.partition.number < number:
@@ -271,7 +271,7 @@ class Runtime:
         those who wait for the runtime to settle go on."""
         self._control.close()
         if not self._control.threads:  # those that end later find what they need
-            for buffer in self._buffers.values():
+            for buffer in self.all_buffers.values():
                 buffer.queue.purge()
                 buffer.lane = None
         self.storage.close()
@@ -290,7 +290,7 @@ class Runtime:
     @property
     def idle(self) -> bool:
         """Whether nothing waits anywhere."""
-        return not any(buffer.queue or buffer.lane for buffer in self._buffers.values())
+        return not any(buffer.queue or buffer.lane for buffer in self.all_buffers.values())
 
     def is_pushed(self, vertex: Vertex) -> bool:
         """Whether an operator is run by the thread that pushes."""
@@ -308,7 +308,7 @@ class Runtime:
     @property
     def buffers(self) -> dict[Edge, BufferView]:
         """What waits where."""
-        return {edge: buffer.view() for edge, buffer in self._buffers.copy().items()}
+        return {edge: buffer.view() for edge, buffer in self.all_buffers.copy().items()}
 
     @property
     def partition_of(self) -> Mapping[int, int]:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import penstock
 from penstock.database.database import Database
+from penstock.database.database import connect as open_connection
 from penstock.testing.clock import Clock
 
 
@@ -22,6 +22,6 @@ def connect(
     clock = clock or Clock()
     if engine is None:
         engine = "spark" if path is not None else os.environ.get("PENSTOCK_ENGINE") or "local"
-    db = penstock.connect(path, engine=engine, clock=clock, **settings)
+    db = open_connection(path, engine=engine, clock=clock, **settings)
     clock.drives(db)
     return db

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from penstock.cli.statements import split
+from penstock.cql.splitting import split
 from penstock.database.database import Database
 from penstock.database.play import input_name
 from penstock.kernels.buffers import integers

@@ -32,6 +32,8 @@ from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryStartedEvent, StreamingQueryListener
 
+from penstock.hosts.spark.internals import java_session
+from penstock.hosts.spark.internals import jvm as jvm_of
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.shard import Shard
 from penstock.hosts.spark.worker import unsettle
@@ -60,8 +62,8 @@ class _Telling(StreamingQueryListener):
         self._spark = spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        session: Any = self._spark._jsparkSession
-        jvm: Any = self._spark._jvm
+        session: Any = java_session(self._spark)
+        jvm: Any = jvm_of(self._spark)
         query = session.streams().get(jvm.java.util.UUID.fromString(str(event.id)))
         self._spark.sparkContext.setLocalProperty(_PROPERTY, query.streamingQuery().resolvedCheckpointRoot())
 
@@ -73,7 +75,7 @@ class _Telling(StreamingQueryListener):
 
     @cached_property
     def _jlistener(self) -> Any:
-        jvm: Any = self._spark._jvm
+        jvm: Any = jvm_of(self._spark)
         return jvm.PythonStreamingQueryListenerWrapper(_Unread(self))
 
 
@@ -99,7 +101,7 @@ _told: dict[int, _Telling] = {}
 
 def tell_tasks(spark: SparkSession) -> None:
     """From now on tasks of streaming queries that this session starts know their checkpoint location."""
-    session: Any = spark._jsparkSession
+    session: Any = java_session(spark)
     key = hash((id(spark.sparkContext), session.hashCode()))
     if key not in _told:
         _told[key] = _Telling(spark)

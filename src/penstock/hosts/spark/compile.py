@@ -18,6 +18,7 @@ from penstock.hosts.spark.described import Answers, described, describing
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
 from penstock.hosts.spark.files import by_path
 from penstock.hosts.spark.gather import Gather, Packets
+from penstock.hosts.spark.internals import is_classic
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.metrics import reports_of
 from penstock.hosts.spark.narrow import narrowed, used
@@ -77,7 +78,7 @@ def compiled(
     settings: Settings,
 ) -> Compiled:
     """Bind queries over DataFrames; what no query reads is not asked from them."""
-    if not hasattr(spark, "_jsparkSession"):
+    if not is_classic(spark):
         if type(spark).__module__.startswith("pyspark.sql.connect"):
             raise EngineError("this is a session of Spark Connect", hint="Penstock needs a classic Spark session")
         raise InputError(

@@ -14,6 +14,8 @@ from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.hosts.spark.internals import java_frame
+
 _DESCRIPTION = "spark.job.description"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _LONG = 1_000
@@ -70,7 +72,7 @@ class Answers(DataFrame):
     """
 
     def __init__(self, frame: Any, title: str) -> None:
-        super().__init__(frame._jdf, frame.sparkSession)
+        super().__init__(java_frame(frame), frame.sparkSession)
         self.title = title
 
     @property

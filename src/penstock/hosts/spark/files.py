@@ -22,6 +22,8 @@ from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.hosts.spark.checkpoint import located
+from penstock.hosts.spark.internals import java_frame
+from penstock.hosts.spark.internals import jvm as jvm_of
 from penstock.hosts.spark.job import FileColumn
 from penstock.model.errors import InputError
 
@@ -89,11 +91,11 @@ def _as_spark(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 def _folder(spark: SparkSession, frame: DataFrame) -> str | None:
     """The folder that a DataFrame is nothing but the new Parquet files of."""
-    plan: Any = frame._jdf.queryExecution().analyzed()
+    plan: Any = java_frame(frame).queryExecution().analyzed()
     if plan.getClass().getSimpleName() != "StreamingRelation":
         return None
     source = plan.dataSource()
-    jvm: Any = spark._jvm
+    jvm: Any = jvm_of(spark)
     options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options()))
     given = {str(name).lower(): str(value) for name, value in options.items()}
     if source.className() != "parquet" or source.partitionColumns().size() or not given.keys() <= _CHOOSING:

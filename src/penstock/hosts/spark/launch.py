@@ -18,7 +18,8 @@ from typing import IO, Any
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-import penstock
+from penstock import model
+from penstock.hosts.spark.internals import active_context, has_gateway
 from penstock.model.errors import EngineError
 
 _SHOWN = 12
@@ -27,13 +28,14 @@ _SHOWN = 12
 
 def started(conf: SparkConf, environment: Mapping[str, str]) -> SparkContext:
     """The running context, or a new one; ``environment``: variables of the Java process, should one be started."""
-    if SparkContext._active_spark_context is not None:
-        return SparkContext._active_spark_context
-    if SparkContext._gateway is not None:
+    running = active_context()
+    if running is not None:
+        return running
+    if has_gateway():
         # Java is there from an earlier session of this process.
         return SparkContext.getOrCreate(conf)
     # Workers import what this process imports, wherever they are started.
-    places = [str(Path(penstock.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    places = [str(Path(model.__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in places if p))
     log = _log()
     try:

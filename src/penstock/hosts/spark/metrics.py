@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from penstock.hosts.spark.internals import checkpoint_root
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -105,7 +107,7 @@ def metrics(query: StreamingQuery) -> list[MicroBatch]:
 
 def checkpoint_of(query: StreamingQuery) -> str:
     """The checkpoint location of a streaming query, as its tasks know it."""
-    return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
+    return checkpoint_root(query)
 
 
 def together(number: int, seconds: float, reports: Iterable[Report]) -> MicroBatch:

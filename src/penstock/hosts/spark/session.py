@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from penstock.hosts.spark.internals import active_context
 from penstock.hosts.spark.launch import started
 from penstock.hosts.spark.live.parts import allocations
 from penstock.hosts.spark.ship import ship
@@ -98,7 +99,7 @@ def session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    if SparkContext._active_spark_context is None:
+    if active_context() is None:
         check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     more = dict(settings or {})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import penstock
+from penstock import model
 from penstock.hosts.spark.described import describing
 from penstock.model.errors import EngineError
 
@@ -81,7 +81,7 @@ def looking(needed: tuple[str, ...]) -> Callable[[Iterable[object]], Iterator[Se
 
 def packed(package: Path, digest: str) -> Path:
     """This Penstock as a zip that Python can import from."""
-    home = Path(penstock.__file__).parent
+    home = Path(model.__file__).parents[1]
     with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("penstock/__init__.py", _FIRST.replace("DIGEST", digest))
         for path in sorted(p for kind in ("*.py", "*.nbi", "*.nbc") for p in home.rglob(kind)):

@@ -64,7 +64,7 @@ class Line:
         self._segment: Segment | None = None  # the one that grows
         self._schema: Schema = ()
         self._tail: Node | None = None
-        self._recent: Message | None = None
+        self.recent: Message | None = None
         self._unshared = 0
         self._parted: tuple[Message, bool, tuple[list[Early], Message], int] | None = None
 
@@ -72,12 +72,12 @@ class Line:
 
     def add(self, message: Message) -> Node:
         """A message that was sent; the one that another reader has been given already, if that is it."""
-        if self._recent is not None:
-            if self._recent is message:
+        if self.recent is not None:
+            if self.recent is message:
                 assert self._tail is not None
                 self._unshared -= 1
                 if not self._unshared:
-                    self._recent = None
+                    self.recent = None
                 return self._tail
             self.settle()
         data = message.data
@@ -90,7 +90,7 @@ class Line:
         self.rows_in += rows
         self.bytes_in += size
         if others > 0:
-            self._tail, self._recent, self._unshared = node, message, others
+            self._tail, self.recent, self._unshared = node, message, others
         return node
 
     def parted(self, message: Message, *, by_level: bool) -> tuple[list[Early], Message]:
@@ -118,7 +118,7 @@ class Line:
     def settle(self) -> None:
         """Those who have not been given the last message will not be."""
         node, count = self._tail, self._unshared
-        self._recent, self._unshared, self._tail = None, 0, None
+        self.recent, self._unshared, self._tail = None, 0, None
         if node is not None:
             for _ in range(count):
                 self.release(node)
@@ -222,13 +222,13 @@ class Line:
 
     def load(self, node: Node) -> Message:
         """The message of a node that is on disk; kept if others need it soon and there is room."""
-        message = self._read(node)
+        message = self.read(node)
         if node.left > 1:
             with self.lock:
                 self._keep(node, message)
         return message
 
-    def _read(self, node: Node) -> Message:
+    def read(self, node: Node) -> Message:
         disk, storage = node.disk, self.storage
         assert disk is not None
         assert storage is not None
@@ -266,7 +266,7 @@ class Line:
                     return
                 node = cold.popleft()
             try:
-                message = self._read(node)
+                message = self.read(node)
             except SpillError:
                 return  # whoever takes it will say so
             with self.lock:

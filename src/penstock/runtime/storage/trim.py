@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def trim(line: Line) -> None:
     """Let the oldest rows go until what waits is within the bound, or what came last has found room. Of each reader
     the last message stays, if without rows: it says how far the sender is."""
-    while line._recent is None and _is_too_much(line):
+    while line.recent is None and _is_too_much(line):
         with line.lock:
             found = [q for q in line.readers if len(q) > 1 or (q and _can_cut(line, q[0][0]))]
             if not found:
@@ -64,7 +64,7 @@ def _kept(line: Line, node: Node) -> int:
 def _seen(line: Line, node: Node) -> Message | None:
     """The message of a node; None if it cannot be read."""
     try:
-        return line._read(node) if node.message is None else node.message
+        return line.read(node) if node.message is None else node.message
     except SpillError:
         return None  # whoever takes it will say so
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 
 from penstock.hosts.options import SparkOptions
+from penstock.hosts.spark.internals import active_context, scala_context
 from penstock.hosts.spark.live.parts import pool, weight
 from penstock.hosts.spark.live.plan import Plan, Report
 from penstock.hosts.spark.live.slot import run_slot
@@ -50,7 +51,7 @@ class Cluster:
         self._begun = False
         self._ready = threading.Event()
         self._thread = _Thread()
-        if SparkContext._active_spark_context is None:
+        if active_context() is None:
             try:
                 check_java()
             except EngineError as error:
@@ -126,7 +127,7 @@ class Cluster:
         mode = context.getConf().get("spark.scheduler.mode", "FIFO")
         if mode != "FAIR":
             return f"no pool: Spark was started with spark.scheduler.mode={mode}, so jobs run in order"
-        found = context._jsc.sc().getPoolForName(name)
+        found = scala_context(context).getPoolForName(name)
         return f"FAIR pool {name} with weight {found.get().weight() if found.isDefined() else 1}"
 
     def own_thread(self) -> None:
@@ -140,7 +141,7 @@ class Cluster:
         if self._thread.owned and self._thread.label == label:
             yield
             return
-        java = context._jsc.sc()
+        java = scala_context(context)
         before = None if self._thread.owned else java.getLocalProperties().clone()
         context.setLocalProperty("spark.scheduler.pool", pool(priority))
         context.setJobGroup(group, title, interruptOnCancel=True)
