@@ -19,7 +19,7 @@ from tests.budget import examples
 
 import penstock
 from penstock.database.database import core_of
-from penstock.database.play import play
+from penstock.database.play import Input, play
 from penstock.io import live
 from penstock.io.files import Format
 from penstock.io.live import Arrivals, LiveText, is_live
@@ -343,7 +343,7 @@ def test_beside_a_file_the_stream_that_is_least_far_goes_on(tmp_path: Path) -> N
             line = next(lines)
             pipe.end() if line is None else pipe.write(line)
 
-        inputs = {"s": pipe.text, "t": tmp_path / "t.csv"}
+        inputs: dict[str, Input] = {"s": pipe.text, "t": tmp_path / "t.csv"}
         play(core_of(db), inputs, on_idle=idle, arrivals=pipe.arrivals, chunk_rows=10)
         assert far == [float("-inf"), 29, 59]
         assert db.stream("t").progress == float("inf")

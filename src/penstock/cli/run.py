@@ -242,7 +242,8 @@ def play_all(
         for name, stream in db.catalog.streams.items():
             if close and not stream.derived and stream.name not in inputs:
                 db.close_stream(name)
-        stopped = play(core_of(db), inputs, on_progress=after_push, on_read=lambda name, count: far(name, count, " read"),
+        stopped = play(
+            core_of(db), inputs, on_progress=after_push, on_read=lambda name, count: far(name, count, " read"),
             on_idle=pass_on, arrivals=arrivals, done=done, chunk_rows=_CHUNK, close=close, leave=leave,
         )  # fmt: skip
         pass_on()

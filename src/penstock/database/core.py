@@ -113,9 +113,21 @@ class Core:
     def apart(self) -> dict[str, int]:
         return {name: source.apart.count for name, source in self.inputs.items() if source.apart.count}
 
+    def advance(self, query: Registered) -> None:
+        while query.status == "running":
+            try:
+                answers = query.runner.run()
+            except Exception as error:
+                self.fail(query, query.failure(error))
+                return
+            if answers is not None and len(answers):
+                self.deliver(query, answers)
+            if query.runner.ended:
+                self.end(query)
+            if answers is None:
+                return
+
     def deliver(self, query: Registered, answers: Answers) -> None:
-        if not len(answers):
-            return
         query.results.append(answers)
         self._tell(query)
 
@@ -289,7 +301,7 @@ class Core:
         """Rows into a stream, or into a relation. Without the lock."""
         with self.lock:
             self.check_open()
-            if name not in self.catalog.relations and name.lower() in self.catalog.relations:
+            if name not in self.relations and name.lower() in self.relations:
                 name = name.lower()
             target = self.relations.get(name) or self.input(name)
         if isinstance(target, StreamInput) and at is not None:

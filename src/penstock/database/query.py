@@ -277,8 +277,8 @@ class Query:
         """Call back with every batch of results from now on, or from a position that is still there.
 
         It is called without any lock: in the thread that pushes, before ``push`` returns, or where an engine has
-        threads in one of this query's own. Batches come in order, one at a time. It may push, query and stop; what it raises
-        is in ``trouble``. ``cancel()`` of what this gives ends it.
+        threads in one of this query's own. Batches come in order, one at a time. It may push, query and stop; what it
+        raises is in ``trouble``. ``cancel()`` of what this gives ends it.
         """
         subscribers = self._core.subscribers(self._registered)
         subscription = subscribers.add(callback, position, self._shown)

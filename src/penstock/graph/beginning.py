@@ -16,8 +16,7 @@ from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.batch import Batch
 from penstock.model.change import CHANGES
-from penstock.model.delta import Arrivals, arrival_sub
-from penstock.operators.arrivals import joined
+from penstock.model.delta import Arrivals, arrival_sub, joined
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph, Member, Past

@@ -28,31 +28,31 @@ class Twins:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._pairs: list[tuple[OperatorVertex, OperatorVertex]] = []
+        self.pairs: list[tuple[OperatorVertex, OperatorVertex]] = []
         self._since: dict[int, Instant] = {}
         """From when on a vertex is what its twin is, where that is known."""
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self.pairs)
 
     def add(self, older: OperatorVertex, younger: OperatorVertex) -> None:
         """Two vertices of one key; the younger one has not seen what the older one had."""
         if _may_converge(older):
-            self._pairs.append((older, younger))
+            self.pairs.append((older, younger))
 
     def converged(self) -> int:
         """Make one of each pair that has become the same; gives how many have. Nothing may be under way."""
         done = 0
         while True:
             self._since = {id: at for id, at in self._since.items() if id in self._graph.vertices}
-            pair = next((p for p in self._pairs if self._same(*p)), None)
-            self._pairs = [p for p in self._pairs if p is not pair and self._lives(*p)]
+            pair = next((p for p in self.pairs if self._same(*p)), None)
+            self.pairs = [p for p in self.pairs if p is not pair and self._lives(*p)]
             if pair is None:
                 return done
             older, younger = pair
             self._unite(older, younger)
-            others = [tuple(older if v is younger else v for v in p) for p in self._pairs]
-            self._pairs = [(a, b) for a, b in others if a is not b]
+            others = [tuple(older if v is younger else v for v in p) for p in self.pairs]
+            self.pairs = [(a, b) for a, b in others if a is not b]
             done += 1
 
     def _lives(self, *vertices: OperatorVertex) -> bool:

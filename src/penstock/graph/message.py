@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, Ints, concat
-from penstock.operators.arrivals import joined, sliced
+from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, Ints, concat, joined, sliced
 
 Data = Arrivals | Delta
 
@@ -117,7 +116,7 @@ def before(data: Arrivals | Delta, frontier: Instant) -> int:
     ts, sub = frontier
     last = data.ts[-1]
     if last < ts or (last == ts and data.sub[-1] < sub):
-        return len(data)
+        return len(data.ts)
     low = int(np.searchsorted(data.ts, ts, "left"))
     high = int(np.searchsorted(data.ts, ts, "right"))
     return low + int(np.searchsorted(data.sub[low:high], sub, "left"))

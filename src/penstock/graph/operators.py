@@ -13,9 +13,8 @@ from penstock.graph.early import Aside
 from penstock.graph.message import BEGIN, Data, Mark
 from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
-from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty
+from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty, joined
 from penstock.model.schema import Schema
-from penstock.operators.arrivals import joined
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.distinct import GeneralSetOp
 from penstock.operators.early_join import EarlyJoin

@@ -10,9 +10,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.graph.message import BEGIN, Data, Mark, Message, before, cut, joined_data
-from penstock.model.delta import Delta, Instant, empty
+from penstock.model.delta import Delta, Instant, empty, joined
 from penstock.model.schema import Schema
-from penstock.operators.arrivals import joined
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Json, Loaded, Saved, with_meta
@@ -39,7 +38,7 @@ class Port:
 
     def add(self, message: Message) -> None:
         """Keep a message."""
-        if self.counts and len(message.data):
+        if self.counts and len(message.data.ts):
             self.waiting.append(message.data)
         self.mark = message.mark
 
@@ -50,15 +49,15 @@ class Port:
             return self._none
         if len(waiting) == 1:
             only = waiting[0]
-            if before(only, frontier) == len(only):
+            if before(only, frontier) == len(only.ts):
                 self.waiting = []
-                self._released += len(only)
+                self._released += len(only.ts)
                 return only
         released: list[Data] = []
         while waiting:
             head = waiting[0]
             n = before(head, frontier)
-            if n == len(head):
+            if n == len(head.ts):
                 released.append(waiting.pop(0))
                 continue
             if n:

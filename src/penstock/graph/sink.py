@@ -38,12 +38,13 @@ class Sink(OperatorVertex):
         assert isinstance(delta, Delta)
         stats = self.stats
         stats.calls += 1
-        if len(delta):
-            stats.elements_in += len(delta)
-            stats.elements_out += len(delta)
+        count = len(delta.ts)
+        if count:
+            stats.elements_in += count
+            stats.elements_out += count
             self.answers.append(delta)
         self.mark = message.mark
-        if self.told is not None and (len(delta) or self.mark.closed):
+        if self.told is not None and (count or self.mark.closed):
             self.told(self)
 
     def take_early(self, port: int, data: Data) -> None:

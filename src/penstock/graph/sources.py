@@ -16,9 +16,8 @@ from penstock.graph.relations import RelationInput
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.batch import Batch
 from penstock.model.change import Change, Dating
-from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub, empty
+from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub, empty, joined
 from penstock.model.schema import Schema
-from penstock.operators.arrivals import joined
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.tables import from_number, number
 

@@ -112,7 +112,7 @@ class OperatorVertex:
             message = self.whole(port, message)
         stats = self.stats
         data, mark = message.data, message.mark
-        count = len(data)
+        count = len(data.ts)
         inputs: Sequence[Data]
         began = _clock()
         stats.calls += 1
@@ -150,7 +150,7 @@ class OperatorVertex:
         stats = self.stats
         began = _clock()
         stats.calls += 1
-        stats.elements_in += len(data)
+        stats.elements_in += len(data.ts)
         stats.until = began
         try:
             out = self.work_early(port, data)
@@ -158,7 +158,7 @@ class OperatorVertex:
             self.failed(error, [data])
             return
         stats.busy += _clock() - began
-        if len(out):
+        if len(out.ts):
             self.send_early(out)
 
     @property
@@ -178,7 +178,7 @@ class OperatorVertex:
     def send_early(self, out: Data) -> None:
         """Hand on results that are before their place."""
         self.touched = True
-        self.stats.elements_out += len(out)
+        self.stats.elements_out += len(out.ts)
         for edge in self.outputs:
             edge.send_early(out)
 
@@ -203,7 +203,7 @@ class OperatorVertex:
     def send(self, out: Data, mark: Mark) -> None:
         """Hand results over to all successors."""
         self.mark = self.sent = mark
-        count = len(out)
+        count = len(out.ts)
         if count:
             self.touched = True
             self.stats.elements_out += count

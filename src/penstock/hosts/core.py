@@ -42,6 +42,9 @@ class Core(Protocol):
     def readers(self, stream: str) -> list[Registered]:
         """The running queries that rows of a stream are for."""
 
+    def advance(self, query: Registered) -> None:
+        """Take over what a query's runner has."""
+
     def deliver(self, query: Registered, answers: Answers) -> None:
         """A query has given something new."""
 

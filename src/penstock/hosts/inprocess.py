@@ -63,7 +63,7 @@ class InProcess:
 
     def work(self, queries: Sequence[Registered]) -> None:
         for query in queries:
-            advance(self.core, query)
+            self.core.advance(query)
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         pass
@@ -101,19 +101,3 @@ class InProcess:
 
     def close(self) -> None:
         self.closed = True
-
-
-def advance(core: Core, query: Registered) -> None:
-    """Hand over what a query's runner has."""
-    while query.status == "running":
-        try:
-            answers = query.runner.run()
-        except Exception as error:
-            core.fail(query, query.failure(error))
-            return
-        if answers is not None:
-            core.deliver(query, answers)
-        if query.runner.ended:
-            core.end(query)
-        if answers is None:
-            return

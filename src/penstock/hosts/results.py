@@ -68,11 +68,11 @@ class Results:
 
     def append(self, answers: Answers) -> None:
         """New results."""
-        size = self._runner.size(answers)
+        size, count = self._runner.size(answers), len(answers)
         self._entries.append(_Entry(self.next, answers, size))
-        self.next += len(answers)
+        self.next += count
         self._bytes += size
-        if len(answers) < _FEW:
+        if count < _FEW:
             self._small = min(self._small, len(self._entries) - 1) + 1
             if self._small == _FEW:
                 self._put_together()

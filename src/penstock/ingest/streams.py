@@ -31,7 +31,7 @@ from penstock.model.schema import arrow_schema
 from penstock.model.types import DataType, Kind
 from penstock.rows.apart import SCHEMA, BadRow, Kept, Rows, apart_table, row_text, sifted
 from penstock.rows.columns import check_texts
-from penstock.rows.given import check_begin, given, typed
+from penstock.rows.given import RowNames, check_begin, given, typed
 from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE, unit_of
 
 _LIMIT = 2**62
@@ -59,6 +59,10 @@ class StreamInput:
 
     def __post_init__(self) -> None:
         self.late = Kept(self._arrow)
+
+    @cached_property
+    def _names(self) -> RowNames:
+        return RowNames(self.definition.schema)
 
     @cached_property
     def _arrow(self) -> pa.Schema:
@@ -151,7 +155,8 @@ class StreamInput:
             if not begun and stream.timestamp_by is not None and plain and stream.clock == "timestamp":
                 # Of the first row only: what counts from a beginning of its own comes through every range later.
                 check_begin(rows, stream.timestamp_by, stream.schema, self.where)
-            table = typed(rows, stream.schema, self.where, time=stream.time, unknown=stream.unknown or "refuse")
+            table = typed(rows, stream.schema, self.where, time=stream.time, unknown=stream.unknown or "refuse",
+                          names=self._names)  # fmt: skip
         self.check(table)
         return table
 
@@ -174,7 +179,7 @@ class StreamInput:
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         priority = self._priorities(table)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
-        self._arrivals += len(read)
+        self._arrivals += len(table) + len(read.apart)
         if read.apart:
             self.apart = self.apart.plus(apart_table(read.apart))
         batch = Batch(self.definition.schema, table, ts, arrival, priority)

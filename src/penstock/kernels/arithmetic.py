@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels import decimals
-from penstock.kernels.selection import Bools, Data
-from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
+from penstock.kernels.vectors import DTYPES, Bools, Data, Fixed, Partial, as_arrow, both, checked, from_arrow, repaired
 from penstock.model.types import Kind
 from penstock.scalar.expr import Call, Literal
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.selection import Bools, Selection
-from penstock.kernels.vectors import Fixed, Value, from_arrow, select
+from penstock.kernels.vectors import Bools, Fixed, Selection, Value, from_arrow, select
 from penstock.scalar import Context
 
 RowErrors = Context

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels import decimals
-from penstock.kernels.selection import Data
-from penstock.kernels.vectors import DTYPES, Fixed, Partial, as_arrow, checked, from_arrow, repaired
+from penstock.kernels.vectors import DTYPES, Data, Fixed, Partial, as_arrow, checked, from_arrow, repaired
 from penstock.kernels.zones import zone_table
 from penstock.model.types import DataType, Kind
 from penstock.scalar.calendar import DAY

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.buffers import halves
-from penstock.kernels.selection import Data
-from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, both, checked, repaired, validity
+from penstock.kernels.vectors import DTYPES, Data, Fixed, Partial, Value, both, checked, repaired, validity
 from penstock.model.types import DataType, Kind
 from penstock.scalar.expr import Call
 

@@ -22,10 +22,22 @@ from penstock.kernels.batch import RowErrors, Rows
 from penstock.kernels.casts import cast_kernel
 from penstock.kernels.logic import LOGIC
 from penstock.kernels.rowwise import RowWise
-from penstock.kernels.selection import Bools, Selection
 from penstock.kernels.strings import STRINGS
 from penstock.kernels.temporal import TEMPORAL
-from penstock.kernels.vectors import DTYPES, Fixed, Partial, Value, as_arrow, checked, constant, full, truth, validity
+from penstock.kernels.vectors import (
+    DTYPES,
+    Bools,
+    Fixed,
+    Partial,
+    Selection,
+    Value,
+    as_arrow,
+    checked,
+    constant,
+    full,
+    truth,
+    validity,
+)
 from penstock.model.errors import QueryFailed
 from penstock.model.types import RANGES, DataType, Kind
 from penstock.scalar import fold

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels import decimals
-from penstock.kernels.selection import Bools
-from penstock.kernels.vectors import DTYPES, Fixed, Value, booleans, both, truth, validity
+from penstock.kernels.vectors import DTYPES, Bools, Fixed, Value, booleans, both, truth, validity
 from penstock.model.types import DataType, Kind
 from penstock.model.values import to_arrow
 from penstock.scalar.expr import Call, Expr, Literal

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.selection import Bools, Data
-from penstock.kernels.vectors import Fixed, Partial, repaired, validity
+from penstock.kernels.vectors import Bools, Data, Fixed, Partial, repaired, validity
 from penstock.kernels.zones import zone_of
 from penstock.model.types import Kind
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND

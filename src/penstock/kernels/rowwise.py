@@ -11,8 +11,7 @@ from itertools import repeat
 import numpy as np
 
 from penstock.kernels.batch import Rows, count_failures
-from penstock.kernels.selection import Bools, Selection
-from penstock.kernels.vectors import Fixed, Partial, Value, from_plain, plain, select
+from penstock.kernels.vectors import Bools, Fixed, Partial, Selection, Value, from_plain, plain, select
 from penstock.scalar import Context, evaluate
 from penstock.scalar.expr import Call, Cast, Column, Literal, UserCall, children, with_children
 

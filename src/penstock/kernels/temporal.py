@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.patterns import date_format, parse_timestamp
-from penstock.kernels.selection import Data
-from penstock.kernels.vectors import Fixed, Partial, both, checked, repaired
+from penstock.kernels.vectors import Data, Fixed, Partial, both, checked, repaired
 from penstock.kernels.zones import zone_of
 from penstock.model.types import Kind
 from penstock.scalar.calendar import DAY, HOUR, MINUTE, SECOND

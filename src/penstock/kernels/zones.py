@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.selection import Bools, Data
+from penstock.kernels.vectors import Bools, Data
 from penstock.scalar.calendar import DAY, SECOND, days_of
 from penstock.scalar.expr import Call
 from penstock.scalar.expr import Literal as Constant

@@ -60,15 +60,15 @@ class DataType:
             return pa.list_(self.element.arrow)
         return _ARROW[self.kind]
 
-    @property
+    @cached_property
     def is_integer(self) -> bool:
         return self.kind in (Kind.INT, Kind.BIGINT)
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         return self.kind in (Kind.REAL, Kind.DOUBLE)
 
-    @property
+    @cached_property
     def is_numeric(self) -> bool:
         return self.is_integer or self.is_float or self.kind is Kind.DECIMAL
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.model.delta import BEGINNING, Arrivals, Delta, Instant
+from penstock.model.delta import BEGINNING, Arrivals, Delta, Instant, joined, sliced
 from penstock.model.schema import Schema
 from penstock.model.values import to_python
-from penstock.operators.arrivals import joined, sliced
 from penstock.operators.base import StateSize
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved, together, with_meta

@@ -118,7 +118,7 @@ class Emit:
     def _differences(self, delta: Delta) -> Delta:
         if delta.end is not None:
             delta = replace(delta, end=None)
-        if self.output == "istream" and len(delta) and delta.sign.min() < 0:
+        if self.output == "istream" and len(delta.ts) and delta.sign.min() < 0:
             delta = delta.take(np.flatnonzero(delta.sign > 0))
         if self.output == "dstream":
             delta = delta.take(np.flatnonzero(delta.sign < 0))

@@ -182,7 +182,7 @@ class FastAggregate:
 
     def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
         (delta,) = inputs
-        n = len(delta)
+        n = len(delta.ts)
         if self._priorities is None and (n or not self._keys):
             self._prepare(delta.priority is not None)
         if n == 0 and (self._keys or self._state[kernel.MARKS]):
@@ -257,7 +257,7 @@ class FastAggregate:
 
     def _parts(self, delta: Delta) -> list[tuple[int, int]]:
         """Ranges of whole instants, short where queues need room."""
-        n = len(delta)
+        n = len(delta.ts)
         if n <= _AT_ONCE or not self._has_queues:
             return [(0, n)]
         starts = np.concatenate([[True], (np.diff(delta.ts) != 0) | (np.diff(delta.sub) != 0)])
@@ -273,7 +273,7 @@ class FastAggregate:
         if step.window is not None:
             self._errors.window = step.window
         counted = delta.sign > 0 if self._can_fail else None
-        n = len(delta)
+        n = len(delta.ts)
         if n == 0:
             return [pa.array([], e.type.arrow) for e in self._exprs]
         with np.errstate(all="ignore"):
@@ -284,7 +284,7 @@ class FastAggregate:
         self, delta: Delta, columns: Sequence[pa.Array]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """A row of numbers for each argument, the high halves of those that have two, and where they count."""
-        n = len(delta)
+        n = len(delta.ts)
         data = np.empty((len(self._arguments), n), np.int64)
         highs = np.empty((len(self._arguments) if self._highs else 0, n), np.int64)
         valid = np.ones((len(self._arguments), n), np.bool_)

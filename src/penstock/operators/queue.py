@@ -10,8 +10,8 @@ from penstock.kernels.store import RowQueue
 from penstock.model.schema import Schema
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved
+from penstock.operators.stored import piece_of, piece_table
 from penstock.operators.tables import arrivals_of
-from penstock.operators.window_parts import piece_of, piece_table
 
 
 class SavedQueue(RowQueue):

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from penstock.model.delta import Arrivals, Delta, concat
+from penstock.model.delta import Arrivals, Delta, concat, joined, sliced
 from penstock.model.schema import Schema
-from penstock.operators.arrivals import joined, sliced
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved
 from penstock.operators.tables import arrivals_of, arrivals_table, delta_of, delta_table, has

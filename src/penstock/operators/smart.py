@@ -16,8 +16,7 @@ from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
 from penstock.operators.queue import SavedQueue
 from penstock.operators.state import Loaded, Saved, together, with_meta
-from penstock.operators.stored import StoredWindow
-from penstock.operators.window_parts import by_time, changes, piece_of
+from penstock.operators.stored import StoredWindow, by_time, changes, piece_of
 from penstock.plan.window import Now, Range, Rows, Unbounded, WindowSpec
 
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from penstock.kernels.batch import RowErrors, Rows
 from penstock.kernels.expressions import CompiledFilter, CompiledProject, can_fail
-from penstock.kernels.selection import Bools, Selection
-from penstock.kernels.vectors import DTYPES, as_arrow
+from penstock.kernels.vectors import DTYPES, Bools, Selection, as_arrow
 from penstock.model.delta import Arrivals, Delta, Ints, Step
 from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
@@ -119,7 +118,7 @@ class FilterProject:
         enter_only = not len(sign) or bool(np.minimum.reduce(sign) > 0)
         if self._fails and not enter_only:
             counted = sign > 0
-        columns, kept = self._run(delta.columns, len(delta), counted)
+        columns, kept = self._run(delta.columns, len(delta.ts), counted)
         if kept is None:
             return Delta(self.schema, columns, delta.ts, delta.sub, sign, delta.moment_ts, delta.moment_sub,
                          delta.priority, delta.end)  # fmt: skip
@@ -138,7 +137,7 @@ class FilterProject:
 
     def process_arrivals(self, arrivals: Arrivals) -> Arrivals:
         """The elements that pass, projected."""
-        columns, kept = self._run(arrivals.columns, len(arrivals), None)
+        columns, kept = self._run(arrivals.columns, len(arrivals.ts), None)
         if kept is None:
             return Arrivals(self.schema, columns, arrivals.ts, arrivals.sub, arrivals.priority)
         priority = _some(arrivals.priority, kept)

@@ -27,9 +27,8 @@ from penstock.operators.base import NOTHING, StateSize, WindowOperator
 from penstock.operators.pieces import RowPieces
 from penstock.operators.queue import SavedQueue
 from penstock.operators.state import Json, Loaded, Saved, together, with_meta
-from penstock.operators.stored import RowsWindow, TimeWindow
+from penstock.operators.stored import RowsWindow, TimeWindow, by_time, changes, piece_of, piece_table
 from penstock.operators.tables import arrivals_of
-from penstock.operators.window_parts import by_time, changes, piece_of, piece_table
 from penstock.plan.window import Now, PartitionRows, Range, Rows, Unbounded, WindowSpec
 
 Mode = OneOf["changes", "insert", "ends"]

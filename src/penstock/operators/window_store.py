@@ -19,8 +19,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from penstock.kernels.chunks import Chunks
-from penstock.kernels.store import Piece
+from penstock.kernels.store import Chunks, Piece
 from penstock.model.delta import Instant
 from penstock.operators.base import StateSize
 

@@ -83,11 +83,14 @@ def typed(
     optional: Sequence[str] = (),
     time: TimeForm | None = None,
     unknown: Unknown = "refuse",
+    names: RowNames | None = None,
 ) -> pa.Table:
-    """Rows that ``given`` gave, as a table of the declared columns; BadRow if one does not fit."""
+    """Rows that ``given`` gave, as a table of the declared columns; BadRow if one does not fit. ``names``: of the
+    schema, for those who keep them."""
+    names = names or RowNames(schema, optional)
     if isinstance(rows, pa.Table):
-        return _from_table(rows, schema, where, optional, time, unknown)
-    return _from_rows(rows, schema, where, optional, time, unknown)
+        return _from_table(rows, schema, where, optional, time, unknown, names)
+    return _from_rows(rows, schema, where, optional, time, unknown, names)
 
 
 def check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: str) -> None:
@@ -100,7 +103,7 @@ def check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: st
         value = column[0].as_py() if column is not None and pa.types.is_integer(column.type) else None
     else:
         place = [f.name for f in schema].index(name)
-        value = _values(rows[0], 0, _Names(schema, ()), where, "ignore")[0][place]
+        value = _values(rows[0], 0, RowNames(schema, ()), where, "ignore")[0][place]
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         try:
             check_microseconds(0, int(value))
@@ -186,10 +189,14 @@ def _frame_as_table(rows: object) -> pa.Table | None:
     return None
 
 
-class _Names:
-    """Which column a key of a row, or a column of a table, means. Each is looked up once."""
+class RowNames:
+    """Which column a key of a row, or a column of a table, means. Each is looked up once.
 
-    def __init__(self, schema: Schema, optional: Sequence[str]) -> None:
+    Bounded by the names that rows have had, which are the declared ones in some spelling, or refused.
+    """
+
+    def __init__(self, schema: Schema, optional: Sequence[str] = ()) -> None:
+        self.arrow = arrow_schema(schema)
         self.names = [*(f.name for f in schema), *optional]
         self.declared = len(schema)
         self._known = Names(self.names[: self.declared])
@@ -212,7 +219,7 @@ _TWICE = "case makes no difference in names"
 
 
 def _values(
-    row: object, number: int, names: _Names, where: str, unknown: Unknown
+    row: object, number: int, names: RowNames, where: str, unknown: Unknown
 ) -> tuple[list[Any], list[Any]]:
     """The values of a row in the order of the columns, and those of optional columns; BadRow if it is none."""
     if isinstance(row, Mapping):
@@ -243,9 +250,9 @@ def _values(
 
 
 def _from_rows(
-    rows: list[Any], schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None, unknown: Unknown
-) -> pa.Table:
-    known = _Names(schema, optional)
+    rows: list[Any], schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None, unknown: Unknown,
+    known: RowNames,
+) -> pa.Table:  # fmt: skip
     columns: list[list[Any]] = [[] for _ in schema]
     extras: list[list[Any]] = [[] for _ in optional]
     for i, row in enumerate(rows):
@@ -265,7 +272,7 @@ def _from_rows(
         else _column(v, f.type, f.name, where, time)
         for v, f in zip(columns, schema, strict=True)
     ]
-    table = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
+    table = pa.Table.from_arrays(arrays, schema=known.arrow)
     for name, column in zip(optional, extras, strict=True):
         if any(value is not _MISSING for value in column):
             present = [None if value is _MISSING else value for value in column]
@@ -346,9 +353,9 @@ def _from_text(text: str, dtype: DataType, name: str, where: str, row: int, zone
 
 
 def _from_table(
-    table: pa.Table, schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None, unknown: Unknown
-) -> pa.Table:
-    known = _Names(schema, optional)
+    table: pa.Table, schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None, unknown: Unknown,
+    known: RowNames,
+) -> pa.Table:  # fmt: skip
     have: dict[int, int] = {}
     for i, column in enumerate(table.column_names):
         place = known.place(column)
@@ -369,7 +376,7 @@ def _from_table(
             arrays.append(pa.chunked_array([_as_written(column.combine_chunks(), time, f.name, where)]))
         else:
             arrays.append(_cast(column, f.type, f.name, where, time))
-    result = pa.Table.from_arrays(arrays, schema=arrow_schema(schema))
+    result = pa.Table.from_arrays(arrays, schema=known.arrow)
     for place, name in enumerate(optional, len(schema)):
         if place in have:
             check_texts(table.column(have[place]), name, where)

@@ -7,7 +7,6 @@ import threading
 from collections import deque
 
 from penstock.hosts.core import Core
-from penstock.hosts.inprocess import advance
 
 _log = logging.getLogger("penstock")
 
@@ -42,7 +41,7 @@ class Delivery:
                 self._waiting.discard(name)
                 query = self._core.queries.get(name)
                 if query is not None:
-                    advance(self._core, query)
+                    self._core.advance(query)
 
     def _keep_delivering(self) -> None:
         while True:

@@ -26,7 +26,7 @@ from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import GraphView
 from penstock.hosts.core import Core
 from penstock.hosts.host import Abilities, QuerySettings
-from penstock.hosts.inprocess import InProcess, advance
+from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery
 from penstock.hosts.local.lags import Lags
 from penstock.hosts.local.placing import Placing
@@ -172,11 +172,11 @@ class LocalHost(InProcess, Abilities):
         name = source.definition.name
         if self._changed:
             self._tidy()
-        if len(self.graph.twins):
+        if self.graph.twins.pairs:
             self._pushes += 1
             if self._pushes % CONVERGE_EVERY == 0:
                 self._converge()
-        if len(batch):
+        if len(batch.ts):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)
         self.graph.flush(name)
@@ -200,13 +200,16 @@ class LocalHost(InProcess, Abilities):
     def work(self, queries: Sequence[Registered]) -> None:
         if self._delivery is None:
             for query in queries:
-                advance(self.core, query)
+                self.core.advance(query)
         elif self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
             self._place_again()
-        if self._lags and self.graph.buffered:
+        if self._lags.bounds and self.graph.buffered:
             self._lags.check()
         if self.graph.buffered:
             self.runtime.changed()  # it may be what others wait for
+
+    def after(self) -> None:
+        pass  # what there was to do has been done, or workers do it
 
     def settle(self, query: Registered | None = None) -> None:
         self.runtime.settle()

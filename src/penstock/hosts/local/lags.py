@@ -29,30 +29,27 @@ class Lags:
     def __init__(self, graph: Graph, runtime: Runtime, suspend: Suspend, stop: Stop) -> None:
         self._graph, self._runtime = graph, runtime
         self._suspend, self._stop = suspend, stop
-        self._bounds: dict[str, tuple[Bound, str]] = {}
+        self.bounds: dict[str, tuple[Bound, str]] = {}
         self._known: set[str] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._bounds)
 
     def become(self, settings: Settings, queries: Collection[str]) -> None:
         """These are the queries, and what is set for them."""
-        self._bounds = {}
+        self.bounds = {}
         if settings.lag is None and not any("lag" in own for own in settings.queries.values()):
             return
         for name in queries:
             own = settings.of_query(name)
             if own.lag_bound is not None:
-                self._bounds[name] = own.lag_bound, own.on_lag
-        self._known &= self._bounds.keys()
+                self.bounds[name] = own.lag_bound, own.on_lag
+        self._known &= self.bounds.keys()
 
     def resumed(self, vertex: OperatorVertex) -> None:
         """Somebody lets an operator go on: queries that need it may catch up."""
-        self._known |= vertex.users & self._bounds.keys()
+        self._known |= vertex.users & self.bounds.keys()
 
     def check(self) -> None:
         """Look at all that have a limit. Called under the database's lock."""
-        for name, (bound, way) in list(self._bounds.items()):
+        for name, (bound, way) in list(self.bounds.items()):
             member = self._graph.members.get(name)
             if member is None:
                 continue
