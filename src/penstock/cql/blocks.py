@@ -34,6 +34,7 @@ from penstock.plan.nodes import (
     sources,
     walk,
 )
+from penstock.plan.steps import below_steps
 from penstock.plan.window import Generic, is_bounded
 from penstock.scalar import expr as ex
 from penstock.scalar.expr import Cast, Column, Expr, conjunction, conjuncts
@@ -112,9 +113,7 @@ class SelectBinder:
     @staticmethod
     def uncorrelated(node: Node) -> SubQuery:
         """A relation as a sub-query that looks at nothing outside."""
-        below: Node = node
-        while isinstance(below, Project):
-            below = below.input
+        below = below_steps(node, filters=False)
         always = isinstance(below, Aggregate) and not below.keys
         single = always or (isinstance(below, TopN) and below.limit is not None and below.limit <= 1)
         outputs = tuple(Column(i, f.type, f.name) for i, f in enumerate(node.schema))

@@ -158,7 +158,7 @@ class QueryBinder:
         if not names:
             return ()
         leaves = [n for n in walk(node, into_queries=False) if isinstance(n, StreamScan | QueryStream)]
-        known = {n.stream if isinstance(n, StreamScan) else n.name for n in leaves}
+        known = {n.name for n in leaves}
         found: list[str] = []
         for node_ in names:
             name = identifier(node_)

@@ -44,7 +44,7 @@ from penstock.model.errors import BindError, CatalogError, InputError, PenstockE
 from penstock.model.schema import Schema
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.nodes import declared_scans, relation_scans, stream_scans
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.rows.apart import Rows
@@ -247,8 +247,8 @@ class Core:
                 query.runner.progress(name, source.progress)
 
     def _check_retained(self, plan: Plan) -> None:
-        for node in walk(plan):
-            if isinstance(node, StreamScan) and not self.catalog.stream(node.stream).retain:
+        for node in stream_scans(plan):
+            if not self.catalog.stream(node.stream).retain:
                 raise BindError(
                     f"stream `{node.stream}` retains no rows that the query could start with",
                     hint=f"declare it {retain_example(node.clock)}",
@@ -268,18 +268,14 @@ class Core:
 
     def check_plan(self, plan: Plan) -> frozenset[str]:
         """Refuse a plan object that does not fit what is declared; gives the names that it reads."""
-        reads: set[str] = set()
-        for node in walk(plan):
-            if isinstance(node, StreamScan):
-                known = self.catalog.stream(node.stream)
-                if not _same_columns(known.schema, node.schema) or known.derived or known.clock != node.clock:
-                    raise CatalogError(f"the plan reads stream `{node.stream}` with other columns than it has")
-                reads.add(node.stream)
-            elif isinstance(node, RelationScan):
-                if not _same_columns(self.catalog.relation(node.relation).schema, node.schema):
-                    raise CatalogError(f"the plan reads relation `{node.relation}` with other columns than it has")
-                reads.add(node.relation)
-        return frozenset(reads)
+        for scan in stream_scans(plan):
+            known = self.catalog.stream(scan.stream)
+            if not _same_columns(known.schema, scan.schema) or known.derived or known.clock != scan.clock:
+                raise CatalogError(f"the plan reads stream `{scan.stream}` with other columns than it has")
+        for relation in relation_scans(plan):
+            if not _same_columns(self.catalog.relation(relation.relation).schema, relation.schema):
+                raise CatalogError(f"the plan reads relation `{relation.relation}` with other columns than it has")
+        return frozenset(scan.name for scan in declared_scans(plan))
 
     # -- rows -----------------------------------------------------------------------------------------
 

@@ -28,17 +28,14 @@ from penstock.operators.stateless import FilterProject
 from penstock.operators.tables import delta_of, delta_table, from_number, number
 from penstock.plan.nodes import (
     Aggregate,
-    Filter,
-    Join,
     Node,
     Prioritise,
     Project,
     Query,
-    SemiJoin,
-    TopN,
     walk,
     with_inputs,
 )
+from penstock.plan.steps import expressions_of, is_step, steps_of
 from penstock.plan.window import Generic, Session
 from penstock.scalar import Context
 from penstock.scalar import expr as ex
@@ -66,13 +63,9 @@ class BoundedBody:
     ) -> None:
         self._functions, self._errors, self._as_stream = functions, errors, as_stream
         plan = _without_bound_keys(query.input)
-        top: list[Filter | Project] = []
-        below = plan
-        while isinstance(below, Filter | Project):
-            top.append(below)
-            below = below.input
+        top, below = steps_of(plan)
         self._node = below
-        self._top = FilterProject(top[::-1], below.schema, functions, errors) if top else None
+        self._top = FilterProject(top, below.schema, functions, errors) if top else None
         self._tree = self._build()
         bounded = [leaf for leaf in self._tree.leaves if leaf.bounded]
         spec = bounded[0].node.spec  # type: ignore[union-attr]
@@ -268,38 +261,14 @@ def _may_reuse(spec: object) -> bool:
     return spec.hop_low >= 0 and spec.hop_high > 0 and spec.hop_low < spec.end - spec.begin
 
 
-def _expressions(node: Node) -> list[ex.Expr]:
-    match node:
-        case Filter():
-            return [node.predicate]
-        case Project():
-            return list(node.exprs)
-        case Prioritise():
-            return [node.by]
-        case Join() | SemiJoin():
-            parts = [e for pair in node.keys for e in pair]
-            parts += [node.residual] if node.residual is not None else []
-            if isinstance(node, SemiJoin) and node.compare is not None:
-                parts.append(node.compare)
-            return parts
-        case Aggregate():
-            parts = list(node.keys)
-            for call in node.aggregates:
-                parts += [*call.args, *([call.where] if call.where is not None else [])]
-            return parts
-        case TopN():
-            return [k.expr for k in node.keys]
-    return []
-
-
 def _reads_bounds(node: Node) -> bool:
     nodes = walk(node, into_queries=False)
-    return any(isinstance(e, WindowBound) for n in nodes for part in _expressions(n) for e in ex.walk(part))
+    return any(isinstance(e, WindowBound) for n in nodes for part in expressions_of(n) for e in ex.walk(part))
 
 
 def _without_bound_keys(node: Node) -> Node:
     """``GROUP BY window_start``: within a window that is a constant, so the bound moves above the groups."""
-    if isinstance(node, Filter | Project | Prioritise):
+    if is_step(node) or isinstance(node, Prioritise):
         return with_inputs(node, (_without_bound_keys(node.input),))
     if not isinstance(node, Aggregate) or not any(isinstance(k, WindowBound) for k in node.keys):
         return node

@@ -30,7 +30,6 @@ from penstock.plan.explain import show_node
 from penstock.plan.identify import Identified, identified
 from penstock.plan.nodes import (
     Aggregate,
-    Filter,
     Join,
     Project,
     Query,
@@ -39,9 +38,12 @@ from penstock.plan.nodes import (
     StreamScan,
     bounded_window,
     reads_streams,
+    relation_scans,
     sources,
+    stream_scans,
     walk,
 )
+from penstock.plan.steps import RowStep, leaves_rows_out, steps_of
 from penstock.scalar import Context
 from penstock.scalar.expr import Column
 
@@ -89,7 +91,7 @@ class Compiler:
             query.input if naive is None else naive.node, self._functions, self._errors,
             insertions_only=istream and naive is None, gated=gated, smart=gated,
         )  # fmt: skip
-        chosen = (streams[s.position] for s in sources(query) if _name(s) in query.masters)
+        chosen = (streams[s.position] for s in sources(query) if s.position in streams and s.name in query.masters)
         masters: list[OperatorVertex] = list(dict.fromkeys(chosen))
         leaves: list[OperatorVertex] = []
         for leaf in tree.leaves:
@@ -108,11 +110,11 @@ class Compiler:
     def _beat(self, query: Query, outside: OperatorVertex | None) -> OperatorVertex | None:
         """What lets those parts of a query go on that read relations alone; None if there are none."""
         if not reads_streams(query):
-            relations = frozenset(n.relation for n in walk(query) if isinstance(n, RelationScan))
+            relations = frozenset(scan.relation for scan in relation_scans(query))
             return outside or self._use(("ticks", tuple(sorted(relations))), lambda: Ticks(relations))
         if all(reads_streams(s.query) for s in sources(query) if isinstance(s, QueryStream)):
             return None
-        intakes = dict.fromkeys(self._intake(n) for n in walk(query) if isinstance(n, StreamScan))
+        intakes = dict.fromkeys(map(self._intake, stream_scans(query)))
         return self._use(("horizon",), lambda: Horizon(len(intakes)), *intakes)
 
     def _intake(self, scan: StreamScan) -> OperatorVertex:
@@ -185,7 +187,7 @@ class Compiler:
 
     def _chain(
         self,
-        chain: Sequence[Filter | Project],
+        chain: Sequence[RowStep],
         what: Hashable,
         operator: FilterProject,
         errors: Context | None,
@@ -195,7 +197,7 @@ class Compiler:
     ) -> OperatorVertex:
         def make() -> OperatorVertex:
             label = ", ".join(show_node(step) for step in chain)
-            filters = any(isinstance(step, Filter) for step in chain)
+            filters = leaves_rows_out(chain)
             vertex = Stateless(label, operator, elements=elements, filters=filters)
             vertex.errors = errors
             return vertex
@@ -213,7 +215,7 @@ class Compiler:
             what = stage.identity[1]
             if not what:
                 return below[0]
-            return self._chain(_chain_of(node), what, stage.operator, stage.errors, below[0], elements=False)
+            return self._chain(steps_of(node)[0], what, stage.operator, stage.errors, below[0], elements=False)
 
         def make() -> OperatorVertex:
             kind = _KINDS.get(stage.name, stage.name.lower())
@@ -321,22 +323,8 @@ class Compiler:
         return vertex
 
 
-def _name(source: object) -> str:
-    if isinstance(source, StreamScan):
-        return source.stream
-    return source.name if isinstance(source, QueryStream) else ""
-
-
 def _begins_with_rows(query: Query) -> bool:
     """Whether there may be rows in the answer before the first element."""
     nodes = walk(query.input, into_queries=False)
     return any(isinstance(n, RelationScan) or (isinstance(n, Aggregate) and not n.keys) for n in nodes)
-
-
-def _chain_of(node: object) -> list[Filter | Project]:
-    chain: list[Filter | Project] = []
-    while isinstance(node, Filter | Project):
-        chain.append(node)
-        node = node.input
-    return chain[::-1]
 

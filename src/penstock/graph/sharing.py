@@ -8,12 +8,13 @@ says when.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.operators import identity
 from penstock.plan.cost import selectivity
-from penstock.plan.nodes import Filter, Node, Project, Query, QueryStream, StreamScan, Window, transform, walk
+from penstock.plan.nodes import Node, Query, QueryStream, StreamScan, Window, transform, walk
+from penstock.plan.steps import RowStep, condition_of, leaves_rows_out, over, steps_of
 from penstock.plan.window import Now, Range, Rows, WindowSpec
 
 
@@ -42,11 +43,11 @@ def demands(query: Query, functions: identity.Functions) -> list[Demand]:
     found: list[Demand] = []
     for node in walk(query):
         if isinstance(node, Window) and node.retractions:
-            chain, scan = _below(node)
+            chain, scan = steps_of(node.input)
             if isinstance(scan, StreamScan) and _may_rise(node.spec, chain):
                 part = 1.0
-                for step in chain:
-                    part *= selectivity(step.predicate) if isinstance(step, Filter) else 1.0
+                for condition in map(condition_of, chain):
+                    part *= 1.0 if condition is None else selectivity(condition)
                 which = identity.chain(chain, scan.schema, functions)
                 found.append(Demand(scan.stream, scan.position, node.spec, part, which))
     return found
@@ -64,37 +65,22 @@ def raised(query: Query, windows: Collection[tuple[str, int, WindowSpec]]) -> Qu
     def change(node: Node) -> Node:
         if not isinstance(node, Window):
             return node
-        chain, scan = _below(node)
+        chain, scan = steps_of(node.input)
         if not chain or not isinstance(scan, StreamScan) or (scan.stream, scan.position, node.spec) not in windows:
             return node
-        result: Node = Window(scan, node.spec, node.retractions)
-        for step in chain:
-            result = (
-                Filter(result, step.predicate) if isinstance(step, Filter) else Project(result, step.exprs, step.names)
-            )
-        return result
+        return over(Window(scan, node.spec, node.retractions), chain)
 
     changed = transform(query, change)
     assert isinstance(changed, Query)
     return changed
 
 
-def _below(window: Window) -> tuple[list[Filter | Project], Node]:
-    """What stands below a window, bottom to top, and what is read."""
-    chain: list[Filter | Project] = []
-    node = window.input
-    while isinstance(node, Filter | Project):
-        chain.append(node)
-        node = node.input
-    return chain[::-1], node
-
-
-def _may_rise(spec: WindowSpec, chain: list[Filter | Project]) -> bool:
+def _may_rise(spec: WindowSpec, chain: Sequence[RowStep]) -> bool:
     """Whether the window holds the same rows when they are filtered above it: time passes for all rows alike, while a
     count of rows counts those that pass."""
     match spec:
         case Range() | Now():
             return True
         case Rows():
-            return not any(isinstance(step, Filter) for step in chain)
+            return not leaves_rows_out(chain)
     return False

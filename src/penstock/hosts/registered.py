@@ -15,7 +15,7 @@ from penstock.hosts.host import Runner
 from penstock.hosts.results import Results
 from penstock.model.errors import PenstockError, QueryFailed
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.nodes import relation_scans, stream_scans
 
 Status = Literal["running", "ended", "stopped", "failed"]
 
@@ -61,12 +61,12 @@ class Registered:
     @cached_property
     def inputs(self) -> frozenset[str]:
         """The declared streams that rows must be pushed into for this query."""
-        return frozenset(n.stream for n in walk(self.plan) if isinstance(n, StreamScan))
+        return frozenset(scan.stream for scan in stream_scans(self.plan))
 
     @cached_property
     def relations(self) -> frozenset[str]:
         """The stored relations that the query reads."""
-        return frozenset(n.relation for n in walk(self.plan) if isinstance(n, RelationScan))
+        return frozenset(scan.relation for scan in relation_scans(self.plan))
 
     def failure(self, error: Exception) -> PenstockError:
         """What is told of an error that ended the query."""

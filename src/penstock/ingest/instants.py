@@ -17,7 +17,7 @@ from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Instant
 from penstock.model.errors import CatalogError, InputError
 from penstock.model.schema import Clock
-from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan, sources, walk
+from penstock.plan.nodes import Query, QueryStream, RelationScan, sources, stream_scans
 
 _LAST = 2**62 - 1
 """The last instant that can be given."""
@@ -109,7 +109,7 @@ class Instants:
     def _settled(self, query: Query, relation: str, outside: Instant) -> Instant:
         """How far the innermost query is, of those that read streams, around whoever reads the relation; if there are
         several, the furthest. Where all streams are closed nothing more is answered."""
-        streams = {n.stream for n in walk(query) if isinstance(n, StreamScan)}
+        streams = {scan.stream for scan in stream_scans(query)}
         here = min((self.streams[name].progress for name in streams), default=outside)
         found: Instant = -math.inf
         for source in sources(query):

@@ -41,6 +41,7 @@ from penstock.plan.nodes import (
     Window,
     walk,
 )
+from penstock.plan.steps import RowStep, steps_of
 from penstock.plan.window import Now, PartitionRows, Range, Unbounded, is_bounded
 from penstock.scalar import Context
 
@@ -63,7 +64,7 @@ class Leaf:
     stateless: FilterProject | None = None
     operator: WindowOperator | None = None
     mode: Mode = "changes"
-    chain: tuple[Filter | Project, ...] = ()
+    chain: tuple[RowStep, ...] = ()
     chain_identity: Hashable = ()
     errors: Context | None = None
     smart: bool = False
@@ -198,20 +199,15 @@ class _Builder:
 
         ``leaving``: whether somebody above needs the rows that leave; ``moments``: whether somebody goes by moments.
         """
+        chain, below = steps_of(node)
+        if chain:
+            number, fifo = self.node(below, leaving, moments)
+            operator = FilterProject(chain, below.schema, self.functions, self.errors)
+            what = identity.chain(chain, below.schema, self.functions)
+            return self.add("FilterProject", operator, node, what, number), fifo
         match node:
             case Window() | RelationScan():
                 return self.leaf(node)
-            case Filter() | Project():
-                chain: list[Filter | Project] = []
-                below: Node = node
-                while isinstance(below, Filter | Project):
-                    chain.append(below)
-                    below = below.input
-                number, fifo = self.node(below, leaving, moments)
-                chain.reverse()
-                operator = FilterProject(chain, below.schema, self.functions, self.errors)
-                what = identity.chain(chain, below.schema, self.functions)
-                return self.add("FilterProject", operator, node, what, number), fifo
             case Join():
                 return self.join(node, leaving, moments), False
             case Aggregate():
@@ -247,15 +243,11 @@ class _Builder:
         if isinstance(node, RelationScan):
             self.tree.leaves.append(Leaf(node, node.position, node.schema))
             return ~(len(self.tree.leaves) - 1), False
-        chain: list[Filter | Project] = []
-        below = node.input
-        while isinstance(below, Filter | Project):
-            chain.append(below)
-            below = below.input
+        chain, below = steps_of(node.input)
         assert isinstance(below, StreamScan | QueryStream)
         leaf = Leaf(node, below.position, node.schema, mode=self.mode)
         if chain:
-            leaf.chain = tuple(chain[::-1])
+            leaf.chain = tuple(chain)
             leaf.stateless = FilterProject(leaf.chain, below.schema, self.functions, self.errors)
             leaf.chain_identity = identity.chain(leaf.chain, below.schema, self.functions)
             leaf.errors, self.errors = self.errors, self.new_errors()

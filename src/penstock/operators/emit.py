@@ -17,7 +17,8 @@ from penstock.operators.rows import Changes, Output, Row, changes_of, rows_of, s
 from penstock.operators.state import Loaded, Saved, with_meta
 from penstock.operators.tables import rows_from, rows_table
 from penstock.operators.topn import in_order, place_of
-from penstock.plan.nodes import Filter, Node, Project, Query, SortKey, TopN
+from penstock.plan.nodes import Project, Query, SortKey, TopN
+from penstock.plan.steps import projections, steps_of
 from penstock.scalar import Context
 from penstock.scalar.expr import Column
 
@@ -176,21 +177,16 @@ class Emit:
 
 def delivery_keys(query: Query) -> tuple[SortKey, ...]:
     """The keys of the query's ORDER BY, as far as its answers show them."""
-    projections: list[Project] = []
-    node: Node = query.input
-    while isinstance(node, Filter | Project):
-        if isinstance(node, Project):
-            projections.append(node)
-        node = node.input
+    steps, node = steps_of(query.input)
     if not isinstance(node, TopN):
         return ()
-    return tuple(_visible(node.keys, projections[::-1]))
+    return tuple(_visible(node.keys, projections(steps)))
 
 
-def _visible(keys: Sequence[SortKey], projections: Sequence[Project]) -> Iterator[SortKey]:
+def _visible(keys: Sequence[SortKey], computed: Sequence[Project]) -> Iterator[SortKey]:
     for key in keys:
         expr = key.expr
-        for project in projections:
+        for project in computed:
             if expr not in project.exprs:
                 return
             expr = Column(project.exprs.index(expr), expr.type)

@@ -27,7 +27,8 @@ from penstock.operators.group_pieces import GroupPieces, groups_from, groups_tab
 from penstock.operators.queue_pieces import QueuePieces
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.operators.tables import whole
-from penstock.plan.nodes import Aggregate, AggregateCall, Filter, Node, Project, Window
+from penstock.plan.nodes import Aggregate, AggregateCall, Node, Window
+from penstock.plan.steps import below_steps
 from penstock.plan.window import Unbounded
 from penstock.scalar import Context
 from penstock.scalar.expr import Column, Expr
@@ -75,8 +76,7 @@ def _is_decimal(call: AggregateCall, digits: int) -> bool:
 
 
 def _only_grows(node: Node) -> bool:
-    while isinstance(node, Filter | Project):
-        node = node.input
+    node = below_steps(node)
     return isinstance(node, Window) and isinstance(node.spec, Unbounded)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from penstock.kernels.expressions import can_fail
 from penstock.model.schema import Schema
-from penstock.plan.nodes import Aggregate, Distinct, Filter, Join, Node, Prioritise, Project, SemiJoin, SetOp, TopN
+from penstock.plan.nodes import Aggregate, Distinct, Join, Node, Prioritise, SemiJoin, SetOp, TopN
+from penstock.plan.steps import RowStep, columns_of, condition_of, is_step
 from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts, remap
 
 Functions = Mapping[str, Callable[..., object]]
@@ -59,7 +60,7 @@ def condition(exprs: Sequence[Expr | None], functions: Functions) -> Hashable:
     return tuple(keys if any(can_fail(p) for p in parts) else dict.fromkeys(ordered(keys)))
 
 
-def chain(steps: Sequence[Filter | Project], schema: Schema, functions: Functions) -> tuple[Hashable, ...]:
+def chain(steps: Sequence[RowStep], schema: Schema, functions: Functions) -> tuple[Hashable, ...]:
     """A key of filters and projections, bottom to top; empty where they leave every row as it is."""
     keys: list[Hashable] = []
     filters: list[Expr | None] = []
@@ -71,12 +72,13 @@ def chain(steps: Sequence[Filter | Project], schema: Schema, functions: Function
             filters.clear()
 
     for step in steps:
-        if isinstance(step, Filter):
-            if any(can_fail(c) for c in conjuncts(step.predicate)):
+        predicate = condition_of(step)
+        if predicate is not None:
+            if any(can_fail(c) for c in conjuncts(predicate)):
                 flush()
-            filters.append(step.predicate)
+            filters.append(predicate)
             continue
-        columns = tuple(expression(e, functions) for e in step.exprs)
+        columns = tuple(expression(e, functions) for e in columns_of(step))
         if columns == tuple(range(width)):
             continue  # only names
         flush()
@@ -102,9 +104,9 @@ def join(node: Join, functions: Functions, *, mirrored: bool = False) -> Hashabl
 
 def node(node: Node, functions: Functions) -> Hashable:
     """A key of what a node does to its inputs."""
+    if is_step(node):
+        return chain([node], node.input.schema, functions)
     match node:
-        case Filter() | Project():
-            return chain([node], node.input.schema, functions)
         case Join():
             return join(node, functions)
         case SemiJoin():

@@ -14,7 +14,7 @@ from penstock.kernels.vectors import DTYPES, Bools, Selection, as_arrow
 from penstock.model.delta import Arrivals, Delta, Ints, Step
 from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
-from penstock.plan.nodes import Filter, Project
+from penstock.plan.steps import RowStep, columns_of, condition_of, expressions_of
 from penstock.scalar.expr import Column, Expr, columns, conjunction, conjuncts
 
 _Stage = CompiledFilter | CompiledProject
@@ -33,7 +33,7 @@ class FilterProject:
 
     def __init__(
         self,
-        steps: Sequence[Filter | Project],
+        steps: Sequence[RowStep],
         schema: Schema,
         functions: Mapping[str, Callable[..., object]],
         errors: RowErrors,
@@ -45,18 +45,19 @@ class FilterProject:
         self._stages: list[_Stage] = []
         self._exprs: list[tuple[Expr, ...]] = []
         self._outputs = [(f.type.arrow, DTYPES.get(f.type.kind)) for f in self.schema]
-        self._fails = any(can_fail(e) for s in steps for e in (s.exprs if isinstance(s, Project) else (s.predicate,)))
+        self._fails = any(can_fail(e) for s in steps for e in expressions_of(s))
         filters: list[Expr] = []
         for step in steps:
-            if isinstance(step, Project):
+            condition = condition_of(step)
+            if condition is None:
                 self._flush(filters)
-                self._stages.append(CompiledProject(step.exprs, functions))
-                self._exprs.append(step.exprs)
+                self._stages.append(CompiledProject(columns_of(step), functions))
+                self._exprs.append(columns_of(step))
                 continue
             # What can fail may count only the rows that the filters below it let pass.
-            if can_fail(step.predicate):
+            if can_fail(condition):
                 self._flush(filters)
-            filters += conjuncts(step.predicate)
+            filters += conjuncts(condition)
         self._flush(filters)
 
     def _flush(self, filters: list[Expr]) -> None:

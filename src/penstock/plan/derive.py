@@ -182,8 +182,7 @@ def partitioning(query: Query) -> Partitioning:
 
 def _query(query: Query, leaves: list[str]) -> _Shards:
     if query.masters:
-        names = {s.stream if isinstance(s, StreamScan) else s.name
-                 for s in sources(query) if not isinstance(s, RelationScan)}  # fmt: skip
+        names = {s.name for s in sources(query) if not isinstance(s, RelationScan)}
         at_own_arrivals = query.output == "istream" and is_monotonic(query.input)
         if not (at_own_arrivals and names == set(query.masters)):
             raise _Impossible(f"an arrival on {', '.join(query.masters)} (MASTER) is an instant for all rows")
@@ -210,7 +209,7 @@ def _shards(node: Node, leaves: list[str]) -> _Shards:
     match node:
         case StreamScan() | RelationScan():
             leaf = len(leaves)
-            leaves.append(node.stream if isinstance(node, StreamScan) else node.relation)
+            leaves.append(node.name)
             slots = (_Slot(((leaf, i),), frozenset([i])) for i in range(len(node.schema)))
             return _Shards(tuple(slots), True)
         case QueryStream():

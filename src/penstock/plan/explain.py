@@ -24,6 +24,7 @@ from penstock.plan.nodes import (
     TopN,
     Window,
     bounded_window,
+    declared_scans,
     inputs,
     sources,
     walk,
@@ -257,7 +258,7 @@ def _partitioning_text(query: Query) -> str:
         return f"none, so one shard: {split.reason}"
     if split.anywhere:
         return "any: rows do not meet each other"
-    leaves = [n for n in walk(query) if isinstance(n, StreamScan | RelationScan)]
+    leaves = declared_scans(query)
     shown = (
         f"{show_name(key.source)} by {', '.join(show_name(leaf.schema[c].name) for c in key.columns)}"
         for key, leaf in zip(split.keys, leaves, strict=True)

@@ -36,6 +36,11 @@ class StreamScan:
     position: int
     clock: Clock
 
+    @property
+    def name(self) -> str:
+        """What it reads."""
+        return self.stream
+
 
 @dataclass(frozen=True)
 class RelationScan:
@@ -45,6 +50,11 @@ class RelationScan:
     schema: Schema
     position: int
     moments: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it reads."""
+        return self.relation
 
 
 @dataclass(frozen=True)
@@ -307,9 +317,24 @@ def sources(query: Query) -> list[StreamScan | RelationScan | QueryStream]:
     return [n for n in found if isinstance(n, StreamScan | RelationScan | QueryStream)]
 
 
+def stream_scans(node: Node, *, into_queries: bool = True) -> list[StreamScan]:
+    """The declared streams that a plan reads."""
+    return [n for n in walk(node, into_queries=into_queries) if isinstance(n, StreamScan)]
+
+
+def relation_scans(node: Node, *, into_queries: bool = True) -> list[RelationScan]:
+    """The stored relations that a plan reads."""
+    return [n for n in walk(node, into_queries=into_queries) if isinstance(n, RelationScan)]
+
+
+def declared_scans(node: Node) -> list[StreamScan | RelationScan]:
+    """All that a plan reads which users have declared."""
+    return [n for n in walk(node) if isinstance(n, StreamScan | RelationScan)]
+
+
 def reads_streams(query: Query) -> bool:
     """Whether a query reads a declared stream, itself or in a query that it reads; else it reads relations alone."""
-    return any(isinstance(n, StreamScan) for n in walk(query))
+    return bool(stream_scans(query))
 
 
 def bounded_window(query: Query) -> WindowSpec | None:

@@ -45,6 +45,7 @@ from penstock.plan.serial_expr import (
     expr_to_json,
     type_from_json,
 )
+from penstock.plan.steps import below_steps
 from penstock.plan.window import (
     Generic,
     Now,
@@ -192,7 +193,7 @@ def _query(value: object, path: str) -> Query:
 
 def _check_query(query: Query, path: str) -> None:
     streams = [s for s in sources(query) if not isinstance(s, RelationScan)]
-    names = {s.stream if isinstance(s, StreamScan) else s.name for s in streams}
+    names = {s.name for s in streams}
     for i, master in enumerate(query.masters):
         if master not in names:
             raise PlanError(f"{path}.masters[{i}]: no stream `{master}` in the query", hint=suggest(master, names))
@@ -213,9 +214,7 @@ def _check_query(query: Query, path: str) -> None:
 def _relation(obj: Reader, name: str) -> Node:
     """An input that has to be a relation: streams become one by a window."""
     node = _node(obj.take(name), obj.at(name))
-    below = node
-    while isinstance(below, Filter | Project):
-        below = below.input
+    below = below_steps(node)
     if isinstance(below, StreamScan | QueryStream):
         raise PlanError(f"{obj.at(name)}: a stream where a relation is expected; put a Window above it")
     return node
@@ -223,9 +222,7 @@ def _relation(obj: Reader, name: str) -> Node:
 
 def _stream(obj: Reader, name: str) -> Node:
     node = _node(obj.take(name), obj.at(name))
-    below = node
-    while isinstance(below, Filter | Project):
-        below = below.input
+    below = below_steps(node)
     if not isinstance(below, StreamScan | QueryStream):
         raise PlanError(f"{obj.at(name)}: a Window is on a stream, not on a {type(below).__name__}")
     return node

@@ -19,10 +19,7 @@ from typing import Literal as OneOf
 from penstock.model.change import CHANGES, Change, Dating
 from penstock.model.errors import InputError, PlanError
 from penstock.plan.nodes import (
-    Filter,
     Node,
-    Prioritise,
-    Project,
     Query,
     QueryStream,
     RelationScan,
@@ -34,6 +31,7 @@ from penstock.plan.nodes import (
     sources,
     walk,
 )
+from penstock.plan.steps import below_steps
 from penstock.plan.window import is_bounded
 from penstock.reference.relations import Snapshot, value_order
 from penstock.reference.windows import BEGINNING, Answerable, Row, Sliding, bounded, sliding, value_key
@@ -421,9 +419,7 @@ def _source(window: Window) -> StreamScan | QueryStream:
 
 def _is_ordered(node: Node) -> bool:
     """Whether the query says in which order rows are delivered."""
-    while isinstance(node, Filter | Project | Prioritise):
-        node = node.input
-    return isinstance(node, TopN)
+    return isinstance(below_steps(node, priorities=True), TopN)
 
 
 def evaluate(

@@ -21,7 +21,6 @@ from penstock.hosts.spark.gather import Gather, Packets
 from penstock.hosts.spark.internals import is_classic
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.metrics import reports_of
-from penstock.hosts.spark.narrow import narrowed, used
 from penstock.hosts.spark.pushdown import pushed
 from penstock.hosts.spark.scatter import PACKETS, RowsApart, Scatter
 from penstock.hosts.spark.schemas import (
@@ -38,6 +37,7 @@ from penstock.model.errors import BindError, CqlSyntaxError, EngineError, InputE
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
+from penstock.plan.reading import narrowed, used
 from penstock.rows.apart import SCHEMA, OnError
 from penstock.scalar.zones import UTC
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.model.schema import Clock, Schema
 from penstock.plan.derive import partitioning
-from penstock.plan.nodes import Query, RelationScan, StreamScan, walk
+from penstock.plan.nodes import Query, declared_scans
 from penstock.rows.apart import OnError
 from penstock.storage.versions import fingerprint, folded_name
 
@@ -129,8 +129,7 @@ class Job:
 
 def reads(plan: Query) -> list[str]:
     """The sources of a plan, in the order of ``walk``."""
-    scans = (n for n in walk(plan) if isinstance(n, StreamScan | RelationScan))
-    return [n.stream if isinstance(n, StreamScan) else n.relation for n in scans]
+    return [scan.name for scan in declared_scans(plan)]
 
 
 def split_of(plan: Query) -> Split:

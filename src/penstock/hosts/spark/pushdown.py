@@ -12,7 +12,7 @@ IN and IS NULL over them. The query keeps its own filter, so a part of a conditi
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
@@ -22,11 +22,10 @@ from pyspark.sql import functions as F
 
 from penstock.hosts.spark.job import Source
 from penstock.model.types import Kind
-from penstock.plan.derive import is_silent
-from penstock.plan.nodes import Filter, Node, Project, Query, RelationScan, StreamScan, Window, inputs, walk
-from penstock.plan.window import is_bounded
+from penstock.plan.nodes import Query
+from penstock.plan.reading import conditions_above, shows_no_trace
 from penstock.scalar import expr as ex
-from penstock.scalar.expr import Expr, conjuncts, substitute
+from penstock.scalar.expr import Expr
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -44,8 +43,8 @@ def pushed(frame: DataFrame, source: Source, plans: Sequence[Query], *, bounded:
         return None
     of_scans: list[Column] = []
     for plan in plans:
-        found = list(_scans(plan, source.name, []))
-        if found and not _unseen(plan):
+        found = list(conditions_above(plan, source.name, []))
+        if found and not shows_no_trace(plan):
             return None
         for parts in found:
             taken = [c for c in (_condition(part, frame) for part in parts) if c is not None]
@@ -57,30 +56,6 @@ def pushed(frame: DataFrame, source: Source, plans: Sequence[Query], *, bounded:
     wanted = reduce(operator.or_, of_scans)
     # A row without a timestamp is an error, wanted or not.
     return wanted if source.timestamp is None else wanted | _of(frame, source.timestamp).isNull()
-
-
-def _unseen(plan: Query) -> bool:
-    """Does no answer tell that a row came which was filtered out right behind its source?"""
-    queries = [node for node in walk(plan) if isinstance(node, Query)]
-    windows = [node for node in walk(plan) if isinstance(node, Window)]
-    return not any(is_bounded(w.spec) for w in windows) and all(
-        not q.masters and q.output != "rstream" and is_silent(q.input) for q in queries
-    )
-
-
-def _scans(node: Node, name: str, above: list[Expr]) -> Iterator[list[Expr]]:
-    """For each place where a source is read, the conditions right above it."""
-    match node:
-        case StreamScan(stream=found) | RelationScan(relation=found):
-            if found == name:
-                yield above
-        case Filter(below, predicate):
-            yield from _scans(below, name, [*above, *conjuncts(predicate)])
-        case Project(below, exprs, _):
-            yield from _scans(below, name, [substitute(part, exprs) for part in above])
-        case _:
-            for child in inputs(node):
-                yield from _scans(child, name, [])
 
 
 def _condition(expr: Expr, frame: DataFrame) -> Column | None:

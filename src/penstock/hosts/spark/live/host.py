@@ -58,7 +58,7 @@ from penstock.model.change import Change
 from penstock.model.errors import CheckpointError, EngineError, InputError, PenstockError
 from penstock.plan.meanings import NUMBER
 from penstock.plan.nodes import Query as QueryPlan
-from penstock.plan.nodes import RelationScan, StreamScan, walk
+from penstock.plan.nodes import declared_scans
 from penstock.plan.serial import to_json
 from penstock.scalar.zones import UTC
 
@@ -265,8 +265,7 @@ class SparkHost(Abilities):
         elif split.anywhere:
             lines.append(f"spark: {self.slots} shards, any row in any: rows do not meet each other")
         else:
-            scans = (n for n in walk(plan) if isinstance(n, StreamScan | RelationScan))
-            names = {n.stream if isinstance(n, StreamScan) else n.relation: n.schema for n in scans}
+            names = {scan.name: scan.schema for scan in declared_scans(plan)}
             keys = (f"{n} by {', '.join(names[n][c].name for c in cs)}" for n, cs in split.keys.items())
             lines.append(f"spark: {self.slots} shards: {'; '.join(keys)}")
         return "\n".join(lines)

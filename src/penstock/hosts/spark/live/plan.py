@@ -16,7 +16,7 @@ from penstock.model.change import Change
 from penstock.model.errors import PenstockError, QueryFailed
 from penstock.model.schema import Schema, arrow_schema
 from penstock.operators.base import StateSize
-from penstock.plan.nodes import Query, RelationScan, StreamScan, reads_streams, walk
+from penstock.plan.nodes import Query, declared_scans, reads_streams, relation_scans
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Definition:
     @property
     def sources(self) -> dict[str, Schema]:
         """The columns of each stream and relation that it reads."""
-        scans = (n for n in walk(self.plan) if isinstance(n, StreamScan | RelationScan))
-        return {n.stream if isinstance(n, StreamScan) else n.relation: n.schema for n in scans}
+        return {scan.name: scan.schema for scan in declared_scans(self.plan)}
 
 
 def live_split(plan: Query) -> Split:
@@ -49,7 +48,7 @@ def live_split(plan: Query) -> Split:
     if not reads_streams(plan):
         return Split(None, "relations alone: each change is an instant for all of it")
     split = split_of(plan)
-    if split.anywhere and any(isinstance(n, RelationScan) for n in walk(plan)):
+    if split.anywhere and relation_scans(plan):
         return Split(None, "the rows of a stored relation have no key here")
     return split
 

@@ -17,7 +17,7 @@ from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.delta import concat
 from penstock.operators.base import StateSize
-from penstock.plan.nodes import Query, RelationScan, StreamScan, walk
+from penstock.plan.nodes import Query, declared_scans
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.live.host import SparkHost
@@ -58,8 +58,7 @@ class SparkRunner:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The streams and relations whose logs it reads."""
-        scans = (n for n in walk(self.plan) if isinstance(n, StreamScan | RelationScan))
-        return frozenset(n.stream if isinstance(n, StreamScan) else n.relation for n in scans)
+        return frozenset(scan.name for scan in declared_scans(self.plan))
 
     # What a query is given before its first frame.
 

@@ -1,12 +1,25 @@
-"""Leave out the columns of sources that no query reads, so that Spark need not read them either."""
+"""What a plan reads of its sources: which columns, and which rows at the most."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from penstock.plan.nodes import Filter, Node, Project, Query, RelationScan, StreamScan, inputs, with_inputs
-from penstock.scalar.expr import columns, remap
+from penstock.plan.derive import is_silent
+from penstock.plan.nodes import (
+    Filter,
+    Node,
+    Project,
+    Query,
+    RelationScan,
+    StreamScan,
+    Window,
+    inputs,
+    walk,
+    with_inputs,
+)
+from penstock.plan.window import is_bounded
+from penstock.scalar.expr import Expr, columns, conjuncts, remap, substitute
 
 Kept = Mapping[str, tuple[int, ...]]
 """The places of the columns that are kept of each source."""
@@ -24,7 +37,7 @@ def _collect(node: Node, needed: frozenset[int] | None, found: dict[str, frozens
     match node:
         case StreamScan() | RelationScan():
             read = frozenset(range(len(node.schema))) if needed is None else needed
-            found[_name(node)] = found.get(_name(node), frozenset()) | read
+            found[node.name] = found.get(node.name, frozenset()) | read
         case Project(below, exprs, _):
             _collect(below, frozenset[int]().union(*map(columns, exprs)), found)
         case Filter(below, predicate):
@@ -45,7 +58,7 @@ def _narrow(node: Node, kept: Kept) -> tuple[Node, dict[int, int]]:
     """The node, and where its columns are now. Above the lowest projection they are where they were."""
     match node:
         case StreamScan() | RelationScan():
-            places = kept[_name(node)]
+            places = kept[node.name]
             narrow = replace(node, schema=tuple(node.schema[i] for i in places))
             return narrow, {old: new for new, old in enumerate(places)}
         case Filter(below, predicate):
@@ -62,5 +75,25 @@ def _unmoved(node: Node) -> dict[int, int]:
     return {i: i for i in range(len(node.schema))}
 
 
-def _name(scan: StreamScan | RelationScan) -> str:
-    return scan.stream if isinstance(scan, StreamScan) else scan.relation
+def shows_no_trace(plan: Query) -> bool:
+    """Does no answer tell that a row came which was filtered out right behind its source?"""
+    queries = [node for node in walk(plan) if isinstance(node, Query)]
+    windows = [node for node in walk(plan) if isinstance(node, Window)]
+    return not any(is_bounded(w.spec) for w in windows) and all(
+        not q.masters and q.output != "rstream" and is_silent(q.input) for q in queries
+    )
+
+
+def conditions_above(node: Node, name: str, above: list[Expr]) -> Iterator[list[Expr]]:
+    """For each place where a source is read, the conditions right above it."""
+    match node:
+        case StreamScan() | RelationScan():
+            if node.name == name:
+                yield above
+        case Filter(below, predicate):
+            yield from conditions_above(below, name, [*above, *conjuncts(predicate)])
+        case Project(below, exprs, _):
+            yield from conditions_above(below, name, [substitute(part, exprs) for part in above])
+        case _:
+            for child in inputs(node):
+                yield from conditions_above(child, name, [])
