@@ -181,4 +181,6 @@ def test_notebooks_show_it_as_it_stands() -> None:
         assert query.waiting == 4, "nothing is taken"
         query.fetch()
         db.push("s", [(4, "new", 0.0, 7)])
-        assert "as it stands" not in query._repr_html_(), "some answers are elsewhere"
+        shown = query._repr_html_()
+        assert shown.index(">best<") < shown.index(">new<"), "also after others have been fetched"
+        assert ">good<" not in shown

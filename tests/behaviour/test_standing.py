@@ -65,18 +65,29 @@ def test_streams_of_answers_have_none(select: str, hint: str) -> None:
         assert query.fetch().num_rows > 0
 
 
-def test_it_is_not_mixed_with_other_ways_of_taking_answers() -> None:
-    with penstock.connect(engine="local") as db:
+def test_looking_takes_nothing_and_fetching_changes_nothing(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
         db.execute(STREAM)
         query = db.query("SELECT max(v) AS m FROM s")
         db.push("s", [(1, "a", 2.0)])
         assert query.current()["m"].to_pylist() == [2.0]
         db.push("s", [(2, "a", 3.0)])
-        assert query.fetch()["op"].to_pylist() == ["-", "+"]
+        assert query.fetch()["op"].to_pylist() == ["+", "-", "+"]
         db.push("s", [(3, "a", 4.0)])
-        with pytest.raises(penstock.StateError, match="have been taken in another way; current"):
-            query.current()
+        assert query.current()["m"].to_pylist() == [4.0]
         assert query.fetch()["m"].to_pylist() == [3.0, 4.0]
+        assert query.current()["m"].to_pylist() == [4.0]
+
+
+def test_an_answer_that_is_all_that_ever_came(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.execute(STREAM)
+        query = db.query("SELECT v FROM s WHERE v > 1")
+        db.push("s", [(1, "a", 2.0), (2, "a", 3.0)])
+        assert query.current()["v"].to_pylist() == [2.0, 3.0]
+        query.fetch()
+        with pytest.raises(penstock.StateError, match="all that it has ever given, and the first 2 results are gone"):
+            query.current()
 
 
 def test_on_spark_after_a_restart(tmp_path: Path) -> None:
@@ -89,8 +100,9 @@ def test_on_spark_after_a_restart(tmp_path: Path) -> None:
             db.push("s", [(1, "a", 2.0)])
             assert taken.current()["m"].to_pylist() == [2.0]
             assert kept.waiting == 1
+            taken.fetch()
         with penstock.connect(tmp_path, engine="spark") as db:
             db.push("s", [(2, "a", 3.0)])
             assert db.queries["kept"].current()["m"].to_pylist() == [3.0]
-            with pytest.raises(penstock.StateError, match="in another way"):
+            with pytest.raises(penstock.StateError, match="1 result is gone"):
                 db.queries["taken"].current()

@@ -284,7 +284,7 @@ def test_answers_come_to_a_new_subscriber_in_order() -> None:
         db.push("s", [(1, 1)])
         db.settle()
         db.push("s", [(2, 2)])
-        q.subscribe(take)
+        q.subscribe(take, position=0)
         db.settle()
     assert seen == [1, 2]
 

@@ -199,7 +199,7 @@ def test_an_interrupt_ends_watching(cells: Cells, query: Query, monkeypatch: pyt
     def interrupted(seconds: float) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(query, "_wait_for_more", interrupted)
+    monkeypatch.setattr(query, "wait", interrupted)
     cells.run("q.watch(60)")
     assert cells.error is None
     assert len(cells.shown) == 2

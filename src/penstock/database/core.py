@@ -380,9 +380,10 @@ class Core:
         except PenstockError:
             raise
         except BaseException as error:
-            # It was stopped half-way: some operators have the rows, some have not.
-            self.inputs[name] = new
-            self._broken(readers, error)
+            if self.host.has_begun(readers):
+                # It was stopped half-way: some operators have the rows, some have not.
+                self.inputs[name] = new
+                self._broken(readers, error)
             raise
         self.inputs[name] = new
         if name in self.history:
@@ -423,6 +424,7 @@ class Core:
         except PenstockError:
             raise
         except BaseException as error:
+            # What the store has been given is in it already.
             self.relations[name] = store
             self._broken(readers, error)
             raise

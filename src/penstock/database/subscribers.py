@@ -154,7 +154,7 @@ class Subscribers:
     def _complain(self, error: Exception) -> None:
         trace = "".join(traceback.format_exception(error))
         self.trouble = f"a subscriber raised {type(error).__name__}: {error}\n{trace}"
-        _log.error("a subscriber of query %s raised; it stays subscribed", self.query.name, exc_info=error)
+        _log.error("a subscriber raised; it stays subscribed to query %s", self.query.name, exc_info=error)
 
     def close(self) -> None:
         """End the thread, after what is to be told; who is in a callback of it does not wait."""

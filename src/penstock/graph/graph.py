@@ -21,7 +21,7 @@ from penstock.graph.faults import located
 from penstock.graph.message import Data
 from penstock.graph.operators import Emitting, Stateless, Windowed
 from penstock.graph.sink import Sink
-from penstock.graph.sources import Relation, Source, Ticks, whole_columns
+from penstock.graph.sources import Place, Relation, Source, Ticks, whole_columns
 from penstock.graph.vertex import Edge
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.batch import Batch
@@ -168,6 +168,10 @@ class Graph:
     def sources(self, stream: str) -> Sequence[Source]:
         """Where elements of a declared stream come in."""
         return self._sources.get(stream, ())
+
+    def places(self, stream: str) -> list[Place]:
+        """Where the sources of a stream are."""
+        return [source.place() for source in self._sources.get(stream, ())]
 
     def push_early(self, stream: str, batch: Batch) -> None:
         """Prioritised elements of a declared stream that are before their place; they go on at once."""

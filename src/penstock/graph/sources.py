@@ -96,6 +96,9 @@ class Stream(OperatorVertex):
         self.load(state)
 
 
+Place = tuple[float, float, int, int, Mark, Mark]
+
+
 class Source(Stream):
     """A declared stream. What is pushed goes on at the next ``flush``, in the thread that calls it.
 
@@ -133,6 +136,15 @@ class Source(Stream):
         self.given += len(ts)
         self.stats.elements_in += len(ts)
         self.send_early(Arrivals(self.schema, tuple(columns), ts, arrival_sub(self.position, arrival), priority))
+
+    def place(self) -> Place:
+        """Where it is, to go back to if what comes next is interrupted before any operator has it."""
+        return self.progress, self.newest, self._next_arrival, self.given, self.mark, self.sent
+
+    def go_back(self, place: Place) -> None:
+        """Be as it was; nothing that it has sent since has reached anybody."""
+        self.progress, self.newest, self._next_arrival, self.given, self.mark, self.sent = place
+        self._waiting = []
 
     def flush(self) -> None:
         waiting, self._waiting = self._waiting, []

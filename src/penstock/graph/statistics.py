@@ -12,7 +12,7 @@ class Statistics:
     Bounded: a fixed handful of numbers.
     """
 
-    __slots__ = ("busy", "calls", "elements_in", "elements_out", "since", "until")
+    __slots__ = ("began", "busy", "calls", "elements_in", "elements_out", "since", "until")
 
     def __init__(self) -> None:
         self.calls = 0
@@ -21,6 +21,7 @@ class Statistics:
         self.busy = 0  # nanoseconds inside the operator, successors not counted
         self.since = time.perf_counter_ns()  # when counting began
         self.until = self.since  # when the last elements came
+        self.began = 0  # when it was called last
 
     @property
     def selectivity(self) -> float | None:

@@ -114,7 +114,7 @@ class OperatorVertex:
         data, mark = message.data, message.mark
         count = len(data.ts)
         inputs: Sequence[Data]
-        began = _clock()
+        stats.began = began = _clock()
         stats.calls += 1
         if count:
             self.touched = True

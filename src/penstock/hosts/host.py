@@ -123,6 +123,10 @@ class Host(Protocol):
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         """Rows of a stream whose turn has come, and its progress. If it raises PenstockError, nothing was taken."""
 
+    def has_begun(self, readers: Sequence[Registered]) -> bool:
+        """After ``deliver`` was interrupted: whether an operator has begun to work on what came. If not, it has been
+        made as if it had never come."""
+
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         """Changes of a relation. If it raises PenstockError, nothing has been taken."""
 

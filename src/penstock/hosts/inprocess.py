@@ -57,6 +57,9 @@ class InProcess:
                 query.runner.push(name, batch)
             query.runner.progress(name, source.progress)
 
+    def has_begun(self, readers: Sequence[Registered]) -> bool:
+        return True
+
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         for query in readers:
             query.runner.change(relation.definition.name, changes)

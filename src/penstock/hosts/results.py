@@ -222,9 +222,14 @@ class Results:
                 hint=once if self._plan.output == "windows" else f"leave {self._plan.output.upper()} out of the query",
             )
         if self._standing is None and self.first > 0:
+            gone = f"the first {counted(self.first, 'result')} {'is' if self.first == 1 else 'are'} gone"
+            if self._plan.output == "changes":
+                raise StateError(
+                    f"the answer of `{self._name}` as it stands is not known: {gone}, fetched before a restart",
+                    hint="go on with fetch or subscribe, or stop the query and register it again",
+                )
             raise StateError(
-                f"the answer of `{self._name}` is all that it has ever given, and the first "
-                f"{counted(self.first, 'result')} are gone",
+                f"the answer of `{self._name}` is all that it has ever given, and {gone}",
                 hint="use fetch or subscribe; a window, as in FROM s [RANGE 1 HOUR], bounds what an answer is",
             )
         standing = Standing(self._plan) if self._standing is None else self._standing.copy()

@@ -179,7 +179,12 @@ def query(shown: Query) -> str:
 
 
 def database(shown: Database) -> str:
-    """What is declared and what is running."""
+    """What is declared and what is running, all at one time: meanwhile nobody declares or stops anything."""
+    with core_of(shown).lock:
+        return _database(shown)
+
+
+def _database(shown: Database) -> str:
     catalog = shown.catalog
     state = "closed" if shown.closed else "open"
     parts = [tag("div", "database on engine ", tag("b", text(shown.engine)), " · ", text(state))]

@@ -18,9 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.graph.graph import Graph, Past
+from penstock.graph.operators import Emitting
 from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sink import Sink
-from penstock.graph.sources import Source, Ticks
+from penstock.graph.sources import Place, Source, Ticks
 from penstock.graph.vertex import Vertex
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import GraphView
@@ -67,6 +68,8 @@ class LocalHost(InProcess, Abilities):
         self._delivery: Delivery | None = None
         self._next_placing = 0.0
         self._pushes = 0
+        self._delivering: tuple[int, Sequence[Source], Sequence[Place]] = (0, (), ())
+        """When rows were handed to the graph last, and where their sources were before."""
         self._changed = False
         """Whether queries have come or gone since it was last seen who calls whom."""
         self._unplaced = False
@@ -176,10 +179,20 @@ class LocalHost(InProcess, Abilities):
             self._pushes += 1
             if self._pushes % CONVERGE_EVERY == 0:
                 self._converge()
+        self._delivering = time.perf_counter_ns(), self.graph.sources(name), self.graph.places(name)
         if len(batch.ts):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)
         self.graph.flush(name)
+
+    def has_begun(self, readers: Sequence[Registered]) -> bool:
+        began, sources, places = self._delivering
+        members = [self.graph.members[query.name] for query in readers if query.name in self.graph.members]
+        if any(v.stats.began >= began for member in members for v in member.vertices if _remembers(v)):
+            return True
+        for source, place in zip(sources, places, strict=True):
+            source.go_back(place)
+        return False
 
     def _converge(self) -> None:
         """Operators of queries that came at different times may have become the same. One that is suspended keeps its
@@ -368,6 +381,11 @@ class LocalHost(InProcess, Abilities):
         self.runtime.close()
         if self._delivery is not None:
             self._delivery.close()
+
+
+def _remembers(vertex: OperatorVertex) -> bool:
+    """Whether it makes a difference that an operator has worked."""
+    return not vertex.stateless and not (isinstance(vertex, Emitting) and vertex.as_it_is)
 
 
 def _has_threads(settings: Settings) -> bool:
