@@ -4,6 +4,8 @@ Streams and relations have a *position*, the order of their creation, which is p
 elements. Streams, relations and views share one name space. A definition is immutable; adding one either
 succeeds whole or leaves the catalog as it was. The catalog holds one entry for each declaration and forgets
 it on DROP.
+
+Owns: what has been declared, and the order of creation. Must not know: data, engines. Enter at: ``Catalog``.
 """
 
 from __future__ import annotations

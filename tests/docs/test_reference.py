@@ -16,8 +16,8 @@ import typer.main
 import penstock
 import penstock.spark
 from penstock.cli.main import app
+from penstock.cql import declarations
 from penstock.cql.words import AFTER_SOURCE, AFTER_VALUE
-from penstock.database import statements
 from penstock.hosts.spark.session import SETTINGS
 from penstock.model import errors
 from penstock.runtime.settings import PER_QUERY, Settings
@@ -89,7 +89,7 @@ def test_every_value_of_a_setting_is_named() -> None:
 
 def test_every_option_of_streams_and_queries_is_explained() -> None:
     parts = sections(SETTINGS_PAGE)["Options in WITH"].split("Of a query")
-    known = re.findall(r'"(\w+)": _\w+_option', inspect.getsource(statements))
+    known = re.findall(r'"(\w+)": _\w+_option', inspect.getsource(declarations))
     of_streams, of_queries = (table(part) for part in parts)
     assert sorted([*of_streams, *of_queries]) == sorted(known)
     with penstock.connect(engine="reference") as db:

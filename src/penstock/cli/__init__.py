@@ -1,1 +1,5 @@
-"""The command line."""
+"""The command line.
+
+Owns: commands, formats on a terminal, exit codes.
+Must not know: how statements are carried out. Enter at: ``main``.
+"""

@@ -2,4 +2,7 @@
 
     scenario.py ──▶ run.py ──▶ snapshots ──▶ view.py (a terminal), plain.py (a pipe)
      rows             drives the database, measures
+
+Owns: the scenario that ``penstock demo`` plays.
+Must not know: how queries are run. Enter at: ``run``.
 """

@@ -3,6 +3,9 @@
 ``resolve`` types a call of a scalar function or operator, ``resolve_aggregate`` one of an aggregate. Both
 insert the implicit conversions, so what they return says exactly what is computed. ``SCALARS`` and
 ``AGGREGATES`` describe what users can call.
+
+Owns: which functions users can call, their types and conversions.
+Must not know: how they are computed. Enter at: ``resolve``, ``SCALARS``, ``AGGREGATES``.
 """
 
 from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate

@@ -2,6 +2,9 @@
 
 This is the slow truth: engines must give the same values. ``types`` says which Python value stands for
 which CQL value.
+
+Owns: expressions as data, and what each gives on one row of plain Python values.
+Must not know: plans, batches, engines. Enter at: ``evaluate``.
 """
 
 from penstock.model.values import to_arrow, to_python

@@ -13,6 +13,9 @@ The answers have the columns ``ts``, ``op`` (``+`` or ``-``) and those of the qu
 A streaming query can be stopped, killed and started again with its checkpoint location; ``await_end`` waits for one,
 ``metrics`` says what its micro-batches cost, ``late`` which rows came too late, ``apart`` which did not fit, and
 ``error`` what its failure means.
+
+Owns: the library for Spark users.
+Must not know: how a job runs. Enter at: ``sql``, ``pipeline``.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ answers.
     q = db.query("SELECT avg(v) AS average FROM s [ROWS 2]")
     script.play(db)
     assert_state(q, [20.0])
+
+Owns: a simulated clock, scripts, failures on demand, comparison of answers.
+Must not know: pytest. Enter at: ``connect``, ``Script``.
 """
 
 from penstock.testing.asserts import answers, assert_answers, assert_same_answers, assert_state, snapshot
