@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
@@ -21,18 +24,24 @@ EXPLORING = settings(
 )
 
 
+def inside(test: Any) -> Callable[..., None]:
+    """What a generated test does with one case."""
+    found: Callable[..., None] = test.hypothesis.inner_test
+    return found
+
+
 @seed(SEED)
 @EXPLORING
 @given(case=cases(), data=st.data())
 def test_new_cases_on_the_local_engine(case: Case, data: st.DataObject) -> None:
-    test_engines.test_the_answers_are_those_of_the_reference.hypothesis.inner_test("local", case, data)
+    inside(test_engines.test_the_answers_are_those_of_the_reference)("local", case, data)
 
 
 @seed(SEED)
 @EXPLORING
 @given(case=cases())
 def test_new_cases_for_the_optimiser(case: Case) -> None:
-    test_rewriting.test_the_optimiser_keeps_every_answer.hypothesis.inner_test(case)
+    inside(test_rewriting.test_the_optimiser_keeps_every_answer)(case)
 
 
 @seed(SEED)
@@ -48,7 +57,7 @@ def test_new_lives(life: Life) -> None:
 @EXPLORING
 @given(steps=sessions())
 def test_new_sessions(steps: list[Step]) -> None:
-    test_sessions.test_the_local_engine_says_and_answers_what_the_reference_does.hypothesis.inner_test(steps)
+    inside(test_sessions.test_the_local_engine_says_and_answers_what_the_reference_does)(steps)
 
 
 def test_the_seed_decides_which_cases_there_are() -> None:
