@@ -34,7 +34,8 @@ from tests.docs.fences import DOCS, ROOT, Fence, fences
 from tests.notebook.shells import Cells, shell
 from tests.spark.direct import directly
 
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")]
+PAGES = sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 LANGUAGES = {"python", "ipython", "output", "console", "cql", "error", "example", "sh", "text"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
 RUN_ON_SPARK = {"README.md", "spark.md", "cluster.md", "spark-dataframes.md", "replace-a-spark-job.md"}
