@@ -14,6 +14,7 @@ ENGINE ?= spark
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LONG := --timeout 3600 -o faulthandler_timeout=7200  # a single test may take long
 
 .PHONY: setup demo test docs peers pictures spark kills fuzz sessions clean
 .DEFAULT_GOAL := setup
@@ -45,10 +46,10 @@ peers:
 	@PYTHON="$(PYTHON)" scripts/peers.sh .peers
 
 spark: $(READY)
-	PENSTOCK_ALL_ON_SPARK=1 PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q tests/behaviour tests/docs tests/spark
+	PENSTOCK_ALL_ON_SPARK=1 PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q $(LONG) tests/behaviour tests/cases tests/docs tests/spark
 
 kills: $(READY)
-	PENSTOCK_KILLS=20 $(BIN)/python -m pytest -q tests/spark/test_kills.py
+	PENSTOCK_KILLS=20 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_kills.py
 
 fuzz: $(READY)
 	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) \

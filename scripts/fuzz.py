@@ -30,6 +30,7 @@ def main() -> int:
             "PENSTOCK_COUNT_CASES": folder,
         }
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", str(chosen.processes), "--dist", "worksteal"]
+        command += ["--timeout", "3600", "-o", "faulthandler_timeout=7200"]  # with all examples a test takes long
         started, rounds, code = time.monotonic(), 0, 0
         try:
             while not code and (chosen.minutes is None or time.monotonic() - started < 60 * chosen.minutes):

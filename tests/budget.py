@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -11,6 +12,8 @@ B = TypeVar("B")
 
 SHARE = float(os.environ.get("PENSTOCK_EXAMPLES", "0.35"))
 """Of the examples that a generated test may have; ``make fuzz`` has them all."""
+SEED = int(os.environ.setdefault("PENSTOCK_SEED", str(secrets.randbelow(2**32))))
+"""What ``tests.generated.test_exploring`` begins from: new in every run, and the same in all processes of a run."""
 
 
 def examples(full: int) -> int:

@@ -13,12 +13,13 @@ from hypothesis import settings
 
 from penstock.hosts.options import ENGINES
 from tests import counting, following
-from tests.budget import examples
+from tests.budget import SEED, examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Generated tests repeat themselves, so that a change is judged by what it changes; `make fuzz` looks for new cases.
+# Generated tests repeat themselves, so that a change is judged by what it changes; `make fuzz` looks for new cases,
+# and so do a few tests of every run (tests/generated/test_exploring.py).
 # Those that do not say how many examples they have, have a share of 100.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=examples(100))
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=examples(100))
@@ -57,6 +58,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     with following.by_example(item), counting.counted(item):
         yield
+
+
+def pytest_report_header() -> str:
+    return f"seed of the tests that explore: PENSTOCK_SEED={SEED} repeats them"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.verbosity < 0:  # then there is no header
+        terminalreporter.write_line(pytest_report_header())
 
 
 def pytest_sessionfinish() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 
 import numpy as np
@@ -61,23 +62,33 @@ def test_time_passes_for_streams_stamped_on_arrival(engine: str) -> None:
 
 
 def test_an_iteration_hears_of_time_passing(engine: str) -> None:
-    now = [0]
-    with penstock.connect(engine=engine, clock=lambda: now[0]) as db:
+    now, pushes, looked = [0], threading.get_ident(), threading.Event()
+
+    def clock() -> int:
+        if threading.get_ident() != pushes:
+            looked.set()
+        return now[0]
+
+    with penstock.connect(engine=engine, clock=clock) as db:
         db.execute("CREATE STREAM r (a BIGINT)")
         q = db.query("SELECT count(*) AS n FROM r [TUMBLING 1 SECOND]")
-        db.push("r", [(1,)])
-        found = threading.Event()
+        heard: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
 
         def read() -> None:
-            for _ in q:
-                found.set()
-                return
+            for batch in q:
+                heard.put(batch.column("n").to_pylist())
 
-        reader = threading.Thread(target=read)
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        now[0] = 1_500_000
-        assert found.wait(30)
-        reader.join()
+        db.push("r", [(1,)])
+        for at, counts in ((1_500_000, [1]), (2_500_000, [0])):
+            looked.clear()
+            assert looked.wait(30)  # the iteration is waiting: what it is given from here on it hears by itself
+            assert heard.empty()
+            now[0] = at
+            assert heard.get(timeout=30) == counts
+    reader.join(30)
+    assert not reader.is_alive()
 
 
 def test_a_pandas_column_of_nothing_fits_any_type(engine: str) -> None:

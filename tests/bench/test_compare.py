@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -124,7 +125,7 @@ class Silent:
 
 
 SYSTEM = """
-import json, sys
+import json, sys, time
 name = json.load(open(sys.argv[1] + "/job.json"))["job"]
 if name == "filters":
     print(json.dumps({"event": "measured", "job": name, "seconds": 2.0, "answers": 3, "checksum": 4.0}))
@@ -151,14 +152,34 @@ def test_a_system_that_fails_does_not_end_the_comparison(tmp_path: Path, monkeyp
     assert len(watch.ended) == 1
 
 
-def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*about: object) -> None:
-        raise KeyboardInterrupt
+class Impatient(Silent):
+    """Presses Ctrl-C while a job runs."""
 
-    monkeypatch.setattr(runner, "_ours", interrupted)
-    comparison = Comparison(1.0, ["filters"])
-    runner.perform(comparison, tmp_path, [], Silent())
+    def __init__(self, job: str) -> None:
+        super().__init__()
+        self.job, self.at = job, ""
+
+    def doing(self, text: str) -> None:
+        self.at = text
+
+    def tick(self, seconds: float) -> None:
+        if self.at == self.job:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = Comparison(0.001, ["filters", "join"])
+    runner.prepare(comparison, tmp_path)
+    comparison.expected["filters"] = Tally(3, 4.0)
+    (tmp_path / "job.py").write_text(SYSTEM.replace('"why": "it has no joins"}))', '"seconds": time.sleep(600)}))'))
+    monkeypatch.setattr(peers.Peer, "python", Path(sys.executable))
+    monkeypatch.setattr(peers.Peer, "script", tmp_path / "job.py")
+    monkeypatch.setattr(runner, "_ours", lambda *about: None)
+    watch = Impatient("join")
+    runner.perform(comparison, tmp_path, [peers.Peer("Other", "other"), peers.Peer("Next", "next")], watch)
     assert comparison.interrupted
+    assert watch.ended == ["interrupted"]
+    assert [(m.system, m.job, m.same, m.seconds) for m in comparison.measured] == [("Other", "filters", True, 2.0)]
 
 
 def test_systems_are_where_make_peers_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.docs.examples import Case, Example, Malformed, parse, run
 from tests.docs.fences import DOCS, fences
+from tests.notation import Case, Example, Malformed, parse, run
 
 TEXT = (DOCS / "concepts/semantics.md").read_text(encoding="utf-8")
 BLOCKS = list(fences(TEXT))

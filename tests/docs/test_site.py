@@ -49,7 +49,7 @@ def links(path: Path) -> Iterator[tuple[str, str]]:
             yield file, anchor
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=name)
+@pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=name)
 def test_links_lead_somewhere(path: Path) -> None:
     for file, anchor in links(path):
         target = (path.parent / file).resolve() if file else path

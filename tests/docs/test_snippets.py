@@ -6,6 +6,7 @@
     console     `$ cat > FILE <<'END'` writes a file, `$ penstock …` and `$ pytest …` run; the lines behind a command
                 are what it prints, where `...` stands for any text within a line
     cql         run in one database for each file; an `error` block behind it is the error it gives
+    example     a case in the notation of tests/notation.py, which must hold
     sh          commands for a clone, of which the targets of make must exist
     text        a picture
 """
@@ -27,13 +28,15 @@ import pytest
 
 import penstock
 from penstock.cli.main import main
+from tests import notation
 from tests.conftest import ON_SPARK
 from tests.docs.fences import DOCS, ROOT, Fence, fences
 from tests.notebook.shells import Cells, shell
 from tests.spark.direct import directly
 
-FILES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")]
-LANGUAGES = {"python", "ipython", "output", "console", "cql", "error", "sh", "text"}
+PAGES = sorted(p for p in DOCS.rglob("*.md") if p.name != "semantics.md")
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+LANGUAGES = {"python", "ipython", "output", "console", "cql", "error", "example", "sh", "text"}
 MADE_TO_RUN = {"README.md", "python.md", "cli.md", "cql.md"}
 RUN_ON_SPARK = {"README.md", "spark.md", "cluster.md", "spark-dataframes.md", "replace-a-spark-job.md"}
 RUN_ON_TASKS = {"restart.md", "files.md"}
@@ -136,6 +139,15 @@ def test_cql(path: Path) -> None:
             assert str(caught.value) == shown.rstrip("\n")
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_examples(path: Path) -> None:
+    for block in blocks(path):
+        if block.language == "example":
+            example = notation.parse(block.text)
+            for case in example.cases:
+                notation.run(example, case, "local", one_by_one=True)
+
+
 # -- console ----------------------------------------------------------------------------------------------
 
 
@@ -209,3 +221,10 @@ def test_targets_of_make_exist(path: Path) -> None:
     for block in blocks(path):
         if block.language == "sh":
             assert set(re.findall(r"\bmake ([a-z]+)", block.text)) <= set(targets)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name == "CONTRIBUTING.md" or "contribute" in p.parts],
+                         ids=lambda p: p.name)  # fmt: skip
+def test_files_for_contributors_exist(path: Path) -> None:
+    named = re.findall(r"`((?:src|tests|docs|benchmarks|scripts)/[\w./-]*)`", path.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -25,6 +25,7 @@ import penstock
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 from penstock.ingest.streams import StreamInput
+from penstock.model.amounts import Bound
 from penstock.model.errors import (
     BindError,
     BufferFullError,
@@ -177,11 +178,24 @@ def test_values_of_all_types_come_back(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("text", ["'64 MB'", "'100_000 rows'", "'1 row'", "'1.5 GiB'", "'100'"])
-def test_a_stream_says_how_much_of_it_may_wait_in_memory(text: str) -> None:
-    with penstock.connect(engine="local") as db:
-        db.execute(f"{STREAM} WITH (buffer = {text})")
-        assert db.catalog.stream("s").buffer is not None
+@pytest.mark.parametrize(("text", "bound", "spills"), [
+    ("'64 MB'", Bound(bytes=64 * 10**6), False), ("'100_000 rows'", Bound(rows=100_000), False),
+    ("'1 row'", Bound(rows=1), True), ("'1.5 GiB'", Bound(bytes=3 * 2**29), False), ("'100'", Bound(bytes=100), True),
+])  # fmt: skip
+def test_a_stream_says_how_much_of_it_may_wait_in_memory(
+    connect: Callable[..., penstock.Database], text: str, bound: Bound, spills: bool
+) -> None:
+    db = connect()
+    db.execute(f"{STREAM} WITH (buffer = {text})")
+    assert db.catalog.stream("s").buffer == bound
+    query = db.query("SELECT v FROM s")
+    db.configure(threading="graph")
+    db.suspend(operator(db, "intake"))
+    db.push("s", rows(0, 100))
+    db.push("s", rows(100, 100))
+    assert (storage(db).disk_used > 0) == spills
+    db.resume(operator(db, "intake"))
+    assert query.fetch().column("v").to_pylist() == list(range(200))
 
 
 @pytest.mark.parametrize("option", [
@@ -362,7 +376,10 @@ def test_push_waits_for_another_input_that_another_thread_pushes(connect: Callab
     assert query.status == "ended"
 
 
-def test_closing_ends_a_push_that_waits(connect: Callable[..., penstock.Database]) -> None:
+def test_closing_ends_a_push_that_waits(
+    connect: Callable[..., penstock.Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A push that looks for room again after a while would end without being told.
     db = connect(memory="10 KB", disk="10 KB")
     db.execute(STREAM)
     gate = Gate(db)
@@ -370,13 +387,17 @@ def test_closing_ends_a_push_that_waits(connect: Callable[..., penstock.Database
     db.configure(threading="graph")
     gate.fill(db)
     pushing = Pushing(db, rows(500, 500))
-    pushing.waits.wait()
-    closing = threading.Thread(target=db.close)
+    assert pushing.waits.wait(30)
+    closing = threading.Thread(target=db.close, daemon=True)
     closing.start()
-    pushing.join()
-    assert isinstance(pushing.error, StateError)
+    pushing.join(30)
+    ended = not pushing.is_alive()
     gate.open.set()
-    closing.join()
+    closing.join(30)
+    assert ended
+    assert not closing.is_alive()
+    assert isinstance(pushing.error, StateError)
+    assert "closed" in str(pushing.error)
 
 
 def test_more_memory_ends_a_push_that_waits(connect: Callable[..., penstock.Database]) -> None:

@@ -287,10 +287,11 @@ def test_a_wake_up_is_not_lost(kind: type[LockWakeup | EventWakeup]) -> None:
     made.wake()
     made.wake()
     made.wait()
-    woken = threading.Thread(target=made.wait)
+    woken = threading.Thread(target=made.wait, daemon=True)
     woken.start()
     made.wake()
-    woken.join()
+    woken.join(30)
+    assert not woken.is_alive()
 
 
 def test_only_some_threads_get_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -33,10 +34,12 @@ class Inputs:
         self._changes: dict[int, list[Change]] = {}
         self._shares: dict[object, Batch] = {}
 
-    def progress(self, name: str, start: int) -> float | None:
-        """How far a stream is after the last of its frames."""
-        last = self._frames[name][-1]
-        return last.marks.progress if last.number >= start else None
+    def progress(self, name: str, start: int) -> list[float]:
+        """How far a stream is after the last of its frames; where that closes it, also how far it was before."""
+        found = [f.marks.progress for f in self._frames[name] if f.number >= start]
+        if found and math.isinf(found[-1]):
+            return [*[at for at in found if math.isfinite(at)][-1:], found[-1]]
+        return found[-1:]
 
     def early(self, name: str, schema: Schema, query: Assigned) -> Batch | None:
         """The prioritised rows of later frames that a query has not had."""

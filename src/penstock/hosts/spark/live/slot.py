@@ -214,8 +214,7 @@ class Slot:
                         give(name, batch)
                     # Shards without the last row know as well how far the stream is.
                     programs.progress(name, furthest)
-            progress = inputs.progress(name, query.start)
-            if progress is not None:
+            for progress in inputs.progress(name, query.start):
                 programs.progress(name, progress)
         outcomes: dict[str, Outcome] = {}
         for id, answers in programs.run().items():
