@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 
 MODES = ("strong", "direct", "weak", "strong1", "strong2", "normal")
 DEVICES, CONTACTS = 2_000, 6

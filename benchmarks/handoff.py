@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import penstock
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 from penstock.database.play import play
 
 _COLUMNS = "(t BIGINT, at TIMESTAMP, room STRING, temperature DOUBLE, n INT, open BOOLEAN)"

@@ -7,10 +7,10 @@ import functools
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks.support.common import database
+from experiments.papers.architectures import MORE, TABLE, Configuration
+from experiments.supply import LockedBuffer, Monitored, MonitoredBuffer
 
-from penstock.bench.architectures import MORE, TABLE, Configuration
-from penstock.bench.common import database
-from penstock.bench.supply import LockedBuffer, Monitored, MonitoredBuffer
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime.buffer import Buffer
 

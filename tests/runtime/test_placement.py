@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 
 import pytest
+from experiments.papers.placement import random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.bench.placement import random_graph
 from penstock.runtime import placement as module
 from penstock.runtime.placement import (
     Node,

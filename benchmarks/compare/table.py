@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from penstock.bench.compare.jobs import JOBS
-from penstock.bench.compare.runner import Comparison, Measured
-from penstock.bench.compare.worker import SPARK
-from penstock.bench.drawing import panels
+from benchmarks.compare.jobs import JOBS
+from benchmarks.compare.runner import Comparison, Measured
+from benchmarks.compare.worker import SPARK
+from benchmarks.support.drawing import panels
 
 LATENCY = ("system", "p50 ms", "p99 ms", f"times less than {SPARK}", "answers", "", "")
 THROUGHPUT = ("system", "seconds", "rows/s", f"times the speed of {SPARK}", "answers", "", "")

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from penstock.bench.common import (
+from benchmarks.support.common import (
     Claim,
     Others,
     Say,
@@ -30,7 +29,7 @@ from penstock.bench.common import (
     rounds,
     save,
 )
-from penstock.bench.common import mean as average
+from benchmarks.support.common import mean as average
 
 TITLE = "001 §6.4: five selections by DI, OTS and GTS"
 SELECTIVITIES = (0.998, 0.996, 0.994, 0.992, 0.990)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from benchmarks.support.common import Claim, Say, batches, clock, figure, lines, mean, median, quiet, rounds, save
 
 import penstock
-from penstock.bench.common import Claim, Say, batches, clock, figure, lines, mean, median, quiet, rounds, save
 
 TITLE = "003 5.2.6: buffers of different size"
 SIZES = (None, 35_000, 30_000, 25_000, 20_000, 18_000, 15_000, 12_000, 10_000, 0)

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-
-from penstock.bench.common import (
+from benchmarks.support.common import (
     Claim,
     Others,
     Say,
@@ -38,7 +37,8 @@ from penstock.bench.common import (
     save,
     wait_until,
 )
-from penstock.bench.supply import LockedBuffer, Monitored
+from experiments.supply import LockedBuffer, Monitored
+
 from penstock.hosts.local.host import LocalHost
 
 if TYPE_CHECKING:

@@ -1,25 +1,23 @@
 """The project's own benchmarks: which there are, running one, and the report about them.
 
-A benchmark is a module of the folder ``benchmarks``, which lies beside ``src`` in a clone and inside the package where
-it was installed. The first line of its docstring says what it measures.
+A benchmark is a module of the folder ``benchmarks``. The first line of its docstring says what it measures.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
-import penstock
-from penstock.bench import processes
-from penstock.bench.processes import Event
-from penstock.bench.report import Result
-from penstock.model.errors import InputError, StateError, suggest
+from benchmarks.support import processes
+from benchmarks.support.places import ROOT, python_path
+from benchmarks.support.processes import Event
+from benchmarks.support.report import Result
+from penstock.model.errors import InputError, suggest
 
 PACKAGE = "benchmarks"
 INSTALL = "pip install 'penstock[bench]'"
@@ -38,14 +36,7 @@ class Outcome:
 
 def home() -> Path:
     """The folder that holds the package of benchmarks."""
-    source = Path(penstock.__file__).resolve()
-    for folder in (source.parents[2], source.parent / "bench" / "own_benchmarks"):
-        if (folder / PACKAGE / "operators.py").is_file():
-            return folder
-    raise StateError(
-        "the benchmarks are not there",
-        hint=f"the folder `{PACKAGE}` of the project belongs into {source.parents[2]}",
-    )
+    return ROOT
 
 
 @cache
@@ -54,7 +45,7 @@ def benchmarks() -> dict[str, str]:
     found = {}
     for path in sorted((home() / PACKAGE).glob("*.py")):
         said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        if said:
+        if said and not path.stem.startswith("_"):
             found[path.stem] = said.splitlines()[0].rstrip(".").replace("``", "")
     return dict(sorted(found.items(), key=lambda item: item[0].startswith("spark")))
 
@@ -93,10 +84,9 @@ def perform(
         tick(seconds)
 
     where = home()
-    paths = [str(where), str(Path(penstock.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     ended = processes.run(
         [sys.executable, "-m", f"{PACKAGE}.{name}", *size], heard, ticking, folder=where,
-        environment={"PYTHONPATH": os.pathsep.join(path for path in paths if path)},
+        environment={"PYTHONPATH": python_path(where)},
     )  # fmt: skip
     outcome.seconds, outcome.error = ended.seconds, ended.error
     if ended.error is not None and ended.error.startswith("ModuleNotFoundError"):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import penstock
-from penstock.bench.compare.jobs import GAP, RATE, Job, Tally
+from benchmarks.compare.jobs import GAP, RATE, Job, Tally
 from penstock.database.database import Database
 from penstock.database.query import Query
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from penstock.bench.common import (
+from benchmarks.support.common import (
     Claim,
     Others,
     Say,
@@ -30,7 +29,7 @@ from penstock.bench.common import (
     rounds,
     save,
 )
-from penstock.bench.threading_modes import WAYS, selections
+from experiments.papers.threading_modes import WAYS, selections
 
 if TYPE_CHECKING:
     from penstock.database.database import Database

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.support.common import Claim, Say, figure, geometric, logarithmic, mean, median, quiet, rounds, save
+from experiments.papers.priorities_plan import Ints, Run, build, perform
 
-from penstock.bench.common import Claim, Say, figure, geometric, logarithmic, mean, median, quiet, rounds, save
-from penstock.bench.priorities_plan import Ints, Run, build, perform
 from penstock.model.delta import Arrivals
 from penstock.runtime.lanes import LANES, MODES
 from penstock.runtime.settings import Settings

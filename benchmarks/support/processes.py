@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.bench.common import clock
-from penstock.bench.report import EVENTS
+from benchmarks.support.common import clock
+from benchmarks.support.report import EVENTS
 
 TICK = 0.25
 """Seconds after which somebody who watches sees that time passes."""

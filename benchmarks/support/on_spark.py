@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock.spark as ps
-from penstock.bench.report import progress
+from benchmarks.support.places import python_path
+from benchmarks.support.report import progress
 
 WARM = 50
 """Micro-batches before anything is measured: so many Java needs to compile what runs often."""
@@ -30,8 +31,7 @@ def warm_up(arguments: argparse.Namespace) -> int:
 
 def session() -> SparkSession:
     """The session of both sides: our settings, two cores."""
-    paths = [str(Path(ps.__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
+    os.environ["PYTHONPATH"] = python_path()
     more = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.numRecentProgressUpdates": "100000"}
     return ps.session("local[2]", settings=more)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +12,13 @@ from typing import Protocol
 import pyarrow as pa
 from pyarrow import csv
 
-import penstock
-from penstock.bench import processes
-from penstock.bench.compare.jobs import JOBS, LIMITS, QUERIES, RATE, SECOND, WINDOW, Job, Tally, times
-from penstock.bench.compare.peers import Peer
-from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
-from penstock.bench.files import write
-from penstock.bench.processes import Event
+from benchmarks.compare.jobs import JOBS, LIMITS, QUERIES, RATE, SECOND, WINDOW, Job, Tally, times
+from benchmarks.compare.peers import Peer
+from benchmarks.compare.worker import LOCAL, ON_SPARK, SPARK
+from benchmarks.support import processes
+from benchmarks.support.files import write
+from benchmarks.support.places import python_path
+from benchmarks.support.processes import Event
 from penstock.model.errors import InputError, suggest
 
 OURS = (LOCAL, ON_SPARK, SPARK)
@@ -153,12 +152,11 @@ def steps(peers: Sequence[Peer]) -> int:
 
 def _ours(comparison: Comparison, folder: Path, which: str, systems: Sequence[str], watch: Watching) -> None:
     watch.begin(" and ".join(systems))
-    module = "penstock.bench.compare.worker"
-    paths = [str(Path(penstock.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+    module = "benchmarks.compare.worker"
     ended = processes.run(
         [sys.executable, "-m", module, which, str(folder), *comparison.jobs],
         _hearing(comparison, systems[0], watch.doing), watch.tick,
-        environment={"PYTHONPATH": os.pathsep.join(path for path in paths if path)},
+        environment={"PYTHONPATH": python_path()},
     )  # fmt: skip
     for system in systems:
         for job in comparison.jobs:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.bench import (
+from benchmarks.support.common import Claim, Others, Say, clock, disturbed, machine, quiet
+from experiments.papers import (
     architectures,
     buffering,
     designated,
@@ -22,7 +23,7 @@ from penstock.bench import (
     scaling,
     threading_modes,
 )
-from penstock.bench.common import Claim, Others, Say, clock, disturbed, machine, quiet
+
 from penstock.model.errors import InputError, suggest
 
 LIMIT = 120.0

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.bench.common import Claim, Say, figure, lines, quiet, save
+from benchmarks.support.common import Claim, Say, figure, lines, quiet, save
+
 from penstock.runtime.placement import (
     Node,
     Placement,

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import penstock
+from benchmarks.support.places import ROOT
 
 FOLDER = "PENSTOCK_PEERS"
 """In the environment: the folder with a virtual environment for each system; by default `.peers` of the clone."""
@@ -25,7 +25,7 @@ class Peer:
 
     @property
     def script(self) -> Path:
-        return Path(penstock.__file__).resolve().parent / "bench" / "peers" / f"{self.package.replace('-', '_')}_job.py"
+        return ROOT / "benchmarks" / "peers" / f"{self.package.replace('-', '_')}_job.py"
 
 
 PEERS = (
@@ -39,7 +39,7 @@ PEERS = (
 def folder() -> Path:
     """Where the environments are."""
     named = os.environ.get(FOLDER)
-    return Path(named) if named else Path(penstock.__file__).resolve().parents[2] / ".peers"
+    return Path(named) if named else ROOT / ".peers"
 
 
 def installed() -> list[Peer]:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from benchmarks.support.common import Claim, Say, figure, lines, quiet, rounds, save
 
 import penstock
-from penstock.bench.common import Claim, Say, figure, lines, quiet, rounds, save
 
 if TYPE_CHECKING:
     from penstock.graph.view import GraphView

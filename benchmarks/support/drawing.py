@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.bench.common import figure, logarithmic, save
-from penstock.bench.report import Result
+from benchmarks.support.common import figure, logarithmic, save
+from benchmarks.support.report import Result
 
 MET, MISSED = "#3b7dd8", "#d8553b"
 SYSTEMS = ("#1b4f9c", "#5b9bd5", "#d8853b", "#7a9a3a", "#9a6fb0", "#b05a6a", "#8a8a8a")

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-
-from penstock.bench.common import (
+from benchmarks.support.common import (
     Claim,
     Say,
     batches,

@@ -1,6 +1,6 @@
 """Runs jobs on Penstock and on Spark, in a process of its own that says what it measures.
 
-    python -m penstock.bench.compare.worker local|spark FOLDER JOB …
+    python -m benchmarks.compare.worker local|spark FOLDER JOB …
 
 ``FOLDER`` has for each job a folder ``data``, a folder ``warm`` with little data, both as ``runner`` writes them.
 """
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.bench.common import clock
-from penstock.bench.compare import local
-from penstock.bench.compare.jobs import JOBS, Job, Tally
-from penstock.bench.report import progress, tell
+from benchmarks.compare import local
+from benchmarks.compare.jobs import JOBS, Job, Tally
+from benchmarks.support.common import clock
+from benchmarks.support.report import progress, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def on_local(folder: Path, names: list[str]) -> None:
 
 def on_spark(folder: Path, names: list[str]) -> None:
     """All jobs with Penstock on Spark and without it, in one session."""
-    from penstock.bench.on_spark import session
+    from benchmarks.support.on_spark import session
 
     began = clock()
     spark = session()
@@ -71,8 +71,8 @@ def on_spark(folder: Path, names: list[str]) -> None:
 
 def compare(spark: SparkSession, job: Job, folder: Path, start_up: float = 0.0) -> None:
     """One job in a session: Penstock, plain Spark, Penstock again, so that what else the machine does shows."""
-    from penstock.bench.compare import plain_spark
-    from penstock.bench.compare import spark as sides
+    from benchmarks.compare import plain_spark
+    from benchmarks.compare import spark as sides
 
     data, warm = folder / "data", folder / "warm"
     if job.name == "latency":

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
-from penstock.bench.common import (
+from benchmarks.support.common import (
     Claim,
     Say,
     batches,
@@ -33,6 +32,7 @@ from penstock.bench.common import (
     save,
     wait_until,
 )
+
 from penstock.model.types import BIGINT
 from penstock.operators.overlap_join import OverlapJoin
 from penstock.plan.window import Generic

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.bench import FiguresOption, prepare
+from benchmarks.support.options import FiguresOption, prepare
 from penstock.cli.failures import FAILED, INTERRUPTED
 
 
@@ -29,10 +29,10 @@ def compare(
     All read the same files, and their answers are compared: number and checksum. Systems besides Spark take part if
     `make peers` has installed them. Starting a system is not counted.
     """
-    from penstock.bench.common import machine
-    from penstock.bench.compare import runner, table
-    from penstock.bench.compare.jobs import JOBS
-    from penstock.bench.compare.peers import PEERS, installed
+    from benchmarks.compare import runner, table
+    from benchmarks.compare.jobs import JOBS
+    from benchmarks.compare.peers import PEERS, installed
+    from benchmarks.support.common import machine
     from penstock.cli.watch import Watch, print_table
 
     comparison = runner.Comparison(scale, runner.chosen(only or []))

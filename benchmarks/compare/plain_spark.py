@@ -14,9 +14,9 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.bench.compare.jobs import LIMITS, WINDOW
-from penstock.bench.on_spark import stream
-from penstock.bench.report import progress
+from benchmarks.compare.jobs import LIMITS, WINDOW
+from benchmarks.support.on_spark import stream
+from benchmarks.support.report import progress
 
 PANDAS = "Spark has no such operator: applyInPandasWithState, a Python function with a state for each key"
 

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
-from penstock.bench.compare import plain_spark
-from penstock.bench.compare.jobs import GAP, RATE, Job, Tally, condition
-from penstock.bench.compare.local import files, paced, streams
-from penstock.bench.on_spark import Made, Run, run, stream
+from benchmarks.compare import plain_spark
+from benchmarks.compare.jobs import GAP, RATE, Job, Tally, condition
+from benchmarks.compare.local import files, paced, streams
+from benchmarks.support.on_spark import Made, Run, run, stream
 
 _TYPES = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.timestamp("us"): "TIMESTAMP_NTZ"}
 PLAIN: dict[str, Callable[..., DataFrame]] = {
