@@ -13,6 +13,7 @@ import statistics
 import threading
 import time
 
+import experiments  # noqa: F401 - modes to compare
 import numpy as np
 import pyarrow as pa
 

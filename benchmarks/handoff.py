@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import experiments  # noqa: F401 - the pool
 import numpy as np
 
 from benchmarks.support.report import Report, amount, options, progress

@@ -1,4 +1,7 @@
-"""Tuple supply layers of 000 §4 and §5 to compare with the runtime's own buffers, which need no lock (version 2)."""
+"""Tuple supply layers of 000 §4 and §5 to compare with the runtime's own buffers, which need no lock (version 2).
+
+Importing this module adds ``synch`` and ``monitored`` to ``penstock.runtime.buffer.BUFFERS``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Iterator
 from penstock.graph.message import Message
 from penstock.graph.vertex import Edge
 from penstock.model.delta import Instant
-from penstock.runtime.buffer import Buffer
+from penstock.runtime.buffer import BUFFERS, Buffer
 from penstock.runtime.station import Station
 
 
@@ -67,3 +70,6 @@ class Monitored:
 
     def __call__(self, edge: Edge, numbers: Iterator[int], station: Station) -> Buffer:
         return MonitoredBuffer(edge, numbers, station, self._monitors[edge.target.id])
+
+
+BUFFERS.update({"synch": lambda: LockedBuffer, "monitored": Monitored})

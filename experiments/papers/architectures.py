@@ -37,9 +37,6 @@ from benchmarks.support.common import (
     save,
     wait_until,
 )
-from experiments.supply import LockedBuffer, Monitored
-
-from penstock.hosts.local.host import LocalHost
 
 if TYPE_CHECKING:
     from penstock.database.database import Database
@@ -81,11 +78,12 @@ class Configuration:
         return {
             "threading": "hybrid" if self.grouping else self.threading,
             "strategy": self.scheduler,
-            "architecture": self.architecture,
             "workers": self.workers,
+            "experiments": {"architecture": self.architecture, "buffer": SUPPLY[self.supply]},
         }
 
 
+SUPPLY = {"V2": "lock-free", "V1": "monitored", "synch": "synch"}
 _CF, _RR = "chain-flush", "round-robin"
 TABLE = (
     Configuration("CF1", _CF, False, "synch", "pool", 2),
@@ -167,10 +165,6 @@ def _measure(how: Configuration, values: np.ndarray[Any, Any], rate: int, lasts:
     count = max(4, round(_LEAST * lasts / _LASTS), min(_MOST, round(lasts / gap)))
     with database("gen1", "gen2") as db:
         query = _filled(db, values)
-        host = db._host
-        assert isinstance(host, LocalHost), "the experiment asked for it"
-        if how.supply != "V2":
-            host.runtime.new_buffer = LockedBuffer if how.supply == "synch" else Monitored()
         db.configure(**how.settings)
         # What the placement and Chain go by is measured at the rate that follows.
         _push(db, values, 0, _WARM, gap, clock())

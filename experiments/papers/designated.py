@@ -99,7 +99,7 @@ def _measure(way: str, rows: int, rate: int, seconds: float, pushed: str, seed: 
     with penstock.connect(engine="local") as db:
         db.execute("CREATE STREAM stream1 (t BIGINT, x BIGINT, y BIGINT) TIMESTAMP BY t")
         db.execute("CREATE STREAM stream2 (t BIGINT, x BIGINT) TIMESTAMP BY t")
-        db.configure(masters=way)
+        db.configure(experiments={"masters": way})
         asked = db.query(query(rows))
         chance = np.random.default_rng(seed)
         for stream, table in _arrivals(chance, rate, seconds, pushed):

@@ -3,7 +3,7 @@
 The first experiment runs on the database: an equi-join of two sliding windows, a worker for each operator, which
 rests while nothing waits (strategy ``flow``). Elements come as in five windows of 20,000 that overlap by a tenth,
 pushed by 100; the thesis' 100 to 8,000 elements in a second and flooding are 230 times as many here. The second
-compares the two ways of ``operators.overlap_join`` by themselves, for overlaps of 10 to 75 %.
+compares the two ways of ``experiments.overlap_join`` by themselves, for overlaps of 10 to 75 %.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from benchmarks.support.common import (
     wait_until,
 )
 
+from experiments.overlap_join import OverlapJoin
 from penstock.model.types import BIGINT
-from penstock.operators.overlap_join import OverlapJoin
 from penstock.plan.window import Generic
 
 TITLE = "003 5.4.2.3: hash join"

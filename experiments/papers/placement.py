@@ -11,15 +11,8 @@ from pathlib import Path
 
 from benchmarks.support.common import Claim, Say, figure, lines, quiet, save
 
-from penstock.runtime.placement import (
-    Node,
-    Placement,
-    PlacementGraph,
-    average_capacities,
-    chains,
-    segments,
-    stall_avoiding,
-)
+from experiments.placements import average_capacities, chains, segments
+from penstock.runtime.placement import Node, Placement, PlacementGraph, stall_avoiding
 
 TITLE = "001 §6.7: constructions of virtual operators"
 CONSTRUCTIONS: dict[str, Callable[[PlacementGraph], Placement]] = {

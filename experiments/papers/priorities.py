@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 from benchmarks.support.common import Claim, Say, figure, geometric, logarithmic, mean, median, quiet, rounds, save
-from experiments.papers.priorities_plan import Ints, Run, build, perform
 
+from experiments.papers.priorities_plan import Ints, Run, build, perform
 from penstock.model.delta import Arrivals
-from penstock.runtime.lanes import LANES, MODES
+from penstock.runtime.lanes import LANES
 from penstock.runtime.settings import Settings
 
 TITLE = "004 §5: prioritised elements"
+MODES = ("normal", "direct", "weak", "strong", "strong1", "strong2")
 STRATEGIES = ("round-robin", "min-cost", "min-latency", "biggest-queue", "highest-priority")
 NAMES = tuple(name + train for name in STRATEGIES for train in ("", "+"))
 PRIORITIES = (8, 9, 10)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.support.common import Claim, Others, Say, clock, disturbed, machine, quiet
+
 from experiments.papers import (
     architectures,
     buffering,
@@ -23,7 +24,6 @@ from experiments.papers import (
     scaling,
     threading_modes,
 )
-
 from penstock.model.errors import InputError, suggest
 
 LIMIT = 120.0

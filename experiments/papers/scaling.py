@@ -29,6 +29,7 @@ from benchmarks.support.common import (
     rounds,
     save,
 )
+
 from experiments.papers.threading_modes import WAYS, selections
 
 if TYPE_CHECKING:

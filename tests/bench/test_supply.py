@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from benchmarks.support.common import database
 from experiments.papers.architectures import MORE, TABLE, Configuration
-from experiments.supply import LockedBuffer, Monitored, MonitoredBuffer
+from experiments.supply import LockedBuffer, MonitoredBuffer
 
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime.buffer import Buffer
@@ -25,8 +25,6 @@ def answers(how: Configuration | None) -> list[tuple[int, ...]]:
         if how is not None:
             host = db._host
             assert isinstance(host, LocalHost)
-            if how.supply != "V2":
-                host.runtime.new_buffer = LockedBuffer if how.supply == "synch" else Monitored()
             db.configure(**how.settings)
             made = {type(buffer) for buffer in host.runtime._buffers.values()}
             assert made == {KINDS[how.supply]}

@@ -213,7 +213,7 @@ def test_what_no_budget_is_is_refused(options: dict[str, Any]) -> None:
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
     with penstock.connect(engine="local") as db:
         with pytest.raises(InputError) as caught:
-            db.configure(**settings)
+            db.configure(experiments=settings)
         assert caught.value.hint
 
 
@@ -518,10 +518,10 @@ def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database
         return v
 
     db.create_function("slowly", slowly, args=["BIGINT"], returns="BIGINT")
-    slow = db.query("SELECT slowly(v) AS v FROM s", name="slow")
+    slow = db.execute(f"CREATE QUERY slow AS SELECT slowly(v) AS v FROM s WITH (lag = '{lag}')").query
+    assert slow is not None
     fast = db.query("SELECT v FROM s WHERE v % 10 = 0", name="fast")
     db.configure(threading="operator")
-    db.configure(query="slow", lag=lag)
     watched: list[str] = []
     for i in range(40):
         db.push("s", rows(100 * i, 100))
@@ -547,7 +547,7 @@ def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database
 def test_a_query_that_was_resumed_may_catch_up(connect: Callable[..., penstock.Database]) -> None:
     db = connect()
     db.execute(STREAM)
-    db.configure(lag="50 rows")
+    db.configure(experiments={"lag": "50 rows"})
     query = db.query("SELECT v FROM s", name="q")
     sink = operator(db, "query")
     db.suspend(sink)
@@ -573,7 +573,7 @@ def test_a_query_that_is_resumed_behind_its_limit_may_catch_up(
     for i in range(3):
         db.push("s", rows(100 * i, 100))
     db.settle()
-    db.configure(query="q", lag="50 rows")
+    db.configure(query="q", experiments={"lag": "50 rows"})
     db.resume(sink)
     assert [q.status for q in db.graph().queries] == ["running"]
     assert query.fetch().num_rows == 300
@@ -582,9 +582,10 @@ def test_a_query_that_is_resumed_behind_its_limit_may_catch_up(
 def test_a_query_that_lags_is_stopped_with_a_reason(connect: Callable[..., penstock.Database]) -> None:
     db = connect(memory="5 KB")
     db.execute(STREAM)
-    slow = db.query("SELECT v FROM s WHERE v >= 0", name="slow")
+    lag = "WITH (lag = '1000 rows', on_lag = 'stop')"
+    slow = db.execute(f"CREATE QUERY slow AS SELECT v FROM s WHERE v >= 0 {lag}").query
+    assert slow is not None
     other = db.query("SELECT v FROM s", name="other")
-    db.configure(query="slow", lag="1000 rows", on_lag="stop")
     db.suspend(operator(db, "query", "slow"))
     for i in range(30):
         db.push("s", rows(100 * i, 100))

@@ -375,8 +375,8 @@ class Database:
     def configure(self, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; answers stay the same, when they come may change.
 
-        ``threading``, ``strategy``, ``workers``, ``quantum`` …: see docs/concepts/runtime.md. ``query``: only for what
-        this query alone needs.
+        ``threading``, ``workers``, ``strategy``, ``mode``, ``memory``, ``disk``: see docs/reference/settings.md.
+        ``query``: only for what this query alone needs. ``experiments``: see docs/reference/experiments.md.
         """
         with self._guarded, self._lock:
             self._check_open()

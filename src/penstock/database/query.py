@@ -44,6 +44,8 @@ Due = Callable[[], object]
 
 Status = Literal["running", "ended", "stopped", "failed"]
 
+OnLag = Literal["suspend", "stop"]
+
 Start = Literal["now", "retained"]
 """With which rows of its streams a query begins: those that come, or before them those that all of them retain. Where
 it is not said, those that they retain, if they do."""
@@ -51,12 +53,14 @@ it is not said, those that they retain, if they do."""
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """``WITH (…)`` of a query."""
+    """``WITH (…)`` of a query. ``lag``: how far it may fall behind, as a text; ``on_lag``: what becomes of it then."""
 
     priority: int = 5
     latency: int | None = None
     strict: bool = False
     start: Start | None = None
+    lag: str | None = None
+    on_lag: OnLag | None = None
 
 
 def check_start(value: str, what: str) -> Start:

@@ -23,7 +23,7 @@ from penstock.cql.queries import bind_query
 from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, parse_rows, position_of
 from penstock.database.literals import plain_columns
-from penstock.database.query import QueryOptions, Start, check_start, retain_example
+from penstock.database.query import OnLag, QueryOptions, Start, check_start, retain_example
 from penstock.database.results import Result, query_started
 from penstock.database.show import describe, show
 from penstock.ingest.relations import At, RelationStore
@@ -328,8 +328,9 @@ def _create_query(db: Database, tree: exp.Expr) -> Result:
     plan, reads = bind_query(tree.expression, db.catalog)
     if target is not None:
         _check_is_stream(plan, target)
-    known = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
-    given = _options(tree, {**known, "start": _start_option, "join_priority": _join_priority_option})
+    known: dict[str, Parser] = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
+    known |= {"start": _start_option, "lag": _lag_option, "on_lag": _on_lag_option}
+    given = _options(tree, {**known, "join_priority": _join_priority_option})
     plan = with_join_priority(plan, given.pop("join_priority", "max"))
     text = format_statement(tree)
     if target is not None:
@@ -435,6 +436,12 @@ def _amount_option(name: str, node: exp.Expr) -> Bound:
     return parse_bound(f"`{name}`", node.name if isinstance(node, exp.Literal) and node.is_string else node.sql())
 
 
+def _lag_option(name: str, node: exp.Expr) -> str:
+    text = node.name if isinstance(node, exp.Literal) and node.is_string else node.sql()
+    parse_bound(f"`{name}`", text)
+    return text
+
+
 def _overflow_option(name: str, node: exp.Expr) -> bool:
     if not (isinstance(node, exp.Literal) and " ".join(node.name.lower().split()) == "drop oldest"):
         hint = "write overflow = 'drop oldest', or leave it out: then nothing is dropped"
@@ -460,7 +467,7 @@ def _one_of(texts: Any) -> Parser:
     return parse
 
 
-_on_error_option, _unknown_option = _one_of(OnError), _one_of(Unknown)
+_on_error_option, _unknown_option, _on_lag_option = _one_of(OnError), _one_of(Unknown), _one_of(OnLag)
 
 
 def _zone_option(name: str, node: exp.Expr) -> str:

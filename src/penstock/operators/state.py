@@ -6,7 +6,8 @@ what is new since then. Catching up from an earlier state to a later one costs t
 whole (counters, bounds) is ``meta``, plain JSON values.
 
 A query's state is a mapping from the path of each operator in its program to what it saved. Where the pieces are
-kept, and for how long, is the business of ``storage.versions``; how operators cut their state into pieces is that of ``operators.pieces``.
+kept, and for how long, is the business of ``storage.versions``; how operators cut their state into pieces is that of
+``operators.pieces``.
 """
 
 from __future__ import annotations

@@ -1,28 +1,41 @@
-"""MASTER, naively: the plan works on every change, and what it gives is compared at master instants (002 §6)."""
+"""MASTER, naively: the plan works on every change, and what it gives is compared at master instants (002 §6).
+
+Importing this module adds ``naive`` to ``penstock.graph.masters.MASTERS``. Windows pass on every change, all operators
+work on everything, and the operator that makes answers compares the result with that of the last master instant. To
+know which row is which, rows carry the moments at which they came.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from experiments.identify import identified
+from penstock.graph.masters import MASTERS
+from penstock.graph.message import Data, Mark
+from penstock.graph.operators import Emitting, arrived
+from penstock.graph.ports import Port
 from penstock.kernels.gate import leaving_first, masters_before
 from penstock.model.delta import Delta, Ints, Step, concat, empty
 from penstock.model.schema import Field, Schema
 from penstock.model.types import BIGINT
 from penstock.model.values import to_python
-from penstock.operators.base import NOTHING, StateSize
+from penstock.operators.base import StateSize
+from penstock.operators.emit import Emit
 from penstock.operators.evaluation import row_key_of
+from penstock.operators.state import LoadedState, State
 from penstock.operators.waiting import Waiting
+from penstock.plan.nodes import Node
 
 
 class Net(Waiting):
     """The net changes of a result between one master instant and the next, at that instant.
 
     Needs clean deltas of rows of ``schema`` and ``step.masters``. ``key``: the columns that say which row is which
-    (``plan.identify``); ``columns``: those to give. Of a row that leaves and comes again nothing is given. What was
+    (``identify``); ``columns``: those to give. Of a row that leaves and comes again nothing is given. What was
     there from the beginning, and still is, comes at the first master instant.
 
     Bounded by the net changes since the last master instant, up to a factor.
@@ -109,17 +122,48 @@ def _ints(column: pa.Array, field: Field) -> Ints:
     return np.array([numbers.setdefault(v, len(numbers)) for v in values], np.int64)
 
 
-class Moments:
-    """Adds each row's moment as two columns. Remembers nothing."""
+class Comparing(Emitting):
+    """Relation to stream, of what ``net`` leaves of the changes."""
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+    def __init__(
+        self, net: Net, label: str, emit: Emit, changes: Port, instants: Sequence[Port], *, masters: bool, streams: bool
+    ) -> None:
+        super().__init__(label, emit, changes, instants, masters=masters, streams=streams)
+        self.net = net
 
-    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
-        (delta,) = inputs
-        return delta.with_columns(
-            self._schema, [*delta.columns, pa.array(delta.moment_ts), pa.array(delta.moment_sub)]
-        )
+    def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
+        delta, *masters = inputs
+        assert isinstance(delta, Delta)
+        return super().work([self.net.process([delta], Step(mark.frontier, arrived(masters))), *masters], mark)
 
-    def size(self) -> StateSize:
-        return NOTHING
+    def measured(self) -> StateSize:
+        return super().measured() + self.net.size()
+
+    def save(self) -> State:
+        return {**super().save(), "net": self.net.save()}
+
+    def load(self, state: LoadedState) -> None:
+        super().load(state)
+        self.net.load(state["net"])
+
+    def catch_up(self, state: LoadedState) -> None:
+        super().catch_up(state)
+        self.net.catch_up(state["net"])
+
+
+class Naive:
+    """How the compiler runs a query: its plan with the identity of rows, and a ``Comparing`` that makes the answers."""
+
+    def __init__(self, node: Node) -> None:
+        self._identified = identified(node)
+        self.node = self._identified.node
+        self.key: Hashable = (self._identified.columns, self._identified.key)
+
+    def emitting(
+        self, label: str, emit: Emit, changes: Port, instants: Sequence[Port], *, masters: bool, streams: bool
+    ) -> Comparing:
+        net = Net(changes.schema, self._identified.columns, self._identified.key)
+        return Comparing(net, label, emit, changes, instants, masters=masters, streams=streams)
+
+
+MASTERS["naive"] = Naive

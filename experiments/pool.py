@@ -1,16 +1,18 @@
 """The basic worker pool (000, section 3.2): one queue of available stations, from which any worker takes the next.
 
 Everything about the queue is behind one lock, since all workers and all senders use it. It is here to be compared
-with workers that own their stations.
+with workers that own their stations. Importing this module adds ``pool`` to
+``penstock.runtime.owners.ARCHITECTURES``.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.runtime.control import LOOK, Control, Thread
+from penstock.runtime.owners import ARCHITECTURES, Cell, Key, adopt, by_partition
 from penstock.runtime.station import Partition, Station
 from penstock.runtime.strategy import Strategy
 from penstock.runtime.worker import Failed, admit, release, serve
@@ -26,6 +28,8 @@ class PoolQueue:
         self.waker: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._strategy: Strategy | None = None
+        self._blocked: dict[Partition, list[Station]] = {}
+        """The partitions that somebody runs, and stations of them that wait until that ends."""
         self._failed, self._clock = failed, clock
 
     @property
@@ -34,11 +38,10 @@ class PoolQueue:
 
     def adopt(self, stations: Sequence[Station], strategy: Strategy) -> None:
         """Have these stations and no others, from now on. Called while nobody works."""
-        self._strategy = strategy
+        self._strategy, self._blocked = strategy, {}
         strategy.assign(stations)
         for station in stations:
             station.owner, station.ready, station.signalled = self, False, True
-            station.partition.busy, station.partition.blocked = False, []
         for station in stations:
             admit(strategy, station)
 
@@ -62,7 +65,7 @@ class PoolQueue:
             station = self._next(strategy, now)
             if station is None:
                 return False
-            station.partition.busy = True
+            self._blocked[station.partition] = []
             limit = strategy.limit(station)
         rows = serve(station, strategy, limit, self._clock, self._failed)
         with self._lock:
@@ -71,16 +74,13 @@ class PoolQueue:
         return True
 
     def _next(self, strategy: Strategy, now: float) -> Station | None:
-        while (station := strategy.choose(now)) is not None and station.partition.busy:
-            station.partition.blocked.append(station)
+        while (station := strategy.choose(now)) is not None and station.partition in self._blocked:
+            self._blocked[station.partition].append(station)
         return station
 
-    @staticmethod
-    def _unblock(strategy: Strategy, partition: Partition) -> None:
-        partition.busy = False
-        for station in partition.blocked:
+    def _unblock(self, strategy: Strategy, partition: Partition) -> None:
+        for station in self._blocked.pop(partition):
             strategy.available(station)
-        partition.blocked.clear()
 
 
 class Pool:
@@ -116,3 +116,38 @@ class Pool:
     def stop(self) -> None:
         for thread in self._threads:
             thread.stop()
+
+
+class Pools:
+    """A pool for the cells of each strategy. One with the same strategy and threads is kept when cells are assigned
+    anew."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._pools: dict[Key, Pool] = {}
+
+    def assign(self, cells: Sequence[Cell], partitions: Mapping[int, Partition], stations: Sequence[Station]) -> None:
+        pooled: dict[tuple[int, Key], list[Cell]] = {}
+        for cell in cells:
+            if cell.kind != "direct":
+                threads = 1 if cell.kind == "graph" else cell.settings.threads
+                pooled.setdefault((threads, cell.settings.how), []).append(cell)
+        self._keep(pooled)
+        found = by_partition(stations)
+        for key, mine in pooled.items():
+            if key not in self._pools:
+                self._pools[key] = Pool(PoolQueue(self._control.failed), self._control, key[0])
+            queue = self._pools[key].queue
+            adopt(queue, mine, partitions, found)
+            for _ in range(len(queue)):
+                queue.waker()
+
+    def stop(self) -> None:
+        self._keep({})
+
+    def _keep(self, pooled: Mapping[tuple[int, Key], object]) -> None:
+        for key in self._pools.keys() - pooled.keys():
+            self._pools.pop(key).stop()
+
+
+ARCHITECTURES["pool"] = Pools

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from experiments.overlap import take
 from penstock.kernels.intern import Interner
-from penstock.kernels.overlap import take
 from penstock.model.delta import Ints
 from penstock.model.types import DataType
 from penstock.plan.window import Generic
