@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from benchmarks.support.own import Outcome
 
 bench = typer.Typer(
-    name="bench", pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+    name="bench",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import experiments
 import pytest
 import typer.main
+from benchmarks.support.command import bench
 
 import penstock
 import penstock.spark
@@ -109,7 +110,8 @@ def test_every_value_of_a_setting_is_named() -> None:
 def test_what_has_been_a_setting_has_a_hint_that_works() -> None:
     with penstock.connect(engine="local") as db:
         db.execute("CREATE STREAM s (a INT)")
-        values: dict[str, Any] = {**{f.name: f.default for f in dataclasses.fields(Settings)}, "lag": "5 rows", "quantum": 100}
+        values: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(Settings)}
+        values |= {"lag": "5 rows", "quantum": 100}
         for i, name in enumerate(EXPERIMENTS):
             with pytest.raises(penstock.InputError, match=f"`{name}` is no setting") as wrong:
                 db.configure(**{name: values[name]})
@@ -143,7 +145,8 @@ def test_every_option_of_streams_and_queries_is_explained() -> None:
 
 
 def test_every_environment_variable_is_explained() -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    paths = [path for folder in ("src", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     said = table(sections(SETTINGS_PAGE)["Environment variables"])
     assert {name for name in said if name.startswith("PENSTOCK_")} == set(re.findall(r"PENSTOCK_[A-Z_]+", code))
     assert all(name in code for name in said)
@@ -256,6 +259,7 @@ def options() -> Iterator[tuple[str, str]]:
                     yield " ".join(path), option
 
     yield from walk([], typer.main.get_command(app))
+    yield from walk(["bench"], typer.main.get_command(bench))
 
 
 @pytest.mark.parametrize(("command", "option"), list(options()))
@@ -270,6 +274,7 @@ def test_every_command_is_in_the_table() -> None:
     there: set[str] = set()
     for name, command in root.commands.items():
         there |= {f"{name} {child}" for child in getattr(command, "commands", {})} or {name}
-        there |= {name} if getattr(command, "invoke_without_command", False) else set()
+    measuring: Any = typer.main.get_command(bench)
+    there |= {f"bench {name}" for name in measuring.commands}
     said = {found.strip() for found in re.findall(r"^\| `penstock ((?:[a-z]+ ?)+)", CLI, flags=re.MULTILINE)}
     assert there == said

@@ -21,7 +21,7 @@ THREADING = {
 }
 _INSTEAD = {
     "strategy": "Spark's own scheduler chooses what runs next; ",
-    "masters": "windows of queries with MASTER are always smart; ",
+    "experiments": "experiments are for engine='local'; ",
 }
 _SETTINGS = ("threading", "workers", "mode")
 PRIORITIES = range(10)
