@@ -544,6 +544,35 @@ def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database
     assert slow.fetch().num_rows == 10
 
 
+@pytest.mark.parametrize(("option", "message"), [
+    ("lag = 'far'", "`lag` is 'far'"), ("lag = TRUE", "`lag` is 'TRUE'"), ("on_lag = 'shout'", "`on_lag` is 'shout'"),
+    ("lag = '1 row', lag = '2 rows'", "stands twice"),
+])  # fmt: skip
+def test_what_no_lag_is_is_refused(
+    connect: Callable[..., penstock.Database], option: str, message: str
+) -> None:
+    db = connect()
+    db.execute(STREAM)
+    with pytest.raises(penstock.PenstockError, match=message) as caught:
+        db.execute(f"CREATE QUERY q AS SELECT v FROM s WITH ({option})")
+    assert caught.value.position is not None
+    assert not db.queries
+
+
+def test_a_lag_counts_also_for_an_operator_that_is_suspended_before_anything_else(
+    connect: Callable[..., penstock.Database],
+) -> None:
+    """Without threads, and without a call of ``configure``."""
+    db = connect()
+    db.execute(STREAM)
+    query = db.execute("CREATE QUERY q AS SELECT v FROM s WITH (on_lag = 'stop', lag = '10 rows')").query
+    assert query is not None
+    db.suspend(operator(db, "query"))
+    for i in range(3):
+        db.push("s", rows(10 * i, 10))
+        assert query.status == ("running" if i == 0 else "failed")
+
+
 def test_a_query_that_was_resumed_may_catch_up(connect: Callable[..., penstock.Database]) -> None:
     db = connect()
     db.execute(STREAM)
