@@ -89,7 +89,8 @@ def own(
 def _run_all(names: list[str], size: list[str], outcomes: list[Outcome]) -> bool:
     """Run one after the other; whether somebody interrupted."""
     from benchmarks.support import own as benchmarks
-    from penstock.cli.watch import Watch, clock
+    from benchmarks.support.watch import Watch
+    from penstock.cli.watch import clock
 
     with Watch(len(names)) as watch:
         for name in names:
@@ -109,7 +110,7 @@ def _run_all(names: list[str], size: list[str], outcomes: list[Outcome]) -> bool
 
 def _tables(outcomes: list[Outcome], missed: str) -> None:
     from benchmarks.support.own import rows
-    from penstock.cli.watch import print_table
+    from benchmarks.support.watch import print_table
 
     for outcome in outcomes:
         if outcome.results:

@@ -33,7 +33,7 @@ def compare(
     from benchmarks.compare.jobs import JOBS
     from benchmarks.compare.peers import PEERS, installed
     from benchmarks.support.common import machine
-    from penstock.cli.watch import Watch, print_table
+    from benchmarks.support.watch import Watch, print_table
 
     comparison = runner.Comparison(scale, runner.chosen(only or []))
     prepare(output, figures)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.support.watch import Watch, print_table
 
-from penstock.cli.watch import Watch, clock, print_table
+from penstock.cli.watch import clock
 
 
 def test_without_a_terminal_there_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
