@@ -13,11 +13,12 @@ import statistics
 import threading
 import time
 
+import experiments  # noqa: F401 - modes to compare
 import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 
 MODES = ("strong", "direct", "weak", "strong1", "strong2", "normal")
 DEVICES, CONTACTS = 2_000, 6

@@ -16,6 +16,7 @@ it, which the case with everything on disk must keep; of what is beyond, the bud
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.places import python_path
+from benchmarks.support.report import Report, amount, options, progress
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 
@@ -118,9 +120,13 @@ def run(rows: int, memory: int | None, spill: str) -> dict[str, float]:
 
 def measured(rows: int, memory: int | None, spill: str) -> dict[str, float]:
     """The same in a process of its own."""
-    command = [sys.executable, __file__, "--rows", str(rows), "--spill", spill, "--one"]
+    command = [sys.executable, "-m", "benchmarks.buffers", "--rows", str(rows), "--spill", spill, "--one"]
     command += [] if memory is None else ["--memory", str(memory)]
-    found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    found: dict[str, float] = json.loads(
+        subprocess.run(
+            command, capture_output=True, check=True, text=True, env={**os.environ, "PYTHONPATH": python_path()}
+        ).stdout
+    )
     return found
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 from penstock.graph.message import Data, Mark, Message, least
 from penstock.graph.sources import Intake, Source
 from penstock.graph.vertex import Edge

@@ -19,9 +19,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import experiments  # noqa: F401 - the pool
 import numpy as np
 
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.statistics import Statistics
 from penstock.graph.vertex import Edge, State

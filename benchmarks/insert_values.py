@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import penstock
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 from penstock.database.database import core_of
 from penstock.database.play import play
 

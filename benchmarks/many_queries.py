@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock
-from penstock.bench.compare import plain_spark
-from penstock.bench.files import write
-from penstock.bench.on_spark import run, session, stream, warm_up
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.compare import plain_spark
+from benchmarks.support.files import write
+from benchmarks.support.on_spark import run, session, stream, warm_up
+from benchmarks.support.report import Report, amount, options, progress
 
 KEYS = 100
 FEW = 10

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 import penstock
-from penstock.bench.report import Report, amount, best, options, progress, timed
+from benchmarks.support.report import Report, amount, best, options, progress, timed
 
 SECOND = 1_000_000
 BATCH = 10_000

@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import penstock.spark as ps
-from penstock.bench.compare import plain_spark
-from penstock.bench.files import write
-from penstock.bench.on_spark import collected, run, session, stream, warm_up, warmed
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.compare import plain_spark
+from benchmarks.support.files import write
+from benchmarks.support.on_spark import collected, run, session, stream, warm_up, warmed
+from benchmarks.support.report import Report, amount, options, progress
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 

@@ -20,11 +20,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
-from penstock.bench.compare import plain_spark
-from penstock.bench.compare.jobs import HOPPING
-from penstock.bench.files import write
-from penstock.bench.on_spark import Made, collected, median_ms, session, stream, warm_up, warmed
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.compare import plain_spark
+from benchmarks.compare.jobs import HOPPING
+from benchmarks.support.files import write
+from benchmarks.support.on_spark import Made, collected, median_ms, session, stream, warm_up, warmed
+from benchmarks.support.report import Report, amount, options, progress
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 KEYS = 1_000

@@ -17,11 +17,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock.spark as ps
-from penstock.bench.compare import plain_spark
-from penstock.bench.compare.jobs import JOIN, Tables, join_answers, join_tables
-from penstock.bench.files import write
-from penstock.bench.on_spark import Made, median_ms, session, stream, warm_up, warmed
-from penstock.bench.report import Report, amount, options
+from benchmarks.compare import plain_spark
+from benchmarks.compare.jobs import JOIN, Tables, join_answers, join_tables
+from benchmarks.support.files import write
+from benchmarks.support.on_spark import Made, median_ms, session, stream, warm_up, warmed
+from benchmarks.support.report import Report, amount, options
 
 KEYS = 100_000
 GAP = 100

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.bench.on_spark import session, warm_up
-from penstock.bench.report import Report, amount, options, progress, timed
+from benchmarks.support.on_spark import session, warm_up
+from benchmarks.support.report import Report, amount, options, progress, timed
 
 DECLARE = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
 SLIDING = "SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM s [RANGE 10000] GROUP BY k"

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame
 
 import penstock
 import penstock.spark as ps
-from penstock.bench.files import write
-from penstock.bench.on_spark import session, stream, warm_up, warmed
-from penstock.bench.report import Report, amount, options, progress, timed
+from benchmarks.support.files import write
+from benchmarks.support.on_spark import session, stream, warm_up, warmed
+from benchmarks.support.report import Report, amount, options, progress, timed
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, v DOUBLE"
 DECLARE = """

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import penstock.spark as ps
-from penstock.bench.files import write
-from penstock.bench.on_spark import Made, run, session, stream, warm_up
-from penstock.bench.report import Report, amount, options
+from benchmarks.support.files import write
+from benchmarks.support.on_spark import Made, run, session, stream, warm_up
+from benchmarks.support.report import Report, amount, options
 
 SCHEMA = "ts TIMESTAMP_NTZ, k BIGINT, wide BIGINT, v DOUBLE"
 KEYS = 10_000

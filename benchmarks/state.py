@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock
-from penstock.bench.report import Report, amount, options, progress, timed
+from benchmarks.support.report import Report, amount, options, progress, timed
 from penstock.cql.declarations import plan_of_text
 from penstock.graph.programs import Program
 from penstock.model.batch import Batch

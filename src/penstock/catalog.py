@@ -260,6 +260,7 @@ class Catalog:
         return CatalogError(f"no stream, relation or view `{name}`", hint=suggest(name, self.names()))
 
 
+OnLag = Literal["suspend", "stop"]
 Start = Literal["now", "retained"]
 """With which rows of its streams a query begins: those that come, or before them those that all of them retain. Where
 it is not said, those that they retain, if they do."""
@@ -267,12 +268,15 @@ it is not said, those that they retain, if they do."""
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """``WITH (…)`` of a query."""
+    """``WITH (…)`` of a query. ``lag``: how far it may fall behind, as a text; ``on_lag``: what becomes of it then.
+    ``results``: what is kept for readers that have not had it."""
 
     priority: int = 5
     latency: int | None = None
     strict: bool = False
     start: Start | None = None
+    lag: str | None = None
+    on_lag: OnLag | None = None
     results: Bound | None = None
 
 

@@ -8,12 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-
-from penstock.bench.compare import runner
-from penstock.bench.compare.jobs import Tally
-from penstock.bench.compare.runner import Comparison
-from penstock.bench.peers import byhand
-from penstock.bench.peers.byhand import Data, Hopping, Join, Latencies, Sliding
+from benchmarks.compare import runner
+from benchmarks.compare.jobs import Tally
+from benchmarks.compare.runner import Comparison
+from benchmarks.peers import byhand
+from benchmarks.peers.byhand import Data, Hopping, Join, Latencies, Sliding
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.compare import local, peers, plain_spark, runner, table, worker
+from benchmarks.compare import spark as sides
+from benchmarks.compare.jobs import JOBS, WINDOW, Job, Tally, times
+from benchmarks.compare.runner import Comparison, Measured
+from benchmarks.compare.worker import LOCAL, ON_SPARK, SPARK
+from benchmarks.support import drawing
+from benchmarks.support.on_spark import Run
 
-from penstock.bench import drawing
-from penstock.bench.compare import local, peers, plain_spark, runner, table, worker
-from penstock.bench.compare import spark as sides
-from penstock.bench.compare.jobs import JOBS, WINDOW, Job, Tally, times
-from penstock.bench.compare.runner import Comparison, Measured
-from penstock.bench.compare.worker import LOCAL, ON_SPARK, SPARK
-from penstock.bench.on_spark import Run
 from penstock.cli.main import main
 from penstock.model.errors import InputError
 
@@ -55,7 +55,7 @@ def test_the_worker_compares_both_sides(
         monkeypatch.setattr(sides, method, getattr(stub, method))
     waited = [1.0, 2.0, 3.0], comparison.expected["latency"]
     monkeypatch.setattr(local, "latency", lambda *about: waited)
-    monkeypatch.setattr("penstock.bench.on_spark.session", lambda: stub)
+    monkeypatch.setattr("benchmarks.support.on_spark.session", lambda: stub)
     worker.main(["spark", str(tmp_path), *comparison.jobs])
     assert stub.stopped
     for line in capsys.readouterr().out.splitlines():

@@ -11,12 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+from benchmarks.compare import local, plain_spark
+from benchmarks.compare import spark as sides
+from benchmarks.compare.jobs import GAP, JOBS, LIMITS, QUERIES, SECOND, START, WINDOW, Tables, Tally, times
+from benchmarks.support.files import write
 from pyspark.sql import SparkSession
-
-from penstock.bench.compare import local, plain_spark
-from penstock.bench.compare import spark as sides
-from penstock.bench.compare.jobs import GAP, JOBS, LIMITS, QUERIES, SECOND, START, WINDOW, Tables, Tally, times
-from penstock.bench.files import write
 
 Row = tuple[int, int, int]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import runpy
@@ -14,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.support import own, processes, report
+from benchmarks.support.places import ROOT, python_path
+from benchmarks.support.report import Report, Result, amount, options
 
 import penstock
-from penstock.bench import own, processes, report
-from penstock.bench.report import Report, Result, amount, options
+from penstock.cli.bench import clone
 from penstock.cli.main import main
 from penstock.model.errors import InputError, StateError
 
@@ -25,7 +28,7 @@ GOOD = '''"""Something good.
 
     python -m benchmarks.good
 """
-from penstock.bench.report import Report, amount, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 
 arguments = options(__doc__).parse_args()
 progress("counting")
@@ -36,14 +39,14 @@ report.add("good: time", 3.0, 2.0, below=True)
 report.finish()
 '''
 BAD = '''"""Something that fails half-way."""
-from penstock.bench.report import Report
+from benchmarks.support.report import Report
 
 Report("bad").add("first", 1.0)
 raise SystemExit("answers differ: 1, 2")
 '''
 SLOW = '''"""Something that waits."""
 import os, signal, time
-from penstock.bench.report import Report
+from benchmarks.support.report import Report
 
 Report("slow").add("before", 1.0)
 os.kill(os.getppid(), signal.SIGINT)
@@ -58,6 +61,7 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "benchmarks").mkdir(parents=True)
     for name, text in {"good": GOOD, "bad": BAD, "slow": SLOW, "__init__": ""}.items():
         (folder / "benchmarks" / f"{name}.py").write_text(text)
+    (folder / "benchmarks" / "support").symlink_to(ROOT / "benchmarks" / "support")
     monkeypatch.setattr(own, "home", lambda: folder)
     own.benchmarks.cache_clear()
     yield folder
@@ -102,7 +106,7 @@ for name in names:
 def test_every_benchmark_can_be_started_by_its_path_and_as_a_module(way: str, tmp_path: Path) -> None:
     """As ``python benchmarks/x.py`` and ``python -m benchmarks.x`` do, all in one process that imports once."""
     folder = own.home() / "benchmarks" if way == "path" else own.home()
-    source = str(Path(penstock.__file__).parents[1])
+    source = os.pathsep.join(map(str, (Path(penstock.__file__).parents[1], ROOT)))
     done = subprocess.run(
         [sys.executable, "-P", "-c", _ALL, way, str(folder), *own.benchmarks()],
         capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source},
@@ -114,7 +118,7 @@ def test_every_benchmark_can_be_started_by_its_path_and_as_a_module(way: str, tm
 def test_a_benchmark_that_starts_itself_does_so_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(penstock.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (Path(penstock.__file__).parents[1], ROOT))))
     monkeypatch.chdir(tmp_path)
     buffers = runpy.run_path(str(own.home() / "benchmarks" / "buffers.py"))
     assert buffers["measured"](1_000, None, str(tmp_path))["answers"] >= 0
@@ -132,14 +136,36 @@ def test_a_cheap_one_really_runs(
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["report.json"]
 
 
-def test_where_they_are_missing_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("penstock.__file__", str(tmp_path / "src" / "penstock" / "__init__.py"))
-    with pytest.raises(StateError, match="the folder `benchmarks`"):
-        own.home()
-    inside = tmp_path / "src" / "penstock" / "bench" / "own_benchmarks"
-    (inside / "benchmarks").mkdir(parents=True)
-    (inside / "benchmarks" / "operators.py").touch()
-    assert own.home() == inside
+def test_where_they_are_missing_the_error_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a package that was installed from a wheel."""
+    monkeypatch.setattr("penstock.__file__", str(tmp_path / "lib" / "site-packages" / "penstock" / "__init__.py"))
+    with pytest.raises(StateError, match="come with a clone of the project"):
+        clone()
+    assert main(["bench", "--list"]) == 1
+    assert "run `make setup` there" in capsys.readouterr().err
+
+
+def test_nothing_of_the_package_imports_them() -> None:
+    for path in (ROOT / "src" / "penstock").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & {"benchmarks", "experiments", "tests"}, path
+
+
+def test_the_command_is_started_from_anywhere(tmp_path: Path) -> None:
+    """With the arguments as they are, also those for help."""
+    source = str(Path(penstock.__file__).parents[1])
+    asked = (["--help"], 0, "compare"), (["papers", "-h"], 0, "--scale"), (["--onyl"], 2, "no such")
+    for arguments, code, said in asked:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.cli.main", "bench", *arguments],
+            capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source},
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert said in done.stdout + done.stderr
 
 
 # -- small ones -------------------------------------------------------------------------------------------
@@ -187,11 +213,14 @@ def test_sizes_are_passed_on(few: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_ctrl_c_keeps_what_was_measured(few: Path, tmp_path: Path) -> None:
     """In a process of its own, as it is sent a signal."""
     text = (
-        "import sys; from pathlib import Path; from penstock.bench import own; from penstock.cli.main import main\n"
+        "import sys; from pathlib import Path; from benchmarks.support import own; from penstock.cli.main import main\n"
         f"own.home = lambda: Path({str(few)!r})\n"
         f"sys.exit(main(['bench', '--no-figures', '--output', {str(tmp_path / 'o')!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    paths = {**os.environ, "PYTHONPATH": python_path()}
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False, env=paths
+    )
     assert done.returncode == 130, done.stderr
     *before, slow = json.loads((tmp_path / "o" / "report.json").read_text())["benchmarks"]
     assert [b["name"] for b in before] == ["bad", "good"]
@@ -233,7 +262,7 @@ def test_a_margin_is_how_many_times_better_than_the_bar() -> None:
 
 def test_a_figure_needs_a_bar(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from penstock.bench.drawing import bars
+    from benchmarks.support.drawing import bars
 
     assert bars([("a", Result("a", 1.0))], "t", tmp_path / "a.png") is None
     shown = [Result("a", 0.0, 1.0, False), Result("b", 0.0, 1.0, below=True), Result("c", 5.0, 1.0)]

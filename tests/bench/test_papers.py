@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.support import common
+from benchmarks.support.common import Claim
+from experiments.papers import architectures, designated, hybrid, join, scaling, threading_modes
+from experiments.papers import report as papers
+from experiments.papers.report import EXPERIMENTS, Outcome
 
-from penstock.bench import architectures, common, designated, hybrid, join, papers, scaling, threading_modes
-from penstock.bench.common import Claim
-from penstock.bench.papers import EXPERIMENTS, Outcome
 from penstock.cli.main import main
 from penstock.model.errors import InputError, StateError
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from penstock.bench import placement
-from penstock.bench.placement import CONSTRUCTIONS, SIZES, Placements
+from experiments.papers import placement
+from experiments.papers.placement import CONSTRUCTIONS, SIZES, Placements
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from benchmarks.support.common import Claim
+from experiments.papers import priorities
+from experiments.papers.priorities import LEVELS, MODES, NAMES, Kept, Point, Priorities
+from experiments.papers.priorities_plan import SOURCES, Prioritise, build, perform
 
-from penstock.bench import priorities
-from penstock.bench.common import Claim
-from penstock.bench.priorities import LEVELS, NAMES, Kept, Point, Priorities
-from penstock.bench.priorities_plan import SOURCES, Prioritise, build, perform
-from penstock.runtime.lanes import MODES
 from penstock.runtime.run import PUSHED, Runtime
 from penstock.runtime.settings import Settings
 

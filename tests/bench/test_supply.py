@@ -7,10 +7,10 @@ import functools
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks.support.common import database
+from experiments.papers.architectures import MORE, TABLE, Configuration
+from experiments.supply import LockedBuffer, MonitoredBuffer
 
-from penstock.bench.architectures import MORE, TABLE, Configuration
-from penstock.bench.common import database
-from penstock.bench.supply import LockedBuffer, Monitored, MonitoredBuffer
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime.buffer import Buffer
@@ -26,8 +26,6 @@ def answers(how: Configuration | None) -> list[tuple[int, ...]]:
         if how is not None:
             host = core_of(db).host
             assert isinstance(host, LocalHost)
-            if how.supply != "V2":
-                host.runtime.new_buffer = LockedBuffer if how.supply == "synch" else Monitored()
             db.configure(**how.settings)
             made = {type(buffer) for buffer in host.runtime.all_buffers.values()}
             assert made == {KINDS[how.supply]}

@@ -6,25 +6,35 @@ import dataclasses
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import experiments
 import pytest
 import typer.main
+from benchmarks.support.command import bench
 
 import penstock
 import penstock.spark
 from penstock.cli.main import app
 from penstock.cql import declarations
 from penstock.cql.words import AFTER_SOURCE, AFTER_VALUE
+from penstock.graph.masters import MASTERS
 from penstock.hosts.spark.session import SETTINGS
 from penstock.model import errors
-from penstock.runtime.settings import PER_QUERY, Settings
+from penstock.runtime import settings
+from penstock.runtime.buffer import BUFFERS
+from penstock.runtime.lanes import LANES
+from penstock.runtime.owners import ARCHITECTURES
+from penstock.runtime.placement import PLACEMENTS
+from penstock.runtime.settings import EXPERIMENTS, PER_QUERY, USERS, Settings
+from penstock.runtime.strategies import STRATEGIES
 from tests.docs.fences import DOCS, ROOT
 
-SETTINGS_PAGE, PYTHON, ERRORS, CLI = (
-    (DOCS / f"reference/{name}.md").read_text(encoding="utf-8") for name in ("settings", "python", "errors", "cli")
+SETTINGS_PAGE, EXPERIMENTS_PAGE, PYTHON, ERRORS, CLI = (
+    (DOCS / f"reference/{name}.md").read_text(encoding="utf-8")
+    for name in ("settings", "experiments", "python", "errors", "cli")
 )
 
 
@@ -63,28 +73,59 @@ def test_every_argument_of_connect_is_explained_with_its_default() -> None:
 
 
 def test_every_setting_of_configure_is_explained_with_its_default() -> None:
-    said = table(sections(SETTINGS_PAGE)["Settings of configure"])
     fields = {f.name: f for f in dataclasses.fields(Settings) if f.name != "queries"}
-    assert said.keys() == fields.keys() | {"query", "operator"}
+    said = table(sections(SETTINGS_PAGE)["Settings of configure"])
+    assert list(said) == [*USERS, "query", "experiments"]
+    others = table(sections(EXPERIMENTS_PAGE)["Settings"])
+    assert list(others) == [*EXPERIMENTS, "operator"]
     for name, field in fields.items():
-        assert said[name][0] == f"`{shown(field.default)}`", name
-    assert re.findall(r"`(\w+)`", said["query"][1]) == list(PER_QUERY)
+        assert {**said, **others}[name][0] == f"`{shown(field.default)}`", name
+    assert re.findall(r"`(\w+)`", said["query"][1]) == [name for name in PER_QUERY if name in USERS]
+    told = re.search(r"with `query`: (.*)\.", sections(EXPERIMENTS_PAGE)["Settings"])
+    assert told is not None
+    assert re.findall(r"`(\w+)`", told[1]) == [name for name in PER_QUERY if name in EXPERIMENTS]
 
 
 def test_every_value_of_a_setting_is_named() -> None:
+    """Those that ``experiments`` adds stand on the page about it, the others where users look."""
     said = table(sections(SETTINGS_PAGE)["Settings of configure"])
-    from penstock.runtime import lanes, settings, strategies
+    others = table(sections(EXPERIMENTS_PAGE)["Settings"])
+    added = table(sections(EXPERIMENTS_PAGE)["What can be compared"])
+    more: dict[str, Collection[str]] = {"strategy": experiments.strategies.STRATEGIES, "mode": experiments.lanes.MODES}
+    users: dict[str, Collection[str]] = {"threading": settings.THREADING, "mode": LANES, "strategy": STRATEGIES}
+    for name, values in users.items():
+        own = [value for value in values if value not in more.get(name, ())]
+        assert {value for value in own if f"`{value}`" not in said[name][1]} == set(), name
+        assert {value for value in more.get(name, ()) if f"`{value}`" not in added[name][0]} == set(), name
+        assert {value for value in more.get(name, ()) if f"`{value}`" in said[name][1]} == set(), name
+    compared: dict[str, Collection[str]] = {
+        "architecture": ARCHITECTURES, "placement": PLACEMENTS, "buffer": BUFFERS, "masters": MASTERS,
+        "on_lag": settings.ON_LAG, "when_full": settings.WHEN_FULL,
+    }  # fmt: skip
+    for name, values in compared.items():
+        text = others[name][1] + added.get(name, [""])[0]
+        assert {value for value in values if f"`{value}`" not in text} == set(), name
 
-    for name, values in {
-        "threading": settings.THREADING,
-        "architecture": settings.ARCHITECTURES,
-        "placement": settings.PLACEMENTS,
-        "masters": settings.MASTERS,
-        "on_lag": settings.ON_LAG,
-        "mode": lanes.MODES,
-        "strategy": [name for name in strategies.NAMES if not name.endswith("+")],
-    }.items():
-        assert {value for value in values if f"`{value}`" not in said[name][1]} == set(), name
+
+def test_what_has_been_a_setting_has_a_hint_that_works() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (a INT)")
+        values: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(Settings)}
+        values |= {"lag": "5 rows", "quantum": 100}
+        for i, name in enumerate(EXPERIMENTS):
+            with pytest.raises(penstock.InputError, match=f"`{name}` is no setting") as wrong:
+                db.configure(**{name: values[name]})
+            hint = str(wrong.value.hint)
+            if "db.configure" in hint:
+                exec(hint[hint.index("db.") :], {"db": db})
+            elif "WITH" in hint:
+                db.execute(f"CREATE QUERY q{i} AS SELECT a FROM s {hint[hint.index('WITH') :]}")
+            else:
+                exec(f"{hint[hint.index('penstock.') :]}.close()", {"penstock": penstock})
+        for wrong_one in ({"operator": 3}, {"experiments": 5}, {"experiments": {"threading": "graph"}}, {"fast": True}):
+            with pytest.raises(penstock.InputError) as wrong:
+                db.configure(**wrong_one)
+            assert wrong.value.hint
 
 
 def test_every_option_of_streams_and_queries_is_explained() -> None:
@@ -104,7 +145,8 @@ def test_every_option_of_streams_and_queries_is_explained() -> None:
 
 
 def test_every_environment_variable_is_explained() -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    paths = [path for folder in ("src", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     said = table(sections(SETTINGS_PAGE)["Environment variables"])
     assert {name for name in said if name.startswith("PENSTOCK_")} == set(re.findall(r"PENSTOCK_[A-Z_]+", code))
     assert all(name in code for name in said)
@@ -217,6 +259,7 @@ def options() -> Iterator[tuple[str, str]]:
                     yield " ".join(path), option
 
     yield from walk([], typer.main.get_command(app))
+    yield from walk(["bench"], typer.main.get_command(bench))
 
 
 @pytest.mark.parametrize(("command", "option"), list(options()))
@@ -231,6 +274,7 @@ def test_every_command_is_in_the_table() -> None:
     there: set[str] = set()
     for name, command in root.commands.items():
         there |= {f"{name} {child}" for child in getattr(command, "commands", {})} or {name}
-        there |= {name} if getattr(command, "invoke_without_command", False) else set()
+    measuring: Any = typer.main.get_command(bench)
+    there |= {f"bench {name}" for name in measuring.commands}
     said = {found.strip() for found in re.findall(r"^\| `penstock ((?:[a-z]+ ?)+)", CLI, flags=re.MULTILINE)}
     assert there == said

@@ -230,7 +230,7 @@ def test_what_no_budget_is_is_refused(options: dict[str, Any]) -> None:
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
     with penstock.connect(engine="local") as db:
         with pytest.raises(InputError) as caught:
-            db.configure(**settings)
+            db.configure(experiments=settings)
         assert caught.value.hint
 
 
@@ -542,10 +542,10 @@ def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database
         return v
 
     db.create_function("slowly", slowly, args=["BIGINT"], returns="BIGINT")
-    slow = db.query("SELECT slowly(v) AS v FROM s", name="slow")
+    slow = db.execute(f"CREATE QUERY slow AS SELECT slowly(v) AS v FROM s WITH (lag = '{lag}')").query
+    assert slow is not None
     fast = db.query("SELECT v FROM s WHERE v % 10 = 0", name="fast")
     db.configure(threading="operator")
-    db.configure(query="slow", lag=lag)
     watched: list[str] = []
     for i in range(40):
         db.push("s", rows(100 * i, 100))
@@ -568,10 +568,39 @@ def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database
     assert slow.fetch().num_rows == 10
 
 
+@pytest.mark.parametrize(("option", "message"), [
+    ("lag = 'far'", "`lag` is 'far'"), ("lag = TRUE", "`lag` is 'TRUE'"), ("on_lag = 'shout'", "`on_lag` is 'shout'"),
+    ("lag = '1 row', lag = '2 rows'", "stands twice"),
+])  # fmt: skip
+def test_what_no_lag_is_is_refused(
+    connect: Callable[..., penstock.Database], option: str, message: str
+) -> None:
+    db = connect()
+    db.execute(STREAM)
+    with pytest.raises(penstock.PenstockError, match=message) as caught:
+        db.execute(f"CREATE QUERY q AS SELECT v FROM s WITH ({option})")
+    assert caught.value.position is not None
+    assert not db.queries
+
+
+def test_a_lag_counts_also_for_an_operator_that_is_suspended_before_anything_else(
+    connect: Callable[..., penstock.Database],
+) -> None:
+    """Without threads, and without a call of ``configure``."""
+    db = connect()
+    db.execute(STREAM)
+    query = db.execute("CREATE QUERY q AS SELECT v FROM s WITH (on_lag = 'stop', lag = '10 rows')").query
+    assert query is not None
+    db.suspend(operator(db, "query"))
+    for i in range(3):
+        db.push("s", rows(10 * i, 10))
+        assert query.status == ("running" if i == 0 else "failed")
+
+
 def test_a_query_that_was_resumed_may_catch_up(connect: Callable[..., penstock.Database]) -> None:
     db = connect()
     db.execute(STREAM)
-    db.configure(lag="50 rows")
+    db.configure(experiments={"lag": "50 rows"})
     query = db.query("SELECT v FROM s", name="q")
     sink = operator(db, "query")
     db.suspend(sink)
@@ -597,7 +626,7 @@ def test_a_query_that_is_resumed_behind_its_limit_may_catch_up(
     for i in range(3):
         db.push("s", rows(100 * i, 100))
     db.settle()
-    db.configure(query="q", lag="50 rows")
+    db.configure(query="q", experiments={"lag": "50 rows"})
     db.resume(sink)
     assert [q.status for q in db.graph().queries] == ["running"]
     assert query.fetch().num_rows == 300
@@ -606,9 +635,10 @@ def test_a_query_that_is_resumed_behind_its_limit_may_catch_up(
 def test_a_query_that_lags_is_stopped_with_a_reason(connect: Callable[..., penstock.Database]) -> None:
     db = connect(memory="5 KB")
     db.execute(STREAM)
-    slow = db.query("SELECT v FROM s WHERE v >= 0", name="slow")
+    lag = "WITH (lag = '1000 rows', on_lag = 'stop')"
+    slow = db.execute(f"CREATE QUERY slow AS SELECT v FROM s WHERE v >= 0 {lag}").query
+    assert slow is not None
     other = db.query("SELECT v FROM s", name="other")
-    db.configure(query="slow", lag="1000 rows", on_lag="stop")
     db.suspend(operator(db, "query", "slow"))
     for i in range(30):
         db.push("s", rows(100 * i, 100))

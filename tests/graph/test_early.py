@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import experiments  # noqa: F401 - more modes
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.runtime.lanes import MODES
+from penstock.runtime.lanes import LANES
 from tests.budget import examples
 
 DECLARE = """
@@ -118,15 +119,15 @@ def counted(table: pa.Table) -> Counter[object]:
 @settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     life=lives(),
-    mode=st.sampled_from(MODES),
+    mode=st.sampled_from(sorted(LANES)),
     config=st.sampled_from(
         [
             {"threading": "direct"},
             {"threading": "graph"},
-            {"threading": "graph", "strategy": "highest-priority", "quantum": 1},
+            {"threading": "graph", "strategy": "highest-priority", "experiments": {"quantum": 1}},
             {"threading": "operator"},
             {"threading": "hybrid", "workers": 2},
-            {"threading": "operator", "architecture": "pool", "workers": 2},
+            {"threading": "operator", "workers": 2, "experiments": {"architecture": "pool"}},
         ]
     ),
 )
@@ -230,10 +231,10 @@ def test_a_pair_without_priority_waits_for_its_place(db: penstock.Database) -> N
     assert query.fetch()["v"].to_pylist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LANES)
 def test_the_mode_may_be_set_for_one_operator(db: penstock.Database, mode: str) -> None:
     query = db.query("SELECT v FROM s WHERE k > 0")
-    db.configure(operator=intake(db, "s"), mode=mode)
+    db.configure(mode=mode, experiments={"operator": intake(db, "s")})
     db.suspend(intake(db, "s"))
     db.push("s", [(1, 1, 1, 0), (2, 1, 2, 0)])
     db.push("s", [(3, 1, 3, 5)])
@@ -249,10 +250,10 @@ def test_the_mode_may_be_set_for_one_operator(db: penstock.Database, mode: str) 
     ("settings", "message"),
     [
         ({"mode": "strog"}, "mode is 'strog'; did you mean `strong`?"),
-        ({"operator": 0, "mode": "none"}, "mode is 'none'"),
-        ({"operator": 999, "mode": "weak"}, "there is no operator 999"),
-        ({"operator": 0, "threading": "graph"}, "only the `mode`"),
-        ({"operator": 0}, "only the `mode`"),
+        ({"experiments": {"operator": 0}, "mode": "none"}, "mode is 'none'"),
+        ({"experiments": {"operator": 999}, "mode": "weak"}, "there is no operator 999"),
+        ({"experiments": {"operator": 0}, "threading": "graph"}, "only the `mode`"),
+        ({"experiments": {"operator": 0}}, "only the `mode`"),
     ],
 )
 def test_what_is_not_a_mode_is_refused(db: penstock.Database, settings: dict[str, Any], message: str) -> None:

@@ -139,13 +139,13 @@ def test_stopping_a_query_in_the_middle_of_a_batch(way: str) -> None:
 
 BAD = {
     "threading": ({"threading": "many"}, "direct, graph, operator, hybrid"),
-    "strategy": ({"strategy": "chian"}, "chain"),
+    "strategy": ({"strategy": "fio"}, "fifo"),
     "setting": ({"thread": "graph"}, "threading"),
     "workers": ({"workers": 0}, "1 or more"),
-    "quantum": ({"quantum": "soon"}, "10 seconds"),
+    "quantum": ({"experiments": {"quantum": "soon"}}, "10 seconds"),
     "query": ({"query": "nobody", "threading": "graph"}, "none is registered"),
     "of a query": ({"query": "q", "workers": 3}, "threading"),
-    "placement": ({"placement": "anywhere"}, "stall-avoiding"),
+    "placement": ({"experiments": {"placement": "anywhere"}}, "stall-avoiding"),
 }
 
 
@@ -167,7 +167,7 @@ def test_a_part_of_the_graph_may_be_run_in_another_way() -> None:
         db.execute(DECLARE)
         direct = db.query("SELECT a FROM s WHERE a > 1", name="direct")
         apart = db.query("SELECT count(*) AS n FROM s [ROWS 3]", name="apart")
-        db.configure(query="apart", threading="operator", strategy="flow")
+        db.configure(query="apart", threading="operator", strategy="fifo")
         db.push("s", [(1, 1), (2, 2)])
         workers_of = {p.id: p.worker for p in db.graph().partitions}
         run_by = {o.kind: workers_of[o.partition] for o in db.graph().operators if o.queries == ("apart",)}

@@ -9,14 +9,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import experiments  # noqa: F401 - more of everything
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.graph.masters import MASTERS
 from penstock.hosts.local import host
-from penstock.runtime.lanes import MODES
-from penstock.runtime.settings import ARCHITECTURES, MASTERS, PLACEMENTS, THREADING
+from penstock.runtime.buffer import BUFFERS
+from penstock.runtime.lanes import LANES
+from penstock.runtime.owners import ARCHITECTURES
+from penstock.runtime.placement import PLACEMENTS
+from penstock.runtime.settings import THREADING
 from penstock.runtime.strategies import STRATEGIES
 from tests.budget import examples
 from tests.generated.language import Case, Row, cases
@@ -62,15 +67,18 @@ def configurations(draw: st.DrawFn) -> Configure:
     chosen: dict[str, Any] = {"threading": draw(st.sampled_from(THREADING))}
     if draw(st.booleans()):
         chosen["strategy"] = draw(st.sampled_from(sorted(STRATEGIES))) + draw(st.sampled_from(["", "+"]))
-    if draw(st.booleans()):
-        chosen["quantum"] = draw(st.sampled_from([1, 2, 7, 0.001, None]))
     chosen["workers"] = draw(st.integers(1, 3))
-    chosen["architecture"] = draw(st.sampled_from(ARCHITECTURES))
-    chosen["placement"] = draw(st.sampled_from(PLACEMENTS))
-    chosen["mode"] = draw(st.sampled_from(MODES))
-    chosen["masters"] = draw(st.sampled_from(MASTERS))
+    chosen["mode"] = draw(st.sampled_from(sorted(LANES)))
     chosen["memory"] = draw(st.sampled_from([None, 0, 3_000, 8_000, "512 MB"]))
-    chosen["read_ahead"] = draw(st.sampled_from([0, 50, 100]))
+    chosen["experiments"] = {
+        "architecture": draw(st.sampled_from(sorted(ARCHITECTURES))),
+        "placement": draw(st.sampled_from(sorted(PLACEMENTS))),
+        "buffer": draw(st.sampled_from(sorted(BUFFERS))),
+        "masters": draw(st.sampled_from(sorted(MASTERS))),
+        "read_ahead": draw(st.sampled_from([0, 50, 100])),
+    }
+    if draw(st.booleans()):
+        chosen["experiments"]["quantum"] = draw(st.sampled_from([1, 2, 7, 0.001, None]))
     return Configure(chosen)
 
 

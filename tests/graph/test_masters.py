@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+import experiments  # noqa: F401 - the naive way
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.graph.masters import MASTERS
 from penstock.graph.programs import Programs
 from penstock.model.batch import Batch
 from penstock.model.errors import InputError
@@ -22,7 +24,6 @@ from penstock.plan.nodes import Query, QueryStream, RelationScan, StreamScan, bo
 from penstock.plan.optimize import optimize
 from penstock.reference.evaluator import INFINITY, Element, evaluate
 from penstock.reference.windows import value_key
-from penstock.runtime.settings import MASTERS
 from tests.budget import examples
 from tests.strategies import Inputs, R, S, inputs, queries
 
@@ -37,9 +38,9 @@ def batch(scan: StreamScan, elements: Sequence[Element]) -> Batch:
     return Batch(scan.schema, pa.table(columns), np.array(ts, np.int64), np.array(arrival, np.int64))
 
 
-def run(query: Query, given: Inputs, turns: Sequence[tuple[int, int]], *, naive: bool) -> Counter[Hashable]:
+def run(query: Query, given: Inputs, turns: Sequence[tuple[int, int]], *, masters: str) -> Counter[Hashable]:
     """The answers, when the streams take turns with so many elements."""
-    program = Programs({"q": query}, {}, naive=naive)
+    program = Programs({"q": query}, {}, masters=masters)
     for name, changes in given.relations.items():
         program.change(name, changes)
     pending = {scan.stream: list(given.streams[scan.stream]) for scan in (R, S)}
@@ -84,8 +85,8 @@ def test_naive_and_smart_are_the_reference(
     chosen = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     query = optimize(replace(query, masters=tuple(chosen)))
     wanted = Counter((a.ts, a.op, value_key(a.row)) for a in evaluate(query, given.streams, given.relations))
-    assert run(query, given, turns, naive=False) == wanted
-    assert run(query, given, turns, naive=True) == wanted
+    assert run(query, given, turns, masters="smart") == wanted
+    assert run(query, given, turns, masters="naive") == wanted
 
 
 # -- the paper's example ----------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def received(db: penstock.Database) -> int:
 def test_the_example_of_the_paper(masters: str, select: str, wanted: int) -> None:
     with penstock.connect(engine="local") as db:
         db.execute(EXAMPLE)
-        db.configure(masters=masters)
+        db.configure(experiments={"masters": masters})
         query = db.query(f"{select} {FIGURE_1}")
         for stream, row in ARRIVALS:
             db.push(stream, [row])
@@ -146,7 +147,7 @@ def told(
     with penstock.connect(engine=engine) as db:
         db.execute(STREAMS)
         if engine != "reference":
-            db.configure(masters=masters)
+            db.configure(experiments={"masters": masters})
         asked = db.query(query)
         events = [("s", row) for row in rows] + [("m", (t, 0)) for t in at]
         for stream, row in sorted(events, key=lambda e: e[1][0]):
@@ -188,7 +189,7 @@ def test_streams_of_answers_and_relations(masters: str) -> None:
             db.execute(STREAMS)
             db.push("q", [("a", "first")])
             if engine != "reference":
-                db.configure(masters=masters)
+                db.configure(experiments={"masters": masters})
             db.execute("CREATE STREAM d AS SELECT ISTREAM g, count(*) AS n FROM s [RANGE 3] GROUP BY g MASTER s")
             asked = db.query("SELECT d.g, n, name FROM d [ROWS 2], q WHERE d.g = q.g MASTER d")
             for t in range(6):
@@ -204,7 +205,7 @@ def test_naive_execution_remembers_what_differs() -> None:
     """However often a group changes and changes back while no master element comes."""
     with penstock.connect(engine="local") as db:
         db.execute(STREAMS)
-        db.configure(masters="naive")
+        db.configure(experiments={"masters": "naive"})
         query = db.query("SELECT g, count(*) AS n FROM s [ROWS 2], m [ROWS 1] GROUP BY g MASTER m")
         db.push("m", [(0, 0)])
         db.heartbeat("m", 100_000)
@@ -225,9 +226,9 @@ def test_queries_work_in_the_way_that_was_set_when_they_came() -> None:
         db.execute(STREAMS)
         text = "SELECT ISTREAM v FROM s [ROWS 2], m [ROWS 1] MASTER m"
         first = db.query(text, name="first")
-        db.configure(masters="naive")
+        db.configure(experiments={"masters": "naive"})
         second = db.query(text, name="second")
-        db.configure(masters="smart")
+        db.configure(experiments={"masters": "smart"})
         for t in range(10):
             db.push("s", [(t, "a", t)])
             if t % 4 == 3:
@@ -242,8 +243,8 @@ def test_what_is_not_a_way_is_refused() -> None:
     with penstock.connect(engine="local") as db:
         db.execute(STREAMS)
         with pytest.raises(InputError, match="masters is 'clever'") as error:
-            db.configure(masters="clever")
+            db.configure(experiments={"masters": "clever"})
         assert "smart, naive" in str(error.value.hint)
         db.query("SELECT v FROM s", name="plain")
         with pytest.raises(InputError, match="cannot be set for the query `plain` alone"):
-            db.configure(query="plain", masters="naive")
+            db.configure(query="plain", experiments={"masters": "naive"})

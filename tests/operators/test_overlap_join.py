@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from experiments.overlap_join import OverlapJoin, WindowPairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model.schema import Field
 from penstock.model.types import BIGINT, INT
-from penstock.operators.overlap_join import OverlapJoin, WindowPairs
 from penstock.plan.nodes import Join, Query, StreamScan, Window
 from penstock.plan.window import Generic
 from penstock.reference.evaluator import Element, evaluate

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 
+import experiments  # noqa: F401 - the pool
 import numpy as np
 import pyarrow as pa
 

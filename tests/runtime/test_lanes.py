@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
+from experiments.lanes import OneList, TwoLists, Weak
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.lanes import LANES, Entry, Lane, Levels, OneList, TwoLists, Weak
+from penstock.runtime.lanes import LANES, Entry, Lane, Levels
 from tests.runtime.fakes import message
 
 STRONG = [Levels, OneList, TwoLists]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import experiments  # noqa: F401 - more modes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.graph.message import BEGIN, Data, Message
 from penstock.model.delta import Arrivals
 from penstock.runtime.buffer import Buffer
-from penstock.runtime.lanes import LANES, MODES, Entry, Levels
+from penstock.runtime.lanes import LANES, Entry, Levels
 from penstock.runtime.run import Runtime
 from penstock.runtime.settings import Settings
 from penstock.runtime.station import Station
@@ -151,7 +152,7 @@ def test_no_message_comes_before_rows_that_overtook_it(train: bool, monkeypatch:
     assert vertex.errors == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LANES)
 def test_the_rank_of_a_buffer_is_that_of_what_waits(mode: str) -> None:
     station, _ = overtaking(mode)
     (buffer,) = station.buffers

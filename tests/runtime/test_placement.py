@@ -8,21 +8,13 @@ import random
 from collections.abc import Callable
 
 import pytest
+from experiments.papers.placement import random_graph
+from experiments.placements import average_capacities, chains, segments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.bench.placement import random_graph
 from penstock.runtime import placement as module
-from penstock.runtime.placement import (
-    Node,
-    Placement,
-    PlacementGraph,
-    average_capacities,
-    capacity,
-    chains,
-    segments,
-    stall_avoiding,
-)
+from penstock.runtime.placement import Node, Placement, PlacementGraph, capacity, stall_avoiding
 from tests.budget import examples
 from tests.runtime.graphs import connected, fewest, graphs, members, path_graph
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import experiments  # noqa: F401 - more strategies, and the pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.graph.vertex import Vertex
 from penstock.model.delta import NEVER
+from penstock.runtime.owners import ARCHITECTURES
 from penstock.runtime.run import PUSHED, Runtime
-from penstock.runtime.settings import ARCHITECTURES, THREADING, Settings
-from penstock.runtime.strategies import NAMES
+from penstock.runtime.settings import THREADING, Settings
+from penstock.runtime.strategies import names
 from tests.budget import examples
 from tests.runtime.fakes import Fake, Map, Merge, Row, Sink, Source, link, message
 
@@ -56,10 +58,10 @@ def plans(draw: st.DrawFn) -> Plan:
 ways = st.builds(
     Settings,
     threading=st.sampled_from(THREADING),
-    strategy=st.sampled_from(NAMES),
+    strategy=st.sampled_from(names()),
     workers=st.integers(1, 3),
     quantum=st.sampled_from([None, 1, 2, 5, 1e-6, "5 ms"]),
-    architecture=st.sampled_from(ARCHITECTURES),
+    architecture=st.sampled_from(sorted(ARCHITECTURES)),
     latency=st.sampled_from([1e-9, 10.0]),
 )
 pushes = st.tuples(st.just("push"), st.integers(0, 2), st.integers(0, 6), st.integers(0, 3))

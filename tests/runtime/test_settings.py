@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import experiments  # noqa: F401 - more names
 import pytest
 
 import penstock
@@ -20,7 +21,7 @@ from penstock.runtime.strategy import Quantum
         ({"threading": "grph"}, "threading is 'grph'; did you mean `graph`.*direct, graph, operator, hybrid"),
         ({"threading": None}, "threading is None; there is direct, graph, operator, hybrid"),
         ({"strategy": "chian"}, "unknown strategy 'chian'; did you mean `chain`"),
-        ({"strategy": 5}, "unknown strategy 5; the strategies are round-robin"),
+        ({"strategy": 5}, "unknown strategy 5; the strategies are fifo"),
         ({"architecture": "x"}, "architecture is 'x'; there is worker, pool"),
         ({"placement": "segments"}, "placement is 'segments'; did you mean `segment`"),
         ({"workers": 0}, "workers is 0; it is a number of threads, 1 or more"),
@@ -81,7 +82,7 @@ def test_the_latency_of_a_query_is_that_of_its_strategy() -> None:
         assert isinstance(host, LocalHost)
         settings = host.runtime.settings
         assert [settings.of_query(name).new_strategy().latency for name in ("soon", "late")] == [0.02, 0.1]
-        db.configure(query="soon", latency="5 ms")
+        db.configure(query="soon", experiments={"latency": "5 ms"})
         assert host.runtime.settings.of_query("soon").new_strategy().latency == 0.005
         db.queries["soon"].stop()
         db.configure(workers=1)

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable
 
 import pytest
+from experiments.strategies import latencies, positions
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import InputError
 from penstock.runtime import paths
 from penstock.runtime.station import Station
-from penstock.runtime.strategies import NAMES, strategy
+from penstock.runtime.strategies import names, strategy
 from penstock.runtime.strategy import REFRESH, Quantum, Strategy
 from penstock.runtime.worker import Worker
 from tests.runtime.fakes import Fake, Map, Sink, Source, chain, link, message
@@ -261,7 +262,7 @@ def test_a_quantum_of_time_becomes_elements_by_measured_cost() -> None:
     assert fake.stats.elements_in - before == 2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_every_strategy_serves_everything(name: str) -> None:
     trial = pipeline(name)
     for rows in (3, 1, 2):
@@ -277,7 +278,7 @@ def test_every_strategy_serves_everything(name: str) -> None:
 def test_an_unknown_name_lists_the_valid_ones() -> None:
     with pytest.raises(InputError, match=r"did you mean `round-robin`.*min-latency.*\+ for trains"):
         strategy("round-robbin")
-    with pytest.raises(InputError, match=r"unknown strategy 'xyz'; the strategies are round-robin, .*flow"):
+    with pytest.raises(InputError, match=r"unknown strategy 'xyz'; the strategies are fifo, .*flow"):
         strategy("xyz")
 
 
@@ -288,7 +289,7 @@ def test_latency_is_that_of_the_nearest_end() -> None:
     a, b, c, d = (measured(Map(i), cost) for i, cost in enumerate((1.0, 2.0, 10.0, 1.0)))
     link(a, b, c)
     link(b, d)
-    assert paths.latencies([a]) == {0: 4.0, 1: 3.0, 2: 10.0, 3: 1.0}
+    assert latencies([a]) == {0: 4.0, 1: 3.0, 2: 10.0, 3: 1.0}
 
 
 def test_steepness_is_the_best_of_all_paths() -> None:
@@ -315,5 +316,5 @@ def test_many_paths_do_not_take_forever() -> None:
     found = paths.steepness(layers[0])
     assert found.keys() == {v.id for layer in layers for v in layer}
     assert all(math.isfinite(s) for s in found.values())
-    places = paths.positions(layers[0])
+    places = positions(layers[0])
     assert all(places[e.source.id] < places[e.target.id] for layer in layers for v in layer for e in v.outputs)

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from experiments.pool import PoolQueue
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph.vertex import Vertex
 from penstock.runtime.buffer import Buffer
 from penstock.runtime.control import Control, Thread
-from penstock.runtime.pool import PoolQueue
 from penstock.runtime.station import Partition, Station
 from penstock.runtime.strategies import strategy
 from penstock.runtime.threads import Turns

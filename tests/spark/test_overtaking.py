@@ -200,7 +200,7 @@ def test_mode_normal_lets_nobody_overtake(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         step(db)
         assert taken(db, "q") == [59, 60, 61, 62], "settings are kept"
-        db.configure(mode="weak")
+        db.configure(mode="direct")
         step(db)
         assert taken(db, "q") == [901, 63, 64, 65, 66]
         assert db.queries["q"].fetch().column("v").to_pylist() == [67, 68, 69, 70]

@@ -191,10 +191,12 @@ def test_settings_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(penstock.InputError, match=r"threading is 'fast'; .*direct, graph, operator, hybrid"):
             db.configure(threading="fast")
         with pytest.raises(penstock.InputError, match=r"no setting `strategy` .* `threading`, `workers` and `mode`"):
-            db.configure(strategy="chain")
+            db.configure(strategy="fifo")
+        with pytest.raises(penstock.InputError, match=r"no setting `experiments` .* engine='local'"):
+            db.configure(experiments={"masters": "naive"})
         with pytest.raises(penstock.InputError, match="`wokers` on Spark; there is `threading`, `workers` and `mode`"):
             db.configure(wokers=2)
-        with pytest.raises(penstock.InputError, match=r"mode is 'fast'; there is normal, direct, weak"):
+        with pytest.raises(penstock.InputError, match=r"mode is 'fast'; there is strong, direct, normal"):
             db.configure(mode="fast")
         for workers in (0, "two", 1.5, True):
             with pytest.raises(penstock.InputError, match=r"workers is .*; give a number from 1 on"):

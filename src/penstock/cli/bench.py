@@ -1,159 +1,42 @@
-"""``penstock bench``: measure, on the machine at hand."""
+"""``penstock bench``: starts what a clone of the project has for measuring.
+
+Benchmarks and experiments are no part of the package. The folder ``benchmarks`` beside the source tree has the
+commands, which are started by its path with the arguments that are given here.
+"""
 
 from __future__ import annotations
 
+import runpy
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.failures import FAILED, INTERRUPTED, Failure
+import penstock
+from penstock.model.errors import StateError
 
-if TYPE_CHECKING:
-    from penstock.bench.own import Outcome
-
-FiguresOption = Annotated[bool, typer.Option(help="Draw figures; needs matplotlib.")]
-bench = typer.Typer(name="bench", context_settings={"help_option_names": ["-h", "--help"]})
+PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
-def own(
-    context: typer.Context,
-    listed: Annotated[bool, typer.Option("--list", help="Only say which benchmarks there are.")] = False,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A benchmark; repeat for more. By default all.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Little data, to see them run.")] = False,
-    scale: Annotated[float, typer.Option(min=0.001, help="How much data; bars are for 1, the usual.")] = 1.0,
-    output: Annotated[Path, typer.Option(metavar="DIR", help="Where report.json and the figure are written.")] = Path(
-        "bench"
-    ),
-    figures: FiguresOption = True,
-) -> None:
-    """Measure, on this machine.
+def clone() -> Path:
+    """The clone of the project from which this package runs."""
+    folder = Path(penstock.__file__).resolve().parents[2]
+    if not (folder / "benchmarks" / "__main__.py").is_file():
+        raise StateError(
+            "benchmarks and experiments come with a clone of the project, not with the installed package",
+            hint="clone the project and run `make setup` there; `.venv/bin/penstock bench` of the clone has them",
+        )
+    return folder
 
-    Alone, it runs the project's own benchmarks, each in a process of its own, and compares each result with the bar
-    that it has to meet. `compare` runs the same jobs on other systems, `papers` the experiments of the papers.
+
+def bench(context: typer.Context) -> None:
+    """Measure, on this machine; needs a clone of the project.
+
+    Alone, it runs the project's own benchmarks. `compare` runs the same jobs on other systems, `papers` the experiments
+    of the papers. `penstock bench --help` has the options.
     """
-    if context.invoked_subcommand is not None:
-        return
-    from penstock.bench import own as benchmarks
-    from penstock.bench.common import machine
-
-    if listed:
-        width = max(map(len, benchmarks.benchmarks()))
-        for name, title in benchmarks.benchmarks().items():
-            print(f"{name:{width}s}  {title}")
-        return
-    if quick and scale != 1.0:
-        raise Failure("--quick and --scale both say how much data; give one of them")
-    names = benchmarks.chosen(only or [])
-    prepare(output, figures)
-    size = ["--quick"] if quick else ["--scale", f"{scale:g}"]
-    where = machine()
-    outcomes: list[Outcome] = []
-    interrupted = _run_all(names, size, outcomes)
-    usual = not quick and scale == 1.0
-    _tables(outcomes, "MISSED" if usual else "not at this size")
-    drawn = _draw(outcomes, output) if figures else []
-    benchmarks.write(outcomes, "quick" if quick else f"scale {scale:g}", where, drawn, output / "report.json")
-    judged = [result for outcome in outcomes for result in outcome.results if result.bar is not None]
-    apart = "" if usual else " (they are meant for the usual size, --scale 1)"
-    print(f"{sum(result.ok for result in judged)} of {len(judged)} bars are met{apart}; all numbers are in {output}")
-    for outcome in outcomes:
-        if outcome.error:
-            print(f"{outcome.name} did not come to its end: {outcome.error}")
-    print(benchmarks.line(outcomes))
-    if interrupted:
-        raise typer.Exit(INTERRUPTED)
-    if any(outcome.error for outcome in outcomes):
-        raise typer.Exit(FAILED)
-
-
-def _run_all(names: list[str], size: list[str], outcomes: list[Outcome]) -> bool:
-    """Run one after the other; whether somebody interrupted."""
-    from penstock.bench import own as benchmarks
-    from penstock.cli.watch import Watch, clock
-
-    with Watch(len(names)) as watch:
-        for name in names:
-            watch.begin(name)
-            outcome = benchmarks.Outcome(name, benchmarks.benchmarks()[name])
-            outcomes.append(outcome)
-            try:
-                benchmarks.perform(name, size, outcome, watch.doing, watch.tick)
-            except KeyboardInterrupt:
-                outcome.error = "interrupted"
-            took = f"{len(outcome.results)} results in {clock(outcome.seconds)}"
-            watch.end(f"{took}, then it failed: {outcome.error}" if outcome.error else took)
-            if outcome.error == "interrupted":
-                return True
-    return False
-
-
-def _tables(outcomes: list[Outcome], missed: str) -> None:
-    from penstock.bench.own import rows
-    from penstock.cli.watch import print_table
-
-    for outcome in outcomes:
-        if outcome.results:
-            title = f"{outcome.name}: {outcome.title}"
-            print_table(title, ("result", "value", "bar", ""), rows(outcome, missed), right=(1,))
-
-
-def _draw(outcomes: list[Outcome], folder: Path) -> list[Path]:
-    from penstock.bench.drawing import bars
-    from penstock.bench.own import named
-
-    shown = [(f"{o.name}: {name}", result) for o in outcomes for name, result in named(o)]
-    drawn = bars(shown, "Benchmarks against their bars", folder / "bench.png")
-    return [] if drawn is None else [drawn]
-
-
-def prepare(output: Path, figures: bool) -> None:
-    """Find out before anything is measured what would fail at the end."""
-    from penstock.bench.common import check_matplotlib
-
-    if figures:
-        check_matplotlib()
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise Failure(f"cannot write into {output}: {problem.strerror}") from None
-
-
-def papers(
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="An experiment; repeat for more. By default all; a wrong name lists them."),
-    ] = None,
-    output: Annotated[Path, typer.Option(metavar="DIR", help="Where figures and report.json are written.")] = Path(
-        "bench-papers"
-    ),
-    scale: Annotated[float, typer.Option(min=0.001, help="1: each experiment takes up to two minutes.")] = 1.0,
-    figures: FiguresOption = True,
-) -> None:
-    """Repeat the experiments of the papers on scheduling, and check their claims.
-
-    Claims are about shape, who is faster and by how much roughly. Where one does not hold here, the report says so.
-    """
-    from penstock.bench import papers as experiments
-
-    names = experiments.chosen(only or [])
-    prepare(output, figures)
-    outcomes = []
-    for name in names:
-        outcomes.append(experiments.perform(name, scale, output if figures else None, partial(_say, name)))
-        _say("", "")
-        print(experiments.text(outcomes[-1]), flush=True)
-        experiments.write(outcomes, scale, output / "report.json")
-    held = [claim.holds for outcome in outcomes for claim in outcome.claims]
-    print(f"{sum(held)} of {len(held)} claims hold; all numbers are in {output / 'report.json'}")
-    print(experiments.line(outcomes))
-
-
-def _say(name: str, doing: str) -> None:
-    """One line that changes, where somebody watches."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{name}: {doing}" if name else "\r\033[K", end="", file=sys.stderr, flush=True)
+    folder = clone()
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    started = runpy.run_path(str(folder / "benchmarks" / "__main__.py"))
+    raise typer.Exit(started["main"](context.args))

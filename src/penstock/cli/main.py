@@ -11,8 +11,7 @@ from typing import Annotated, ParamSpec
 import typer
 
 from penstock.cli.ask import declare, query
-from penstock.cli.bench import bench, own, papers
-from penstock.cli.compare import compare
+from penstock.cli.bench import PASSED_ON, bench
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
@@ -37,7 +36,7 @@ class _Unread(Exception):
     """Whoever reads the answers has enough of them."""
 
 
-def _piped(function: Callable[P, None]) -> Callable[P, None]:
+def piped(function: Callable[P, None]) -> Callable[P, None]:
     """Typer has its own idea of a closed pipe; it must not see one."""
 
     @wraps(function)
@@ -51,9 +50,9 @@ def _piped(function: Callable[P, None]) -> Callable[P, None]:
     return command
 
 
-def _command(function: Callable[P, None], among: typer.Typer = app) -> Callable[P, None]:
-    """Make a command of a function, ``among`` others."""
-    return among.command()(_piped(function))
+def _command(function: Callable[P, None]) -> Callable[P, None]:
+    """Make a command of a function."""
+    return app.command()(piped(function))
 
 
 _command(query)
@@ -63,10 +62,7 @@ _command(explain)
 _command(graph)
 _command(sql)
 _command(demo)
-bench.callback(invoke_without_command=True)(_piped(own))
-_command(compare, bench)
-_command(papers, bench)
-app.add_typer(bench)
+app.command(context_settings=PASSED_ON)(bench)  # whose commands see to closed pipes themselves
 
 
 @_command
@@ -92,9 +88,14 @@ def _common(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
+    return carried_out(app, "penstock", arguments)
+
+
+def carried_out(commands: typer.Typer, name: str, arguments: Sequence[str] | None) -> int:
+    """Run one of some commands and report its errors; the exit code."""
     try:
         given = None if arguments is None else list(arguments)
-        code = app(args=given, prog_name="penstock", standalone_mode=False)
+        code = commands(args=given, prog_name=name, standalone_mode=False)
         return code if isinstance(code, int) else OK
     except Failure as failed:
         report(failed, sys.stderr)

@@ -14,6 +14,7 @@ from penstock.catalog import (
     EVERYTHING,
     Catalog,
     FunctionDef,
+    OnLag,
     QueryOptions,
     RelationDef,
     Start,
@@ -313,7 +314,8 @@ Parser = Callable[[str, exp.Expr], Any]
 def query_options(tree: exp.Expr) -> tuple[QueryOptions, str]:
     """``WITH (…)`` of a query: how it is run, and the priority of its joins."""
     known: dict[str, Parser] = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
-    known |= {"start": _start_option, "join_priority": _join_priority_option, "results": _amount_option}
+    known |= {"start": _start_option, "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option}
+    known |= {"join_priority": _join_priority_option}
     given = parse_options(tree, known)
     join_priority = given.pop("join_priority", "max")
     return replace(QueryOptions(), **given), join_priority
@@ -387,6 +389,12 @@ def _amount_option(name: str, node: exp.Expr) -> Bound:
     return parse_bound(f"`{name}`", node.name if isinstance(node, exp.Literal) and node.is_string else node.sql())
 
 
+def _lag_option(name: str, node: exp.Expr) -> str:
+    text = node.name if isinstance(node, exp.Literal) and node.is_string else node.sql()
+    parse_bound(f"`{name}`", text)
+    return text
+
+
 def _overflow_option(name: str, node: exp.Expr) -> bool:
     if not (isinstance(node, exp.Literal) and " ".join(node.name.lower().split()) == "drop oldest"):
         hint = "write overflow = 'drop oldest', or leave it out: then nothing is dropped"
@@ -412,7 +420,7 @@ def _one_of(texts: Any) -> Parser:
     return parse
 
 
-_on_error_option, _unknown_option = _one_of(OnError), _one_of(Unknown)
+_on_error_option, _unknown_option, _on_lag_option = _one_of(OnError), _one_of(Unknown), _one_of(OnLag)
 
 
 def _zone_option(name: str, node: exp.Expr) -> str:

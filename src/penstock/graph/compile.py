@@ -15,6 +15,7 @@ from typing import Protocol
 
 from penstock.graph.bounded import BoundedBody
 from penstock.graph.ends import Bounded
+from penstock.graph.masters import MASTERS, SMART, OtherWay
 from penstock.graph.operators import Emitting, Gated, SmartWindowed, Staged, Stateless, Windowed
 from penstock.graph.ports import Port
 from penstock.graph.sources import Entry, Horizon, Intake, Relation, Source, Ticks
@@ -22,12 +23,11 @@ from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
 from penstock.operators.build import Leaf, Stage, build
 from penstock.operators.emit import Emit, delivery_keys
-from penstock.operators.net import Moments, Net
+from penstock.operators.moments import Moments
 from penstock.operators.smart import SmartWindow
 from penstock.operators.stateless import FilterProject
 from penstock.operators.window_store import WindowStore
 from penstock.plan.explain import show_node
-from penstock.plan.identify import Identified, identified
 from penstock.plan.nodes import (
     Aggregate,
     Join,
@@ -69,10 +69,10 @@ class Compiler:
     """Compiles one query. ``used`` are the vertices that it needs, inputs before those they feed."""
 
     def __init__(
-        self, graph: Vertices, functions: Functions, strict: bool, *, mirrors: bool = True, naive: bool = False
+        self, graph: Vertices, functions: Functions, strict: bool, *, mirrors: bool = True, masters: str = SMART
     ) -> None:
         self._graph, self._functions, self._strict, self._mirrors = graph, functions, strict, mirrors
-        self._naive = naive
+        self._other_way = MASTERS[masters]
         self.used: dict[int, OperatorVertex] = {}
 
     def answers(self, query: Query, *, as_stream: bool = False, beat: OperatorVertex | None = None) -> OperatorVertex:
@@ -85,11 +85,11 @@ class Compiler:
         if bounded_window(query) is not None:
             return self._bounded(query, streams, clocks, as_stream)
         istream = query.output == "istream"
-        gated = bool(query.masters) and not self._naive
-        naive = identified(query.input) if query.masters and self._naive else None
+        other = self._other_way(query.input) if query.masters and self._other_way is not None else None
+        gated = bool(query.masters) and other is None
         tree = build(
-            query.input if naive is None else naive.node, self._functions, self._errors,
-            insertions_only=istream and naive is None, gated=gated, smart=gated,
+            query.input if other is None else other.node, self._functions, self._errors,
+            insertions_only=istream and other is None, gated=gated, smart=gated,
         )  # fmt: skip
         chosen = (streams[s.position] for s in sources(query) if s.position in streams and s.name in query.masters)
         masters: list[OperatorVertex] = list(dict.fromkeys(chosen))
@@ -103,7 +103,7 @@ class Compiler:
             below = [leaves[~i] if i < 0 else stages[i] for i in stage.inputs]
             stages.append(self._stage(stage, below, ends=mode == "ends"))
         root = leaves[~tree.root] if tree.root < 0 else stages[tree.root]
-        return self._emit(query, root, leaves, masters, bool(streams), as_stream, naive)
+        return self._emit(query, root, leaves, masters, bool(streams), as_stream, other)
 
     # -- what is read -------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Compiler:
         masters: Sequence[OperatorVertex],
         streams: bool,
         as_stream: bool,
-        naive: Identified | None,
+        other: OtherWay | None,
     ) -> OperatorVertex:
         keys = () if as_stream else delivery_keys(query)
         told: Sequence[OperatorVertex] = masters
@@ -267,15 +267,13 @@ class Compiler:
         def make() -> OperatorVertex:
             emit = Emit(query, ordered=as_stream, keys=keys, functions=self._functions)
             ports = [Port(v.schema, elements=v.elements) for v in told]
-            net = None if naive is None else Net(root.schema, naive.columns, naive.key)
             changes = Port(root.schema, elements=False)
-            return Emitting(
-                show_node(query), emit, changes, ports, masters=bool(masters), streams=streams, net=net
-            )
+            emitting = Emitting if other is None else other.emitting
+            return emitting(show_node(query), emit, changes, ports, masters=bool(masters), streams=streams)
 
         order = tuple((identity.expression(k.expr, self._functions), k.descending, k.nulls_first) for k in keys)
-        rows = None if naive is None else (naive.columns, naive.key)
-        key = ("emit", query.output, as_stream, order, bool(masters), streams, rows)
+        way = None if other is None else other.key
+        key = ("emit", query.output, as_stream, order, bool(masters), streams, way)
         return self._use(key, make, root, *told)
 
     def _bounded(

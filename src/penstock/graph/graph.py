@@ -18,6 +18,7 @@ from penstock.graph.compile import Compiler, Functions
 from penstock.graph.composed import Filters, tail_of
 from penstock.graph.converge import Twins
 from penstock.graph.faults import located
+from penstock.graph.masters import SMART
 from penstock.graph.message import Data
 from penstock.graph.operators import Emitting, Stateless, Windowed
 from penstock.graph.sink import Sink
@@ -91,14 +92,14 @@ class Graph:
         strict: bool = False,
         priority: int = 5,
         past: Past | None = None,
-        naive: bool = False,
+        masters: str = SMART,
         apart: bool = False,
     ) -> Sink:
         """Merge a query in, and give its own vertices what was there before; ``wire`` is to be called afterwards.
 
-        Without a past the query is to be given it as if it were news, before the first ``flush``. ``naive``: with
-        masters, all operators work on everything, and answers are compared at the end. ``apart``: it is not given what
-        others that come now are given, so they cannot share what remembers something.
+        Without a past the query is to be given it as if it were news, before the first ``flush``. ``masters``:
+        how a query with masters is run, one of ``MASTERS``. ``apart``: it is not given what others that come now are
+        given, so they cannot share what remembers something.
         """
         assert name not in self.members, "names are unique in a database"
         self._new = {}
@@ -108,7 +109,7 @@ class Graph:
                 # What was to come for older queries has happened.
                 self._ahead[relation] = ahead
                 self._versions[relation] = self._versions.get(relation, 0) + 1
-        compiler = Compiler(self, functions, strict, mirrors=self._mirrors, naive=naive)
+        compiler = Compiler(self, functions, strict, mirrors=self._mirrors, masters=masters)
         try:
             answers = compiler.answers(query)
             sink = Sink(name, query.schema, self._told)

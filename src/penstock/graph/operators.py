@@ -15,13 +15,12 @@ from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty, joined
 from penstock.model.schema import Schema
-from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
+from penstock.operators.base import Operator, StateSize, WindowOperator
 from penstock.operators.distinct import GeneralSetOp
 from penstock.operators.early_join import EarlyJoin
 from penstock.operators.emit import Emit
 from penstock.operators.fast_join import FastJoin
 from penstock.operators.gate import MasterGate
-from penstock.operators.net import Net
 from penstock.operators.priority import SetPriority
 from penstock.operators.smart import SmartWindow
 from penstock.operators.state import LoadedState, State, with_meta
@@ -153,7 +152,7 @@ class SmartWindowed(Windowed):
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         arrivals, *masters = inputs
         assert isinstance(arrivals, Arrivals)
-        return self.smart.process(arrivals, Step(mark.frontier, _arrived(masters)))
+        return self.smart.process(arrivals, Step(mark.frontier, arrived(masters)))
 
     def is_like(self, other: SmartWindowed) -> bool:
         """Whether both give the same from now on; they are equally far."""
@@ -181,7 +180,7 @@ class Gated(OperatorVertex):
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         delta, *masters = inputs
         assert isinstance(delta, Delta)
-        return self.gate.process([delta], Step(mark.frontier, _arrived(masters)))
+        return self.gate.process([delta], Step(mark.frontier, arrived(masters)))
 
 
 class Staged(OperatorVertex):
@@ -272,17 +271,15 @@ class Staged(OperatorVertex):
 
 class Emitting(OperatorVertex):
     """Relation to stream. Inputs: the changes; then what tells the instants of evaluation where they matter: the
-    master streams, or the leaves of the plan. ``net``: changes of every instant come, those between two master instants
-    are made one here.
+    master streams, or the leaves of the plan.
     """
 
     def __init__(
-        self, label: str, emit: Emit, changes: Port, instants: Sequence[Port], *, masters: bool, streams: bool,
-        net: Net | None = None,
-    ) -> None:  # fmt: skip
+        self, label: str, emit: Emit, changes: Port, instants: Sequence[Port], *, masters: bool, streams: bool
+    ) -> None:
         super().__init__("emit", label, emit.schema)
         self.name = "emit"
-        self.emit, self.net = emit, net
+        self.emit = emit
         self.ports = [changes, *instants] if instants else None
         self._masters, self._streams = masters, streams
         self._begun = False
@@ -315,9 +312,7 @@ class Emitting(OperatorVertex):
         assert isinstance(delta, Delta)
         instants = _NONE
         if self._masters:
-            instants = _arrived(inputs[1:])
-            if self.net is not None:
-                delta = self.net.process([delta], Step(mark.frontier, instants))
+            instants = arrived(inputs[1:])
         elif self.emit.needs_instants:
             told = inputs[1:] if self.ports is not None else inputs
             parts = [(d.ts, d.sub) for d in told]
@@ -328,29 +323,20 @@ class Emitting(OperatorVertex):
             instants = sorted_instants(parts)
         return self.emit.process([delta], Step(mark.frontier), instants)
 
-    def measured(self) -> StateSize:
-        return super().measured() + (NOTHING if self.net is None else self.net.size())
-
     def save(self) -> State:
         state = super().save()
-        if self.net is not None:
-            state["net"] = self.net.save()
         return {**state, "operator": with_meta(state["operator"], stepped=self._begun)}
 
     def load(self, state: LoadedState) -> None:
         super().load(state)
-        if self.net is not None:
-            self.net.load(state["net"])
         self._begun = state["operator"].meta["stepped"]
 
     def catch_up(self, state: LoadedState) -> None:
         super().catch_up(state)
-        if self.net is not None:
-            self.net.catch_up(state["net"])
         self._begun = state["operator"].meta["stepped"]
 
 
-def _arrived(masters: Sequence[Data]) -> Instants:
+def arrived(masters: Sequence[Data]) -> Instants:
     """The instants of master elements."""
     return sorted_instants([(m.ts, m.sub) for m in masters], strictly_ordered=True)
 

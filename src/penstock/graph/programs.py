@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.graph.ends import Bounded
 from penstock.graph.graph import Graph, Past
+from penstock.graph.masters import SMART
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.batch import Batch
 from penstock.model.change import Change
@@ -24,16 +25,17 @@ Functions = Mapping[str, Callable[..., object]]
 
 
 class Programs:
-    """Several queries by name, and the queries they read as streams. ``naive``: see ``Graph.add``."""
+    """Several queries by name, and the queries they read as streams. ``masters``: see ``Graph.add``."""
 
     def __init__(
-        self, queries: Mapping[str, Query], functions: Functions, *, strict: bool = False, naive: bool = False
+        self, queries: Mapping[str, Query], functions: Functions, *, strict: bool = False, masters: str = SMART
     ) -> None:
         # With fewer queries there must be the same vertices for those that are left, whoever came first.
         self._graph = Graph(mirrors=False)
-        self._functions, self._strict, self._naive = functions, strict, naive
+        self._functions, self._strict, self._masters = functions, strict, masters
         self._sinks = {
-            name: self._graph.add(name, query, functions, strict=strict, naive=naive) for name, query in queries.items()
+            name: self._graph.add(name, query, functions, strict=strict, masters=masters)
+            for name, query in queries.items()
         }
         self._counted = dict.fromkeys(queries, 0)
         self._failures: dict[str, tuple[int, str | None]] = dict.fromkeys(queries, (0, None))
@@ -49,7 +51,7 @@ class Programs:
         """Another query, while the others have been given nothing but how far streams are; so is this one."""
         past = Past(progress=dict(progress))
         self._sinks[name] = self._graph.add(
-            name, query, self._functions, strict=self._strict, past=past, naive=self._naive
+            name, query, self._functions, strict=self._strict, past=past, masters=self._masters
         )
         self._counted[name], self._failures[name] = 0, (0, None)
         self._changed()

@@ -233,7 +233,7 @@ class _Builder:
 
     def leaf(self, node: Window | RelationScan) -> tuple[int, bool]:
         if node.moments:
-            from penstock.operators.net import Moments
+            from penstock.operators.moments import Moments
 
             plain = replace(node, moments=False)
             if isinstance(plain, RelationScan):

@@ -3,12 +3,15 @@
 One thread puts, one thread takes, at the same time and without a lock: appending to and taking from a deque are
 single steps of the interpreter, and every count is written by one side only. What waits, in memory or on disk, is the
 matter of ``penstock.runtime.storage``.
+
+Plug-in point: ``BUFFERS`` maps a name to what a runtime calls once to get a maker of buffers; buffers with locks, to
+compare with, are in ``experiments``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -274,3 +277,7 @@ def _early_train(first: LaneEntry, lane: Lane, limit: int | None, apart: bool) -
         cars.append(rows)
         count += len(rows)
     return (in_order(cars) if len(cars) > 1 else first[0]), number, entered, rank
+
+
+NewBuffer = Callable[[Edge, Iterator[int], "Station"], Buffer]
+BUFFERS: dict[str, Callable[[], NewBuffer]] = {"lock-free": lambda: Buffer}

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from penstock.graph.vertex import Edge, Vertex
 from penstock.runtime import paths
+from penstock.runtime.owners import Cell
 from penstock.runtime.settings import Settings
-
-Kind = Literal["direct", "graph", "operator", "hybrid"]
-
-
-@dataclass(eq=False)
-class Cell:
-    """A partition to be. ``key`` names whoever runs it: cells with equal keys have one worker."""
-
-    kind: Kind
-    key: tuple[object, ...]
-    settings: Settings
-    vertices: list[Vertex] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

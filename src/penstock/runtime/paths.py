@@ -1,4 +1,4 @@
-"""What strategies derive from the graph: order, distance to the end, and how fast memory is released.
+"""What strategies derive from the graph: order, and how fast memory is released.
 
 All are functions of the vertices that can be reached from where one starts. What has not been measured counts as a
 microsecond for each element, and as letting all elements through.
@@ -48,19 +48,6 @@ def ordered(start: Iterable[Vertex]) -> list[Vertex]:
                 stack.pop()
                 done[vertex.id] = vertex
     return list(done.values())[::-1]
-
-
-def positions(start: Iterable[Vertex]) -> dict[int, int]:
-    """The place of each vertex in an order in which senders come before receivers."""
-    return {vertex.id: i for i, vertex in enumerate(ordered(start))}
-
-
-def latencies(start: Iterable[Vertex]) -> dict[int, float]:
-    """Seconds from the arrival of an element at a vertex to the nearest end of the graph."""
-    found: dict[int, float] = {}
-    for vertex in reversed(ordered(start)):
-        found[vertex.id] = cost(vertex) + min((found[e.target.id] for e in vertex.outputs), default=0.0)
-    return found
 
 
 def steepness(start: Iterable[Vertex]) -> dict[int, float]:

@@ -1,13 +1,13 @@
 """Where buffers stand: which operators are one virtual operator.
 
 Pure functions from a graph with numbers to a placement: a partition number for each operator. There is a buffer on
-each edge between two partitions and none inside one. All are deterministic: they depend on the graph and the order
+each edge between two partitions and none inside one. It is deterministic: it depends on the graph and the order
 of its nodes and edges, not on the numbers of operators.
 
-- ``stall_avoiding`` makes partitions as large as they can be and still keep pace with what comes.
-- ``segments`` and ``chains`` are there to compare with: they cut paths of operators where less memory is released.
+``stall_avoiding`` makes partitions as large as they can be and still keep pace with what comes. Plug-in point:
+``PLACEMENTS`` maps a name to such a function; those that the papers compare with are in ``experiments``.
 
-In each, the operators of a partition are connected by edges inside it. Nothing forbids that data goes from one
+The operators of a partition are connected by edges inside it. Nothing forbids that data goes from one
 partition to another and back to the first, so whoever bounds buffers must not let a full one block its sender for
 ever.
 
@@ -19,17 +19,13 @@ nothing comes. The placement is computed again once there are numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-from penstock.runtime.envelope import lower_envelope, steepness
 
 Placement = dict[int, int]
 """For each operator its partition; partitions are numbered from zero in data-flow order of their first operators."""
 
-SIMILAR = 0.75
-"""``segments``: how much of its predecessor's release rate an operator must have to go with it."""
 _FASTEST = 1e100
 """Elements per second that are not told apart from more."""
 
@@ -165,89 +161,13 @@ def stall_avoiding(graph: PlacementGraph) -> Placement:
                 for node in members[mine]:
                     owner[node.id] = sender
                 members[sender] += members.pop(mine)
-    return _numbered(graph, owner)
+    return numbered(graph, owner)
 
 
-def segments(graph: PlacementGraph) -> Placement:
-    """The simplified segment strategy of Jiang and Chakravarthy: each path is by itself, and cut at most once.
-
-    The first segment begins with the path and goes on as long as each operator releases memory at ``SIMILAR`` times
-    the rate of the one before it, or faster. What remains of the path is the second segment.
-    """
-    owner: dict[int, int] = {}
-    for path in _paths(graph):
-        rates = [_release(graph.known[id]) for id in path]
-        end = next((i for i in range(1, len(path)) if rates[i] < SIMILAR * rates[i - 1]), len(path))
-        owner |= dict.fromkeys(path[:end], path[0]) | dict.fromkeys(path[end:], path[-1])
-    return _numbered(graph, owner)
-
-
-def chains(graph: PlacementGraph) -> Placement:
-    """Each path is cut between the segments of its lower envelope, as Chain needs it; each path is by itself."""
-    owner: dict[int, int] = {}
-    for path in _paths(graph):
-        nodes = [graph.known[id] for id in path]
-        for part in lower_envelope([node.cost or 0.0 for node in nodes], [node.selectivity or 0.0 for node in nodes]):
-            owner |= dict.fromkeys(path[part.start : part.stop], path[part.start])
-    return _numbered(graph, owner)
-
-
-@dataclass(frozen=True)
-class AverageCapacities:
-    """How partitions are used: the average capacity of those that fall behind, and of the others.
-
-    Zero where there are none. Partitions to which nothing comes are left out.
-    """
-
-    negative: float
-    positive: float
-    negatives: int
-    positives: int
-
-    @property
-    def shortfall(self) -> float:
-        """The sum of the negative capacities."""
-        return self.negative * self.negatives
-
-
-def average_capacities(graph: PlacementGraph, placement: Mapping[int, int]) -> AverageCapacities:
-    """The capacities of a placement's partitions, negative and positive ones apart."""
-    partitions: dict[int, list[Node]] = {}
-    for id, node in graph.known.items():
-        partitions.setdefault(placement[id], []).append(node)
-    capacities = [c for c in map(capacity, partitions.values()) if c != math.inf]
-    negative, positive = [c for c in capacities if c < 0], [c for c in capacities if c >= 0]
-    return AverageCapacities(_mean(negative), _mean(positive), len(negative), len(positive))
-
-
-def _mean(numbers: list[float]) -> float:
-    return math.fsum(numbers) / len(numbers) if numbers else 0.0
-
-
-def _release(node: Node) -> float:
-    """Elements that vanish in a second while the operator works."""
-    return steepness(node.cost or 0.0, 1 - (node.selectivity or 0.0))
-
-
-def _paths(graph: PlacementGraph) -> list[list[int]]:
-    """Paths of operators such that each operator is on one: an operator that several share is on the first of them.
-
-    A path goes on with the first receiver that is on none yet.
-    """
-    taken: set[int] = set()
-    paths = []
-    for id in graph.order:
-        path: list[int] = []
-        following: int | None = id if id not in taken else None
-        while following is not None:
-            taken.add(following)
-            path.append(following)
-            following = next((target for target in graph.outputs[following] if target not in taken), None)
-        if path:
-            paths.append(path)
-    return paths
-
-
-def _numbered(graph: PlacementGraph, owner: Mapping[int, int]) -> Placement:
+def numbered(graph: PlacementGraph, owner: Mapping[int, int]) -> Placement:
+    """A placement from the operator that stands for the partition of each."""
     numbers: dict[int, int] = {}
     return {id: numbers.setdefault(owner[id], len(numbers)) for id in graph.order}
+
+
+PLACEMENTS: dict[str, Callable[[PlacementGraph], Placement]] = {"stall-avoiding": stall_avoiding}

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from penstock.graph.vertex import Edge, Vertex
 from penstock.graph.view import BufferView, PartitionView
 from penstock.model.errors import StateError
-from penstock.runtime.buffer import Buffer
+from penstock.runtime.buffer import BUFFERS, Buffer
 from penstock.runtime.control import Control, OnError
 from penstock.runtime.layout import Layout, lay_out
 from penstock.runtime.lines import BoundOf, Lines
-from penstock.runtime.owners import Owners
+from penstock.runtime.owners import ARCHITECTURES
 from penstock.runtime.placement import Node, capacity
 from penstock.runtime.room import Room
 from penstock.runtime.settings import Settings
@@ -33,7 +33,6 @@ PUSHED = 0
 TRIES = 3
 TURN = 8_192
 """The most elements at once where prioritised rows may come."""
-NewBuffer = Callable[[Edge, Iterator[int], Station], Buffer]
 
 
 class Runtime:
@@ -54,10 +53,9 @@ class Runtime:
         self.storage.configure(*self.settings.budgets)
         self.waiting_lines = Lines(self.storage, bound_of)
         self.room = Room(self)
-        self.new_buffer: NewBuffer = Buffer
-        """What makes buffers; another kind is for comparisons, set before the first is made."""
+        self._new_buffer = BUFFERS[self.settings.buffer]()
         self._control = Control(on_error)
-        self._owners = Owners(self._control)
+        self._arrangement = ARCHITECTURES[self.settings.architecture](self._control)
         self._numbers = itertools.count()
         self._graph: tuple[Sequence[Vertex], Collection[Vertex], Mapping[int, int], Mapping[int, Settings]]
         self._graph = ((), (), {}, {})
@@ -90,13 +88,21 @@ class Runtime:
         """
         self._check_open()
         with self._control.paused():
-            self.settings = settings or self.settings
+            self._become(settings or self.settings)
             self.storage.configure(*self.settings.budgets)
             self._graph = (list(vertices), list(sources), dict(partition_of), dict(settings_of or {}))
             self._overtaken = frozenset(overtaken)
             self._modes = {id: mode for id, mode in self._modes.items() if id in {v.id for v in vertices}}
             self._held &= {v.id for v in vertices}
             self._rebuild()
+
+    def _become(self, settings: Settings) -> None:
+        before, self.settings = self.settings, settings
+        if before.buffer != settings.buffer:
+            self._new_buffer = BUFFERS[settings.buffer]()
+        if before.architecture != settings.architecture:
+            self._arrangement.stop()
+            self._arrangement = ARCHITECTURES[settings.architecture](self._control)
 
     def _rebuild(self) -> None:
         """Called in a pause."""
@@ -122,7 +128,7 @@ class Runtime:
             station.held, station.signalled = held, True  # nobody to tell yet
             for edge in layout.senders(vertex):
                 if held or runs[edge.source.id] is not runs[vertex.id]:
-                    buffer = before.get(edge) or self.new_buffer(edge, self._numbers, station)
+                    buffer = before.get(edge) or self._new_buffer(edge, self._numbers, station)
                     producer = runs[edge.source.id]
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
                     buffer.queue.move(self.waiting_lines.of(edge.source))
@@ -152,7 +158,7 @@ class Runtime:
         for edge, buffer in self.all_buffers.items():
             edge.buffer = buffer  # not before: senders know this edge as one without, for rows of any kind
         self.waiting_lines.end()
-        self._owners.assign(layout.cells, partitions, stations)
+        self._arrangement.assign(layout.cells, partitions, stations)
         for buffer in self.all_buffers.values():
             owner = None if buffer.producer is None else buffer.producer.owner
             buffer.local = owner is not None and owner is buffer.station.owner

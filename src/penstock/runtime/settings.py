@@ -1,4 +1,4 @@
-"""How the graph is run: what ``db.configure`` takes."""
+"""How the graph is run. ``asked`` says what of it ``db.configure`` takes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from penstock.graph.masters import MASTERS, SMART
 from penstock.model.amounts import Bound, parse_bound, parse_bytes
 from penstock.model.durations import parse_duration
 from penstock.model.errors import BindError, InputError, suggest
-from penstock.runtime.lanes import MODES
+from penstock.runtime.buffer import BUFFERS
+from penstock.runtime.lanes import LANES
+from penstock.runtime.owners import ARCHITECTURES
+from penstock.runtime.placement import PLACEMENTS
 from penstock.runtime.strategies import check_name, strategy
 from penstock.runtime.strategy import Quantum, Strategy
 
 THREADING = ("direct", "graph", "operator", "hybrid")
-ARCHITECTURES = ("worker", "pool")
-PLACEMENTS = ("stall-avoiding", "segment", "chain")
 AUTO = "auto"
 """The strategy ``highest-priority+`` where prioritised rows may come, ``fifo+`` elsewhere."""
-MASTERS = ("smart", "naive")
 WHEN_FULL = ("block", "raise")
 ON_LAG = ("suspend", "stop")
-PER_QUERY = ("threading", "strategy", "quantum", "latency", "mode", "lag", "on_lag")
+PER_QUERY = ("threading", "strategy", "mode", "quantum", "latency", "lag", "on_lag")
+USERS = ("threading", "workers", "strategy", "mode", "memory", "disk")
+"""What users set; the rest is for experiments, or said of a query or a database when it is made."""
 
 
 @dataclass(frozen=True)
@@ -32,46 +35,49 @@ class Settings:
 
     ``threading``: direct (no threads: whoever pushes does the work), graph (one thread, a buffer on every edge),
     operator (a thread and a buffer for each operator), hybrid (placement decides where buffers are, some threads run
-    the partitions). ``workers``: threads of hybrid and of a pool; None: as many as there are processors.
-    ``quantum``: how much an operator does in one turn: elements as int, seconds as float, or a text such as '5 ms'.
-    ``latency``: the limit of chain-flush in seconds, or a text. ``mode``: how prioritised rows overtake in buffers, one
-    of ``MODES``. ``masters``: how queries with MASTER that are registered from now on work: smart (windows pass on what
-    has changed when a master element arrives) or naive (everything is worked on, and answers are compared when one
-    does).
+    the partitions). ``workers``: threads of hybrid; None: as many as there are processors. ``strategy``: what works
+    next, one of ``STRATEGIES``. ``mode``: how prioritised rows overtake in buffers, one of ``LANES``. ``memory``: bytes
+    of what waits in buffers that may be in memory, or a text such as '512 MB'; more goes to disk. ``disk``: the same
+    for that; None: as much as there is room for.
 
-    ``memory``: bytes of what waits in buffers that may be in memory, or a text such as '512 MB'; more goes to disk.
-    ``disk``: the same for that; None: as much as there is room for. ``when_full``: with both reached, a push blocks
-    until there is room, or raises. ``read_ahead``: what is on disk is read again when so many percent of the memory
-    are empty. ``lag``: how far a query may fall behind, rows or bytes as a text; ``on_lag``: what becomes of one that
-    does: suspend or stop.
+    For experiments: ``quantum``: how much an operator does in one turn: elements as int, seconds as float, or a text
+    such as '5 ms'. ``architecture``, ``placement``, ``buffer``, ``masters``: one of ``ARCHITECTURES``, ``PLACEMENTS``,
+    ``BUFFERS``, ``MASTERS``; the last two count for buffers and queries that come from then on. ``read_ahead``: what is
+    on disk is read again when so many percent of the memory are empty.
 
-    ``queries``: what is different for some queries, by name: threading, strategy, quantum, latency, mode, lag, on_lag.
+    Said when something is made: ``latency``: the limit of chain-flush in seconds, or a text. ``lag``: how far a query
+    may fall behind, rows or bytes as a text; ``on_lag``: what becomes of one that does: suspend or stop.
+    ``when_full``: with memory and disk reached, a push blocks until there is room, or raises.
+
+    ``queries``: what is different for some queries, by name; of ``PER_QUERY``.
     """
 
     threading: str = "direct"
-    strategy: str = AUTO
     workers: int | None = None
+    strategy: str = AUTO
+    mode: str = "strong"
+    memory: int | str | None = "512 MB"
+    disk: int | str | None = None
     quantum: int | float | str | None = None
     architecture: str = "worker"
     placement: str = "stall-avoiding"
-    latency: float | str = 0.1
-    mode: str = "strong"
-    masters: str = "smart"
-    memory: int | str | None = "512 MB"
-    disk: int | str | None = None
-    when_full: str = "block"
+    buffer: str = "lock-free"
+    masters: str = SMART
     read_ahead: float = 50.0
+    latency: float | str = 0.1
     lag: str | None = None
     on_lag: str = "suspend"
+    when_full: str = "block"
     queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _one_of("threading", self.threading, THREADING)
         if self.strategy != AUTO:
             check_name(self.strategy)
+        _one_of("mode", self.mode, LANES)
         _one_of("architecture", self.architecture, ARCHITECTURES)
         _one_of("placement", self.placement, PLACEMENTS)
-        _one_of("mode", self.mode, MODES)
+        _one_of("buffer", self.buffer, BUFFERS)
         _one_of("masters", self.masters, MASTERS)
         if self.workers is not None and (
             not isinstance(self.workers, int) or isinstance(self.workers, bool) or self.workers < 1
@@ -97,6 +103,11 @@ class Settings:
                 raise InputError(f"there is no setting `{name}`", hint=_hint(name, known))
         return replace(self, **changes)
 
+    def changed_for(self, query: str, changes: Mapping[str, Any]) -> Settings:
+        """The same with other values for what only this query needs."""
+        own = {**self.queries.get(query, {}), **changes}
+        return replace(self, queries={**self.queries, query: own})
+
     def of_query(self, name: str) -> Settings:
         """What holds for a query."""
         own = self.queries.get(name)
@@ -115,7 +126,7 @@ class Settings:
 
     @cached_property
     def threads(self) -> int:
-        """How many threads hybrid and a pool have."""
+        """How many threads hybrid has."""
         return self.workers or os.cpu_count() or 1
 
     @property
@@ -142,7 +153,44 @@ class Settings:
         return strategy(name, _quantum(self.quantum), _seconds("latency", self.latency))
 
 
-def _one_of(name: str, value: object, valid: tuple[str, ...]) -> None:
+EXPERIMENTS = tuple(f.name for f in fields(Settings) if f.name not in (*USERS, "queries"))
+_INSTEAD = {
+    "lag": "say it of the query: CREATE QUERY … WITH (lag = '1000 rows')",
+    "on_lag": "say it of the query: CREATE QUERY … WITH (lag = '1000 rows', on_lag = 'stop')",
+    "latency": "say it of the query: CREATE QUERY … WITH (latency = '100 ms')",
+    "when_full": "it is said when the database is made: penstock.connect(engine='local', when_full='raise')",
+}
+
+
+def asked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``db.configure`` was given, by the names of ``Settings``: those of ``USERS`` as they are, the others in
+    ``experiments``. There ``operator`` is the number of the operator that is meant."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name == "experiments":
+            found |= _experiments(value)
+        elif name in USERS:
+            found[name] = value
+        elif name in EXPERIMENTS or name == "operator":
+            entry = f"for experiments: db.configure(experiments={{{name!r}: {value!r}}})"
+            raise InputError(f"`{name}` is no setting of db.configure", hint=_INSTEAD.get(name, entry))
+        else:
+            raise InputError(f"there is no setting `{name}`", hint=_hint(name, USERS))
+    return found
+
+
+def _experiments(given: object) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"experiments is {given!r}", hint="it is a dictionary, such as {'quantum': 1000}")
+    for name in given:
+        if name in USERS:
+            raise InputError(f"`{name}` is no experiment", hint=f"db.configure({name}={given[name]!r})")
+        if name not in EXPERIMENTS and name != "operator":
+            raise InputError(f"there is no experiment `{name}`", hint=_hint(str(name), (*EXPERIMENTS, "operator")))
+    return given
+
+
+def _one_of(name: str, value: object, valid: Collection[str]) -> None:
     if value not in valid:
         raise InputError(f"{name} is {value!r}", hint=_hint(str(value), valid))
 

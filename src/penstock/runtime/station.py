@@ -21,13 +21,12 @@ class Partition:
     directly, whoever works here has it.
     """
 
-    __slots__ = ("blocked", "busy", "entered", "id", "lock", "number", "owner", "turns", "vertices")
+    __slots__ = ("entered", "id", "lock", "number", "owner", "turns", "vertices")
 
     def __init__(self, id: int, vertices: Sequence[Vertex] = ()) -> None:
         self.id, self.vertices = id, list(vertices)
         self.owner: Owner | None = None  # None: the thread that pushes
         self.number, self.entered, self.turns = 0, 0.0, 0
-        self.busy, self.blocked = False, list[Station]()  # for a pool of workers
         self.lock: threading.RLock | None = None
 
     @property
@@ -36,7 +35,7 @@ class Partition:
 
 
 class Owner(Protocol):
-    """Who has stations worked on: a worker, or a pool of them."""
+    """Who has stations worked on: a worker, or another arrangement of threads."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,8 @@
-"""The strategies by name; with ``+`` behind the name they work in trains."""
+"""The strategies by name; with ``+`` behind the name they work in trains.
+
+Plug-in point: ``STRATEGIES`` maps a name to a subclass of ``Strategy``. A strategy that is added to it can be set like
+the others (``db.configure(strategy=…)``). Those of the papers that exist for comparison are in ``experiments``.
+"""
 
 from __future__ import annotations
 
@@ -63,16 +67,6 @@ class WeightedRoundRobin(RoundRobin):
             self._turn.append(station)
 
 
-class Flow(RoundRobin):
-    """Work on arrival, until nothing is left; then the operator is suspended."""
-
-    suspends = True
-
-    def served(self, station: Station, rows: int, more: bool) -> None:
-        if more:
-            self._turn.appendleft(station)
-
-
 class Fifo(ByKey):
     """What entered first is worked on first, all the way to the answers."""
 
@@ -86,7 +80,7 @@ class Chain(ByPlan):
     _steep: Mapping[int, float] = MappingProxyType({})
 
     def plan(self, stations: Sequence[Station]) -> None:
-        self._steep = paths.steepness(_begin(stations))
+        self._steep = paths.steepness(vertices(stations))
 
     def key(self, station: Station) -> tuple[float, ...]:
         return (-self._steep.get(station.vertex.id, 0.0), station.oldest[0])
@@ -129,39 +123,6 @@ class ChainFlush(Chain):
         return len(self._here)
 
 
-class MinCost(ByKey):
-    """In sweeps from the sources to the answers, so that each operator finds all that its senders had to give."""
-
-    def __init__(self, name: str, train: bool, quantum: Quantum | None, latency: float) -> None:
-        super().__init__(name, train, quantum, latency)
-        self._at: tuple[float, ...] = (0, -1)
-
-    def assign(self, stations: Sequence[Station]) -> None:
-        self._place = paths.positions(_begin(stations))
-
-    def key(self, station: Station) -> tuple[float, ...]:
-        sweep, place = self._at
-        own = self._place[station.vertex.id]
-        return (sweep if own > place else sweep + 1, own)
-
-    def choose(self, now: float) -> Station | None:
-        if self._heap:
-            self._at = self._heap[0][0]
-        return super().choose(now)
-
-
-class MinLatency(ByPlan):
-    """Along whole paths: nearest to an answer first."""
-
-    _latency: Mapping[int, float] = MappingProxyType({})
-
-    def plan(self, stations: Sequence[Station]) -> None:
-        self._latency = paths.latencies(_begin(stations))
-
-    def key(self, station: Station) -> tuple[float, ...]:
-        return (self._latency.get(station.vertex.id, 0.0), station.oldest[0])
-
-
 class ByLook(Strategy):
     """All are looked at for every choice, since what waits in front of them changes."""
 
@@ -191,13 +152,6 @@ class ByLook(Strategy):
         return len(self._here)
 
 
-class BiggestQueue(ByLook):
-    """Where the most elements wait."""
-
-    def key(self, station: Station) -> tuple[float, ...]:
-        return (station.waiting, -station.oldest[0])
-
-
 class HighestPriority(ByLook):
     """Where the element of the highest priority waits; of equals, the operator of the highest priority. Elements that
     wait to be given a priority may have any, so they come before all."""
@@ -223,30 +177,30 @@ class HighestPriority(ByLook):
         return station
 
 
-def _begin(stations: Sequence[Station]) -> list[Vertex]:
+def vertices(stations: Sequence[Station]) -> list[Vertex]:
+    """The operators of stations."""
     return [s.vertex for s in stations]
 
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    "round-robin": RoundRobin,
-    "weighted-round-robin": WeightedRoundRobin,
     "fifo": Fifo,
-    "chain": Chain,
     "chain-flush": ChainFlush,
-    "min-cost": MinCost,
-    "min-latency": MinLatency,
-    "biggest-queue": BiggestQueue,
+    "weighted-round-robin": WeightedRoundRobin,
     "highest-priority": HighestPriority,
-    "flow": Flow,
 }
-NAMES = tuple(name + mode for name in STRATEGIES for mode in ("", "+"))
+
+
+def names() -> tuple[str, ...]:
+    """All names that can be set."""
+    return tuple(name + train for name in STRATEGIES for train in ("", "+"))
 
 
 def check_name(name: object) -> str:
     """The name of a strategy, or an error that lists them."""
-    if name in NAMES:
+    valid = names()
+    if name in valid:
         return str(name)
-    close = suggest(str(name), NAMES) or ""
+    close = suggest(str(name), valid) or ""
     every = f"the strategies are {', '.join(STRATEGIES)}, each also with + for trains"
     raise InputError(f"unknown strategy {name!r}", hint=f"{close} {every}" if close.startswith("did") else every)
 

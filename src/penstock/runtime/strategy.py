@@ -30,8 +30,6 @@ class Quantum:
 class Strategy(ABC):
     """``train``: several messages at once. ``quantum`` None: a whole message, or a train of all that wait."""
 
-    suspends = False
-    """Whether operators without work are *suspended* rather than *ready*."""
     apart = False
     """Whether a turn is over with the prioritised rows that overtake, even as a train."""
 

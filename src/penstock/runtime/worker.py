@@ -29,8 +29,6 @@ def admit(strategy: Strategy, station: Station) -> bool:
             return False
         station.signalled = True
     station.ready = True
-    if strategy.suspends:
-        resume(station)
     strategy.available(station)
     return True
 
@@ -42,15 +40,7 @@ def release(strategy: Strategy, station: Station, rows: int) -> None:
         station.ready = station.signalled = False
         if station.available():
             more = station.ready = station.signalled = True
-        elif strategy.suspends and station.vertex.state == "ready":
-            station.vertex.state = "suspended"
     strategy.served(station, rows, more)
-
-
-def resume(station: Station) -> None:
-    """Arrival ends the suspension of an operator that had nothing to do."""
-    if station.vertex.state == "suspended":
-        station.vertex.state = "ready"
 
 
 def serve(station: Station, strategy: Strategy, limit: int | None, clock: Clock, failed: Failed) -> int:

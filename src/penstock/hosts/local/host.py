@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.catalog import QueryOptions
 from penstock.graph.graph import Graph, Past
 from penstock.graph.operators import Emitting
 from penstock.graph.sharing import demands, raised, worth_it
@@ -44,7 +45,7 @@ from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillEr
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
 from penstock.runtime.lines import Bounded
-from penstock.runtime.settings import Settings
+from penstock.runtime.settings import Settings, asked
 
 Window = tuple[str, int, WindowSpec]
 CONVERGE_EVERY = 16
@@ -96,9 +97,8 @@ class LocalHost(InProcess, Abilities):
         runner.had_past = bool(runner.past.rows or runner.past.changes)
         runner.past = Past()
         self._changed = True
-        if query.options.latency is not None:
-            now, seconds = self.runtime.settings, max(1, query.options.latency) / 1_000_000
-            self.runtime.settings = now.changed(queries={**now.queries, query.name: {"latency": seconds}})
+        if own := _own(query.options):
+            self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
         if self.graph.buffered:
             self._tidy()
 
@@ -140,7 +140,7 @@ class LocalHost(InProcess, Abilities):
         runner.raised = windows
         runner.sink = self.graph.add(
             query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
-            priority=query.options.priority, past=runner.past, naive=self.runtime.settings.masters == "naive",
+            priority=query.options.priority, past=runner.past, masters=self.runtime.settings.masters,
             apart=query.options.start == "now",
         )  # fmt: skip
         self._runners[query.name] = runner
@@ -263,29 +263,23 @@ class LocalHost(InProcess, Abilities):
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         changes = dict(settings)
+        name = changes.pop("query", None)
+        if name is not None and name not in self.core.queries:
+            hint = suggest(str(name), self.core.queries) or "none is registered"
+            raise CatalogError(f"no query `{name}`", hint=hint)
+        changes = asked(changes)
         if "operator" in changes:
             self._configure_operator(changes.pop("operator"), changes)
             return
-        name = changes.pop("query", None)
         now = self.runtime.settings
-        if name is not None:
-            if name not in self.core.queries:
-                hint = suggest(str(name), self.core.queries) or "none is registered"
-                raise CatalogError(f"no query `{name}`", hint=hint)
-            own = {**now.queries, str(name): {**now.queries.get(str(name), {}), **changes}}
-            new = now.changed(queries=own)
-        else:
-            if "queries" in changes:
-                raise InputError("`queries` is not set like this", hint="say query='name' and what is different for it")
-            new = now.changed(**changes)
-        self._place(new)
+        self._place(now.changed(**changes) if name is None else now.changed_for(str(name), changes))
 
     def _configure_operator(self, id: object, changes: dict[str, Any]) -> None:
         mode = changes.pop("mode", None)
         if changes or mode is None or not isinstance(id, int):
             raise InputError(
                 "for one operator only the `mode` of the buffers in front of it is set",
-                hint="as in db.configure(operator=7, mode='weak'); db.graph() has the numbers",
+                hint="as in db.configure(mode='normal', experiments={'operator': 7}); db.graph() has the numbers",
             )
         self.runtime.settings.changed(mode=mode)  # checks it
         self._see()
@@ -392,6 +386,13 @@ def _has_threads(settings: Settings) -> bool:
     return settings.threading != "direct" or any(
         own.get("threading", "direct") != "direct" for own in settings.queries.values()
     )
+
+
+def _own(options: QueryOptions) -> dict[str, Any]:
+    """What a query says in WITH of how it is run."""
+    latency = None if options.latency is None else max(1, options.latency) / 1_000_000
+    said = {"latency": latency, "lag": options.lag, "on_lag": options.on_lag}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _known(settings: Settings, graph: Graph) -> Settings:

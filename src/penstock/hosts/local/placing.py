@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from penstock.graph.vertices import OperatorVertex
-from penstock.runtime.placement import Node, Placement, PlacementGraph, chains, segments, stall_avoiding
-
-_PLACEMENTS: Mapping[str, Callable[[PlacementGraph], Placement]] = {
-    "stall-avoiding": stall_avoiding,
-    "segment": segments,
-    "chain": chains,
-}
+from penstock.runtime.placement import PLACEMENTS, Node, Placement, PlacementGraph
 
 
 class Placing:
@@ -46,7 +40,7 @@ class Placing:
         now = time.perf_counter_ns()
         nodes = tuple(self._node(v, now) for v in vertices)
         edges = tuple((e.source.id, v.id) for v in vertices for e in v.inputs if e.source.id in inside)
-        return _PLACEMENTS[placement](PlacementGraph(nodes, edges))
+        return PLACEMENTS[placement](PlacementGraph(nodes, edges))
 
     def _node(self, vertex: OperatorVertex, now: int) -> Node:
         came, left, busy = _counts(vertex)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.model.errors import InputError
-from penstock.runtime.lanes import MODES
+from penstock.runtime.lanes import LANES
 
 THREADING = {
     "direct": "all queries in one part",
@@ -21,7 +21,7 @@ THREADING = {
 }
 _INSTEAD = {
     "strategy": "Spark's own scheduler chooses what runs next; ",
-    "masters": "windows of queries with MASTER are always smart; ",
+    "experiments": "experiments are for engine='local'; ",
 }
 _SETTINGS = ("threading", "workers", "mode")
 PRIORITIES = range(10)
@@ -53,8 +53,8 @@ class Settings:
                     raise InputError(f"workers is {value!r}", hint="give a number from 1 on, or None for no limit")
                 found = replace(found, workers=None if value is None else int(str(value)))
             elif name == "mode":
-                if value not in MODES:
-                    raise InputError(f"mode is {value!r}", hint=f"there is {', '.join(MODES)}")
+                if value not in LANES:
+                    raise InputError(f"mode is {value!r}", hint=f"there is {', '.join(LANES)}")
                 found = replace(found, mode=str(value))
             else:
                 told = _INSTEAD.get(name, "")

@@ -1,0 +1,1 @@
+"""What benchmarks, the comparison and the experiments share: reports, processes, figures, the commands."""
