@@ -493,14 +493,15 @@ class Database:
         when = self._instants.when(name, at)
         before = store.copy() if self._host.may_refuse else None
         changes = change(store, when)
+        store.times = store.times or (at is not None and at.time)
         try:
             self._host.change(store, changes, readers)
         except PenstockError:
             if before is not None:
                 self._relations[name] = before
             raise
-        self.catalog.given_times = self.catalog.given_times or store.times or (at is not None and at.time)
-        self._instants.counted = max(self._instants.counted, store.early)
+        self.catalog.given_times = self.catalog.given_times or store.timed
+        self._instants.changed(name, changes)
         store.forget(self._instants.passed(self._instants.clock_of(name)))
         self._host.work(readers)
         return len(changes)
@@ -697,10 +698,12 @@ class Database:
             clock = query.plan.clock if query.inputs else self._instants.clock_of(name)
             store.forget(self._instants.passed(clock))
             # A query without streams is evaluated at 0: what happened before is there from the beginning.
-            query._runner.change(name, store.initial(0 if not query.inputs else -math.inf))
+            changes = store.initial(0 if not query.inputs else -math.inf)
+            query._runner.change(name, changes)
+            query.dating.dated(changes)
         if not query.inputs:
-            query.since = self._instants.counted
-            query._runner.progress(CHANGES, query.since)
+            query.dating.begun, query.dating.earlier = True, self._instants.counted
+            query._runner.progress(CHANGES, query.dating.earlier)
         for name in query.inputs:
             for batch in self._history.get(name, []) if query.options.start != "now" else ():
                 query._runner.push(name, batch)

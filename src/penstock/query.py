@@ -23,6 +23,7 @@ from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Clock, RelationScan, StreamScan, walk
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.order import is_ranking
+from penstock.reference import Dating
 from penstock.scalar.zones import UTC
 from penstock.shown import as_text
 from penstock.standing import Standing
@@ -108,8 +109,8 @@ class Query:
         self.text = text
         self.error: PenstockError | None = None
         self.answered = 0
-        self.since = 0
-        """How many changes of relations there were before it that no instant had been named for."""
+        self.dating = Dating()
+        """Of a query without streams, the instants of the changes that it has been given."""
         self._database = database
         self._runner = runner
         self._status: Status = "running"

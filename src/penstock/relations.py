@@ -81,6 +81,11 @@ class RelationStore:
         """How many changes have been made."""
         return self._changes
 
+    @property
+    def timed(self) -> bool:
+        """Whether instants of its changes are times."""
+        return self.times or self.clock == "timestamp"
+
     def copy(self) -> RelationStore:
         """The same content, on its own."""
         return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from penstock.hosts import QuerySettings
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
 from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
+from penstock.hosts.spark.live.logs import CLOCKS, TIMES
 from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, raised, rows_logged, rows_schema
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import write_definition
@@ -27,7 +29,7 @@ from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import Schema, reads_streams, walk
 from penstock.plan.serial import from_json
 from penstock.query import Query, QueryOptions
-from penstock.reference import Change
+from penstock.reference import Change, Dating
 from penstock.scalar.zones import UTC
 from penstock.statements import declare
 
@@ -67,16 +69,23 @@ def restore(host: SparkHost, db: Database) -> None:
             numbers.append(frame.number)
             if frame.kind is Kind.ROWS and frame.number > taken:
                 pending.append((name, frame))
+    changes: list[tuple[int, str, list[Change]]] = []
     for name, store in db._relations.items():
         for frame in host.logs.log("relations", name).read():
             numbers.append(frame.number)
-            store.replay(_changes(frame, store.definition.schema))
+            changes.append((frame.number, name, _changes(frame, store.definition.schema)))
+            store.replay(changes[-1][2])
+            times, clock = divmod(frame.marks.late, TIMES)
+            store.clock, store.times = CLOCKS[clock], bool(times)
             if frame.number > taken:
                 pending.append((name, frame))
         db._instants.counted = max(db._instants.counted, store.early)
+        db.catalog.given_times = db.catalog.given_times or store.timed
+    changes.sort(key=lambda change: change[0])
     host.logs.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, db, id, known)
+        _date(db._queries[known.start["name"]], known, changes)
     host.parts.restore(sorted(pending, key=lambda p: p[1].number))
     _sweep(host)
 
@@ -154,7 +163,7 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
         db, start["name"], plan, runner.schema, runner, frozenset(start["reads"]), QueryOptions(**start["options"]),
         start["text"],
     )  # fmt: skip
-    query.answered, query.since = record.answered, start.get("since", 0)
+    query.answered = record.answered
     for number, files in sorted(record.waiting.items()):
         paths = tuple(host.folder(id) / file for file, _ in files)
         query._waiting.append(StoredAnswers(((number, paths),), sum(rows for _, rows in files)))
@@ -182,6 +191,14 @@ def _query(host: SparkHost, db: Database, id: str, record: QueryRecord) -> None:
     query._status = "ended" if record.status == "ended" else "failed"
     if record.error is not None:
         query.error = query._failure(raised(Failure(**record.error)))
+
+
+def _date(query: Query, record: QueryRecord, changes: Sequence[tuple[int, str, list[Change]]]) -> None:
+    """Give a query without streams back the instants of the changes that it has been given, which are by frame."""
+    query.dating = Dating(True, record.start.get("since", 0), record.start.get("last", 0))
+    for number, relation, some in changes if not query.inputs else ():
+        if number >= record.start["start"] and relation in query.relations:
+            query.dating.dated(some)
 
 
 def _sweep(host: SparkHost) -> None:
