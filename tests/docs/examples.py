@@ -65,7 +65,7 @@ class Example:
     cases: list[Case]
 
 
-_QUERY = re.compile(r"(SELECT|WITH|ISTREAM|DSTREAM|RSTREAM)\b")
+_QUERY = re.compile(r"\(?(SELECT|WITH|ISTREAM|DSTREAM|RSTREAM)\b")
 _STATEMENT = re.compile(r"(CREATE|INSERT|UPDATE|DELETE|DROP|STOP)\b")
 _INSTANT = re.compile(r"\[([^\]]+)\] (.+)")
 

@@ -362,8 +362,13 @@ class SelectBinder:
         return self._named_output(node, outputs, "ORDER BY") or binder.bind(node)
 
     def ordered(self, plan: Node, tree: exp.Expr) -> Node:
-        """ORDER BY and LIMIT behind a set operation or parentheses, by names or numbers of the columns."""
+        """ORDER BY and LIMIT behind a set operation or parentheses, by names or numbers of the columns.
+
+        LIMIT and OFFSET alone go by the order of the query in the parentheses.
+        """
         order = tree.args.get("order")
+        if order is None and isinstance(tree, exp.Subquery):
+            return _cut(plan, *_counts(tree))
         outputs = [Output(f.name, Column(i, f.type, f.name), tree) for i, f in enumerate(plan.schema)]
         places: list[Column] = []
         for item in order.expressions if order else []:
@@ -376,7 +381,7 @@ class SelectBinder:
         return self._top(plan, tree, order.expressions if order else [], places)
 
     def _top(self, plan: Node, tree: exp.Expr, order: list[exp.Expr], places: Sequence[Column]) -> Node:
-        limit, offset = (_count(tree.args.get(c), c.upper()) for c in ("limit", "offset"))
+        limit, offset = _counts(tree)
         if not order and limit is None and offset is None:
             return plan
         keys = tuple(
@@ -470,6 +475,25 @@ def _key_name(key: Expr, index: int) -> str:
         case ex.WindowBound(which, _):
             return f"window_{which}"
     return f"key{index + 1}"
+
+
+def _cut(plan: Node, limit: int | None, offset: int | None) -> Node:
+    """The rows from an offset on, as many as a limit says, in the order of the plan, which may have such bounds too."""
+    if limit is None and offset is None:
+        return plan
+    if isinstance(plan, Project) and isinstance(plan.input, TopN):  # it is ordered by what is not selected
+        return replace(plan, input=_cut(plan.input, limit, offset))
+    if not isinstance(plan, TopN):
+        return TopN(plan, (), limit, offset or 0)
+    if plan.limit is not None:
+        left = max(0, plan.limit - (offset or 0))
+        limit = left if limit is None else min(limit, left)
+    return replace(plan, limit=limit, offset=plan.offset + (offset or 0))
+
+
+def _counts(tree: exp.Expr) -> tuple[int | None, int | None]:
+    """LIMIT and OFFSET behind a query."""
+    return _count(tree.args.get("limit"), "LIMIT"), _count(tree.args.get("offset"), "OFFSET")
 
 
 def _count(clause: exp.Expr | None, word: str) -> int | None:
