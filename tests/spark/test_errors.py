@@ -52,6 +52,20 @@ def test_star_names_the_columns_that_cql_cannot_read_and_code_that_reads_them(sp
     }  # fmt: skip
 
 
+def test_a_natural_join_leaves_out_no_column(spark: SparkSession) -> None:
+    """Columns that CQL cannot read are not compared, so both sides must not have one of them."""
+    left = spark.sql("SELECT 1L AS ts, 2 AS v, named_struct('a', 1) AS Place, map('k', 1) AS m")
+    right = spark.sql("SELECT 1L AS ts, 2 AS v, named_struct('a', 9) AS place")
+    text = "SELECT v FROM s NATURAL JOIN r"
+    with pytest.raises(BindError, match=r"NATURAL JOIN cannot compare `Place`, which both sides have: .*struct<a:int>"):
+        ps.sql(spark, text, s=left, r=right)
+    with pytest.raises(BindError, match="cannot compare `Place`"):
+        ps.sql(spark, text, s=left, r=right.selectExpr("ts", "v", "'x' AS place"))
+    with pytest.raises(BindError, match="`place`"):
+        ps.sql(spark, "SELECT v FROM s JOIN r USING (v, place)", s=left, r=right)
+    assert ps.sql(spark, text, s=left, r=right.drop("place")).count() == 1
+
+
 @pytest.mark.parametrize(
     "query",
     [

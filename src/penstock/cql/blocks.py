@@ -170,6 +170,7 @@ class SelectBinder:
         on, using = join.args.get("on"), join.args.get("using")
         condition: Expr | None = None
         if join.args.get("method"):
+            self._refuse_unread(kept, join)
             theirs = {name.lower() for name, _ in self.scope.shown[len(kept.shown) :]}
             common = [name.lower() for name, _ in kept.shown if name.lower() in theirs]
             if not common:
@@ -188,6 +189,18 @@ class SelectBinder:
             self.scope = kept
             return SemiJoin("semi" if word == "SEMI" else "anti", left, right, (), condition)
         return Join(kind, left, right, (), condition)
+
+    def _refuse_unread(self, left: Scope, join: exp.Join) -> None:
+        """NATURAL JOIN must not leave out a column that both sides have because CQL has no type for it."""
+        both = (left, Scope(self.scope.items[-1:], self.scope.shown[len(left.shown) :]))
+        names = [{*(n.lower() for n, _ in side.shown), *(n.lower() for n, _ in side.unread())} for side in both]
+        for side, other in zip(both, reversed(names), strict=True):
+            for name, unread in side.unread():
+                if name.lower() in other:
+                    raise BindError(
+                        f"NATURAL JOIN cannot compare `{name}`, which both sides have: CQL has no type for {unread}",
+                        hint=f"write USING and the columns that you mean; {unread.hint}",
+                    ).at(position_of(join), None)
 
     def _using(self, names: list[str], place: int, kind: str, tree: exp.Expr) -> Expr:
         try:

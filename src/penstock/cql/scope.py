@@ -106,6 +106,10 @@ class Scope:
                 )
         return self.shown if alias is None else items[0].columns()
 
+    def unread(self) -> list[tuple[str, Unread]]:
+        """The columns behind the items that CQL has no types for."""
+        return [(name, item.unread) for item in self.items if item.unread for name in item.unread.columns]
+
     def resolve(self, name: str, qualifier: str | None) -> Expr:
         """The column a name means here or, failing that, in the enclosing query."""
         scope: Scope | None = self
