@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,6 +41,7 @@ from penstock.errors import (
     StateError,
     suggest,
 )
+from penstock.flood import check_beginning, check_change, check_past, check_rows
 from penstock.graph.view import GraphView, MemoryView
 from penstock.hosts import LocalOptions, QuerySettings, SparkOptions, check_engine, default_engine, host
 from penstock.ingest import Batch, Instant, StreamInput, concat
@@ -191,10 +193,11 @@ class Database:
         run = self._host.runner(optimized, schema, QuerySettings(functions, options.strict))
         query = Query(self, name, optimized, schema, run, reads, options, text)
         self._instants.check(query)
+        check_past(query, self._inputs, self._history)
         query._before = self._rows_before(query)
         self._queries[name] = query
-        self._feed_past(query)
         try:
+            self._feed_past(query)
             self._host.begin(query)
         except PenstockError:
             del self._queries[name]
@@ -491,10 +494,15 @@ class Database:
         store = self._relations[name]
         readers = [q for q in self._instants.readers(name) if q.status == "running"]
         when = self._instants.when(name, at)
-        before = store.copy() if self._host.may_refuse else None
+        alone = [q for q in readers if not q.inputs and q.every_window]
+        before = store.copy() if self._host.may_refuse or alone else None
         changes = change(store, when)
         store.times = store.times or (at is not None and at.time)
         try:
+            for query in alone:
+                dating = replace(query.dating)
+                dating.dated(changes)
+                check_change(query, {**self._relations, name: before or store}, dating.last)
             self._host.change(store, changes, readers)
         except PenstockError:
             if before is not None:
@@ -656,9 +664,13 @@ class Database:
         """Hand rows and progress of a stream to the queries that read it, and let them work. All, or nothing."""
         name = source.definition.name
         readers = [q for q in self._queries.values() if q.status == "running" and name in q.inputs]
-        before = copy.copy(source) if self._host.may_refuse else None
+        windowed = [q for q in readers if q.every_window]
+        before = copy.copy(source) if self._host.may_refuse or windowed else None
         batch = take()
         try:
+            for query in windowed:
+                assert before is not None
+                check_rows(query, before, source, batch)
             self._host.deliver(source, batch, readers)
         except PenstockError:
             if before is not None:
@@ -693,12 +705,16 @@ class Database:
 
     def _feed_past(self, query: Query) -> None:
         """Give a new query the relations as they are, the history that streams retain, and their progress."""
+        past: dict[str, list[Change]] = {}
         for name in query.relations:
             store = self._relations[name]
             clock = query.plan.clock if query.inputs else self._instants.clock_of(name)
             store.forget(self._instants.passed(clock))
             # A query without streams is evaluated at 0: what happened before is there from the beginning.
-            changes = store.initial(0 if not query.inputs else -math.inf)
+            past[name] = store.initial(0 if not query.inputs else -math.inf)
+        if not query.inputs:
+            check_beginning(query, chain.from_iterable(past.values()))
+        for name, changes in past.items():
             query._runner.change(name, changes)
             query.dating.dated(changes)
         if not query.inputs:

@@ -18,11 +18,13 @@ from penstock.errors import BindError, PenstockError, QueryFailed, StateError
 from penstock.hosts import Answers, Runner
 from penstock.ingest import counted
 from penstock.operators.base import StateSize
+from penstock.plan.empty import every_window
 from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Clock, RelationScan, StreamScan, walk
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.order import is_ranking
+from penstock.plan.window import Generic
 from penstock.reference import Dating
 from penstock.scalar.zones import UTC
 from penstock.shown import as_text
@@ -152,6 +154,11 @@ class Query:
     def inputs(self) -> frozenset[str]:
         """The declared streams that rows must be pushed into for this query."""
         return frozenset(n.stream for n in walk(self.plan) if isinstance(n, StreamScan))
+
+    @cached_property
+    def every_window(self) -> tuple[tuple[Generic, frozenset[str]], ...]:
+        """The windows of which each is answered, also without rows, and the streams that end them."""
+        return tuple(every_window(self.plan))
 
     @cached_property
     def relations(self) -> frozenset[str]:

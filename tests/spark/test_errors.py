@@ -269,3 +269,11 @@ def test_java(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
         check_java()
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
     check_java()
+
+
+def test_too_many_windows_fail_at_once(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (1L, 7), (1000000000000000L, 8) AS s (ts, v)")
+    with pytest.raises(Exception, match="windows end at once after 2, and each of them would be answered"):
+        ps.sql(spark, "SELECT count(*) AS n FROM s [TUMBLING 2]", s=rows).collect()
+    grouped = ps.sql(spark, "SELECT v, count(*) AS n FROM s [TUMBLING 2] GROUP BY v", s=rows).collect()
+    assert sorted(row.v for row in grouped) == [7, 8]
