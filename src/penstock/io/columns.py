@@ -85,7 +85,12 @@ def _check_first(column: Sequence[object] | pa.Array, first: int) -> None:
 
     Later ones may be anything: microseconds that count from a beginning of their own pass every range.
     """
-    value = column[first].as_py() if isinstance(column, pa.Array) else column[first]
+    if isinstance(column, pa.Array):
+        found = from_arrow(column.type)
+        # Python may have no value for a time.
+        value = column[first].as_py() if found is not None and found.is_integer else None
+    else:
+        value = column[first]
     if isinstance(value, int):
         check_microseconds(first, value)
 
@@ -152,7 +157,9 @@ def bad_value(path: Source, row: int, column: str, bad: BadValue, place: str | N
 
 
 def check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
-    """Refuse bytes that are said to be a text and are not UTF-8, before they are where nobody expects them."""
+    """Refuse bytes that are said to be a text and are not UTF-8, and a date64 within a day, before they are where
+    nobody expects them."""
+    reason = "it is not a whole number of days" if pa.types.is_date64(column.type) else "the text is not UTF-8"
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as problem:
@@ -162,7 +169,7 @@ def check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
                 try:
                     chunk.slice(i, 1).validate(full=True)
                 except pa.ArrowInvalid:
-                    raise BadRow(where, row + i, "the text is not UTF-8", column=name) from None
+                    raise BadRow(where, row + i, reason, column=name) from None
             row += len(chunk)
         raise InputError(f"{where}: column `{name}` is damaged: {str(problem).splitlines()[0]}") from None
 
