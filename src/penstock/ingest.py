@@ -25,7 +25,7 @@ from penstock import scalar
 from penstock.apart import SCHEMA, BadRow, Kept, Rows, Unknown, apart_table, row_text, sifted
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, PenstockError, StateError, suggest
-from penstock.io.columns import check_texts
+from penstock.io.columns import TWICE, check_texts
 from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
 from penstock.io.values import BadValue, is_whole, python_value, said
 from penstock.kernels.batch import RowErrors
@@ -266,7 +266,6 @@ class _Names:
 
 
 _MISSING = object()
-_TWICE = "case makes no difference in names"
 
 
 def _values(
@@ -282,7 +281,7 @@ def _values(
                     continue
                 raise BadRow(where, number, f"no column `{key}`", hint=names.hint(str(key)))
             if values[place] is not _MISSING:
-                raise BadRow(where, number, f"column `{names.names[place]}` is there twice", hint=_TWICE)
+                raise BadRow(where, number, f"column `{names.names[place]}` is there twice", hint=TWICE)
             values[place] = value
         if _MISSING in (absent := values[: names.declared]):
             name = names.names[next(i for i, v in enumerate(absent) if v is _MISSING)]
@@ -418,7 +417,7 @@ def _from_table(
         if place is None and unknown == "refuse":
             raise InputError(f"{where}: no column `{column}`", hint=known.hint(column))
         if place is not None and place in have:
-            raise InputError(f"{where}: column `{known.names[place]}` is there twice", hint=_TWICE)
+            raise InputError(f"{where}: column `{known.names[place]}` is there twice", hint=TWICE)
         if place is not None:
             have[place] = i
     arrays: list[pa.ChunkedArray] = []

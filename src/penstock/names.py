@@ -6,7 +6,7 @@ is in lower case unless it was quoted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class Names:
@@ -20,6 +20,9 @@ class Names:
             if name not in self._places:
                 self._places[name] = i
                 self._lower.setdefault(name.lower(), []).append(i)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
 
     def find(self, name: str) -> int | None:
         """The place of the column that a name of CQL means.

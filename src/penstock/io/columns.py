@@ -13,8 +13,11 @@ from penstock.errors import InputError, suggest
 from penstock.io.files import Source
 from penstock.io.times import TimeForm, check_microseconds
 from penstock.io.values import BadValue, convertible, is_value
+from penstock.names import Names
 from penstock.plan.nodes import Field
 from penstock.types import DataType, Kind, from_arrow
+
+TWICE = "case makes no difference in names"
 
 
 @dataclass
@@ -117,27 +120,26 @@ def targets_for(
 def match(
     found: Sequence[str], targets: Sequence[Target], path: Source, unknown: Unknown = "ignore"
 ) -> list[tuple[Target, int]]:
-    """Each target with the position of its column: the same name, or the only one that differs in case.
+    """Each target with the position of its column: the same name, or one that differs in case alone.
 
     ``unknown``: whether a column that is no target is refused.
     """
-    matched: list[tuple[Target, int]] = []
-    same: dict[str, list[int]] = {}
-    lowered: dict[str, list[int]] = {}
+    known = Names(target.name for target in targets)
+    places: dict[str, list[int]] = {}
     for i, name in enumerate(found):
-        same.setdefault(name, []).append(i)
-        lowered.setdefault(name.lower(), []).append(i)
-    if unknown == "refuse":
-        names = {target.name.lower(): target.name for target in targets}
-        for name in found:
-            if name.lower() not in names:
-                raise InputError(f"{path}: no column `{name}` is declared", hint=suggest(name, names.values()))
+        column = known.given(name)
+        if column is not None:
+            places.setdefault(column, []).append(i)
+        elif unknown == "refuse":
+            raise InputError(f"{path}: no column `{name}` is declared", hint=suggest(name, known))
+    matched: list[tuple[Target, int]] = []
     for target in targets:
-        places = same.get(target.name) or lowered.get(target.name.lower(), [])
-        if len(places) > 1:
-            raise InputError(f"{path}: column `{target.name}` is there {len(places)} times")
-        if places:
-            matched.append((target, places[0]))
+        there = places.get(target.name, [])
+        if len(there) > 1:
+            hint = TWICE if len({found[at] for at in there}) > 1 else None
+            raise InputError(f"{path}: column `{target.name}` is there {len(there)} times", hint=hint)
+        if there:
+            matched.append((target, there[0]))
         elif not target.optional:
             raise missing(target.name, found, path)
     return matched
