@@ -36,6 +36,8 @@ NAMES = {
     "SELECT s.deviceid FROM S": ["deviceId"],
     'SELECT "deviceId" FROM s': ["deviceId"],
     'SELECT "deviceid" FROM s': ["deviceId"],
+    'SELECT "DEVICEID", s."VALUE" FROM s': ["deviceId", "Value"],
+    'SELECT "roomName", "DEVICEID" FROM s CROSS JOIN rooms': ["roomName", "DEVICEID"],
     "SELECT value AS myValue, deviceid AS MYDEVICE FROM s": ["myValue", "MYDEVICE"],
     'SELECT value AS "my Value" FROM s': ["my Value"],
     "SELECT deviceid, max(VALUE) AS maxValue FROM s GROUP BY DEVICEID HAVING count(*) > 0": ["deviceId", "maxValue"],
@@ -127,8 +129,10 @@ def test_columns_that_differ_only_in_case(engine: str) -> None:
 def test_names_that_mean_nothing_or_two_things() -> None:
     with penstock.connect(engine="local") as db:
         db.run_script(DECLARED)
-        with pytest.raises(penstock.BindError, match=r"no column `DeviceId` in stream `s`.*did you mean `deviceId`"):
-            db.query('SELECT "DeviceId" FROM s')
+        with pytest.raises(penstock.BindError, match=r"no column `DeviceIds` in stream `s`.*did you mean `deviceId`"):
+            db.query('SELECT "DeviceIds" FROM s')
+        with pytest.raises(penstock.BindError, match=r"`DeviceId` could mean `s.DeviceId`, `rooms.DeviceId`"):
+            db.query('SELECT "DeviceId" FROM s, rooms')
         with pytest.raises(penstock.BindError, match=r"`deviceid` could mean `s.deviceid`, `rooms.deviceid`"):
             db.query("SELECT deviceID FROM s, rooms")
         for rows in ([{"T": 1, "deviceId": "a", "DEVICEID": "b", "Value": 1.0}],
@@ -265,3 +269,13 @@ def test_an_object_with_a_column_twice_is_a_bad_row(line: str, tmp_path: Path) -
         assert query.fetch()["v"].to_pylist() == [1, 3]
         [bad] = db.apart("apart").to_pylist()
         assert bad["row"].replace(" ", "") == line
+
+
+@pytest.mark.parametrize("name", ['"ÄrgerÖ"', '"ärgerö"', '"ÄRGERÖ"', "ärgerö", "ÄRGERÖ", 's."ÄRGERÖ"'])
+def test_a_quoted_column_is_found_in_any_case(name: str) -> None:
+    with penstock.connect() as db:
+        db.execute('CREATE STREAM s (t BIGINT, "ÄrgerÖ" INT) TIMESTAMP BY t')
+        query = db.query(f"SELECT {name} FROM s [PARTITION BY {name.removeprefix('s.')} ROWS 1] WHERE {name} > 1")
+        assert query.schema.names == ["ts", "op", "ÄrgerÖ"]
+        db.push("s", [{"t": 1, "ÄRGERÖ": 7}])
+        assert query.fetch()["ÄrgerÖ"].to_pylist() == [7]

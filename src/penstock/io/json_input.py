@@ -1,7 +1,7 @@
 """JSON lines: one object per line, a key per column.
 
-A key that an object lacks is NULL; one that is there twice, or in two cases, makes a bad row. A declared column that none
-of the first ``LOOK_AHEAD`` objects has, of this file and those that follow it, is taken to be missing.
+A key that an object lacks is NULL; one that is there twice, or in two cases, makes a bad row. A declared column that
+none of the first ``LOOK_AHEAD`` objects has, of this file and those that follow it, is taken to be missing.
 """
 
 from __future__ import annotations
