@@ -404,3 +404,21 @@ def test_a_date64_within_a_day_is_said_to_be_one() -> None:
         db.execute("CREATE RELATION r (k INT, day DATE)")
         with pytest.raises(penstock.InputError, match="column `day`: it is not a whole number of days"):
             db.push("r", pa.table({"k": [1], "day": pa.array([2**62], pa.date64())}))
+
+
+class OddList(list[Any]):
+    __iter__ = _raise
+
+
+class OddRow(dict[str, Any]):
+    items = _raise
+
+
+@pytest.mark.parametrize("rows", [OddList([(datetime(2024, 1, 1), "x")]), [OddRow()], (OddRow(),)])
+def test_lists_and_rows_that_raise(rows: object) -> None:
+    with penstock.connect() as db:
+        db.run_script(DECLARED)
+        for name in ("s", "tt", "r"):
+            with pytest.raises(penstock.InputError, match=r"(OddList|OddRow) raised Spoiled"):
+                db.push(name, rows)
+            db.push(name, [])
