@@ -35,6 +35,8 @@ class Declaration:
     """What may not be as it is meant."""
     stamped: bool = False
     """Whether rows are of the time when they arrive, because no column tells theirs."""
+    ordering: str | None = None
+    """The column that orders the rows of a stream."""
 
     def __str__(self) -> str:
         return "".join(f"-- {remark}\n" for remark in self.warnings + self.remarks) + f"{self.statement};\n"
@@ -105,7 +107,7 @@ def declaration(
     ordering = None if orders is None else orders.field.name
     columns = _columns(_retyped(sample, fields, types or {}, ordering, _what(data)))
     statement = f"CREATE STREAM {written_name(name)} ({columns}){clause}"
-    return Declaration(statement, tuple(remarks), tuple(warnings), stamped=orders is None)
+    return Declaration(statement, tuple(remarks), tuple(warnings), orders is None, ordering)
 
 
 def _retyped(
