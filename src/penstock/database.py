@@ -444,9 +444,10 @@ class Database:
             return self._input(name).arrivals
 
     def _row_check(self, name: str) -> Callable[[pa.Table], None]:
-        """What raises BadRow for rows of the types of a stream that it does not take: for those who read files."""
+        """What raises BadRow for rows of the declared types that a stream or relation does not take: for readers of
+        files."""
         with self._lock:
-            return self._input(name).check
+            return (self._relations.get(name) or self._input(name)).check
 
     def late(self, name: str) -> pa.Table:
         """The rows that came too late for a stream, since the last call."""

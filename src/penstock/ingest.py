@@ -25,7 +25,7 @@ from penstock import scalar
 from penstock.apart import SCHEMA, BadRow, Kept, Rows, Unknown, apart_table, row_text, sifted
 from penstock.catalog import StreamDef
 from penstock.errors import InputError, PenstockError, StateError, suggest
-from penstock.io.columns import check_texts
+from penstock.io.columns import TWICE, check_texts
 from penstock.io.times import FIRST, LAST, OUT_OF_RANGE, TimeForm, check_microseconds, unit_of
 from penstock.io.values import BadValue, is_whole, python_value, said
 from penstock.kernels.batch import RowErrors
@@ -34,7 +34,7 @@ from penstock.kernels.expressions import CompiledExpr, compile_expr
 from penstock.kernels.priority import priorities_of
 from penstock.names import Names
 from penstock.plan.expr import Cast, Literal
-from penstock.plan.nodes import Schema
+from penstock.plan.nodes import Field, Schema
 from penstock.scalar.zones import UTC as UTC_ZONE
 from penstock.types import STRING, TIMESTAMP, DataType, Kind
 
@@ -111,7 +111,7 @@ def given(rows: object, schema: Schema, where: str) -> pa.Table | list[Any]:
             f"{where}: cannot read rows from {type(rows).__name__}",
             hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
         )
-    if isinstance(rows, list):
+    if type(rows) is list:
         return rows
     found: list[Any] = []
     try:
@@ -158,7 +158,7 @@ def _check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: s
         value = column[0].as_py() if column is not None and pa.types.is_integer(column.type) else None
     else:
         place = [f.name for f in schema].index(name)
-        value = _values(rows[0], 0, _Names(schema, ()), where, "ignore")[0][place]
+        value = _row_values(rows[0], 0, _Names(schema, ()), where, "ignore")[0][place]
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         try:
             check_microseconds(0, int(value))
@@ -171,7 +171,7 @@ def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:
 
     An index without a name is the only TIMESTAMP that is missing.
     """
-    if (times := _index_of_times(rows)) is None:
+    if (times := index_of_times(rows)) is None:
         return table
     known = Names(f.name for f in schema)
     there = {known.given(column) for column in table.column_names}
@@ -183,7 +183,7 @@ def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:
     return table.add_column(0, named[0], pa.array(times)) if len(named) == 1 else table
 
 
-def _index_of_times(rows: object) -> Any:
+def index_of_times(rows: object) -> Any:
     """The DatetimeIndex of a DataFrame of pandas, if it has one."""
     index = getattr(rows, "index", None)
     pandas = type(rows).__module__.startswith("pandas") and hasattr(rows, "columns")
@@ -206,7 +206,7 @@ def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:
     ``_INDEX_NAMES`` that no column has. An index that has the name of a column is left out.
     """
     table = _frame_as_table(rows)
-    times = _index_of_times(rows) if index and table is not None else None
+    times = index_of_times(rows) if index and table is not None else None
     if times is None or table is None:
         return table
     taken = {column.lower() for column in table.column_names}
@@ -266,7 +266,18 @@ class _Names:
 
 
 _MISSING = object()
-_TWICE = "case makes no difference in names"
+
+
+def _row_values(
+    row: object, number: int, names: _Names, where: str, unknown: Unknown
+) -> tuple[list[Any], list[Any]]:
+    """``_values`` of a row that is the user's object, and may raise anything."""
+    try:
+        return _values(row, number, names, where, unknown)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise BadRow(where, number, f"the {type(row).__name__} raised {_raised(error)}") from error
 
 
 def _values(
@@ -282,7 +293,7 @@ def _values(
                     continue
                 raise BadRow(where, number, f"no column `{key}`", hint=names.hint(str(key)))
             if values[place] is not _MISSING:
-                raise BadRow(where, number, f"column `{names.names[place]}` is there twice", hint=_TWICE)
+                raise BadRow(where, number, f"column `{names.names[place]}` is there twice", hint=TWICE)
             values[place] = value
         if _MISSING in (absent := values[: names.declared]):
             name = names.names[next(i for i, v in enumerate(absent) if v is _MISSING)]
@@ -307,12 +318,7 @@ def _from_rows(
     columns: list[list[Any]] = [[] for _ in schema]
     extras: list[list[Any]] = [[] for _ in optional]
     for i, row in enumerate(rows):
-        try:
-            values, more = _values(row, i, known, where, unknown)
-        except PenstockError:
-            raise
-        except Exception as error:  # the row is the user's object
-            raise BadRow(where, i, f"the {type(row).__name__} raised {_raised(error)}") from error
+        values, more = _row_values(row, i, known, where, unknown)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
         for column, value in zip(extras, more, strict=True):
@@ -418,7 +424,7 @@ def _from_table(
         if place is None and unknown == "refuse":
             raise InputError(f"{where}: no column `{column}`", hint=known.hint(column))
         if place is not None and place in have:
-            raise InputError(f"{where}: column `{known.names[place]}` is there twice", hint=_TWICE)
+            raise InputError(f"{where}: column `{known.names[place]}` is there twice", hint=TWICE)
         if place is not None:
             have[place] = i
     arrays: list[pa.ChunkedArray] = []
@@ -611,9 +617,7 @@ class StreamInput:
         stream = self.definition
         if stream.timestamp_by is not None:
             self._check_instants(table.column(stream.timestamp_by))
-        for f, column in zip(stream.schema, table.columns, strict=True):
-            if f.type.kind in _DAYS and f.name != stream.timestamp_by:
-                _check_calendar(column, f.name, f.type, self.where)
+        check_calendar(table, [f for f in stream.schema if f.name != stream.timestamp_by], self.where)
 
     def push(self, rows: object) -> Batch:
         """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave."""
@@ -728,13 +732,14 @@ _DAYS = {Kind.TIMESTAMP: (FIRST, LAST), Kind.DATE: (-719_162, 2_932_896)}
 """The years 1 to 9999, which all times are in, as they are stored."""
 
 
-def _check_calendar(column: pa.ChunkedArray, name: str, dtype: DataType, where: str) -> None:
-    """BadRow if a time is not in the years 1 to 9999."""
-    if (found := _outside(column, _DAYS[dtype.kind])) is not None:
-        row, value = found
-        unit = "days" if dtype.kind is Kind.DATE else "microseconds"
-        reason = f"{value} {unit} since 1970 {OUT_OF_RANGE.replace('TIMESTAMP', str(dtype))}"
-        raise BadRow(where, row, reason, column=name)
+def check_calendar(table: pa.Table, schema: Sequence[Field], where: str) -> None:
+    """BadRow if a DATE or TIMESTAMP in rows of the declared types is not in the years 1 to 9999."""
+    for f in schema:
+        if f.type.kind in _DAYS and (found := _outside(table.column(f.name), _DAYS[f.type.kind])) is not None:
+            row, value = found
+            unit = "days" if f.type.kind is Kind.DATE else "microseconds"
+            reason = f"{value} {unit} since 1970 {OUT_OF_RANGE.replace('TIMESTAMP', str(f.type))}"
+            raise BadRow(where, row, reason, column=f.name)
 
 
 def _outside(column: pa.ChunkedArray, ends: tuple[int, int]) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from penstock.errors import InputError, suggest
 from penstock.ingest import arrow_schema
 from penstock.io.files import Leave
 from penstock.io.live import Arrivals, LiveText
-from penstock.io.readers import read_batches, read_rows, row_sieve
+from penstock.io.readers import read_rows, row_sieve
 from penstock.io.times import TimeForm
 from penstock.plan.nodes import Field
 from penstock.types import BIGINT, STRING, TIMESTAMP
@@ -258,7 +258,8 @@ def relation_file(db: Database, name: str, given: Input) -> pa.Table:
     """The rows, or changes, of a relation's file."""
     schema = db.catalog.relations[name].schema
     source = given.whole() if isinstance(given, LiveText) else given
-    batches = list(read_batches(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", db.zone)))
+    found = read_rows(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", db.zone), check=db._row_check(name))
+    batches = [rows.table for rows in found]
     return pa.concat_tables(batches) if batches else arrow_schema(schema).empty_table()
 
 

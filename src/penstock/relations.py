@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock import scalar
 from penstock.catalog import RelationDef
 from penstock.errors import InputError
-from penstock.ingest import Instant, as_table
+from penstock.ingest import Instant, as_table, check_calendar
 from penstock.io.times import FIRST, LAST, TimeForm
 from penstock.io.values import python_value, said
 from penstock.plan.expr import Expr
@@ -96,7 +96,14 @@ class RelationStore:
         ``time``: how times are written in them.
         """
         columns = {f.name.lower() for f in self.definition.schema}
-        return as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns], time)
+        optional = [c for c in ("ts", "op") if c not in columns]
+        table = as_table(rows, self.definition.schema, self.where, optional, time)
+        self.check(table)
+        return table
+
+    def check(self, table: pa.Table) -> None:
+        """BadRow if a time in rows of the declared types is out of range."""
+        check_calendar(table, self.definition.schema, self.where)
 
     def load(self, rows: object, when: When, time: TimeForm | None = None) -> list[Change]:
         """Rows as a user gives them, or as they have been read, as changes in order."""

@@ -36,7 +36,7 @@ from penstock.plan.nodes import JOIN_PRIORITIES, Clock, Field, Schema, with_join
 from penstock.plan.nodes import Query as Plan
 from penstock.query import QueryOptions, Start, check_start, retain_example
 from penstock.relations import At, RelationStore
-from penstock.results import Result, query_started
+from penstock.results import Result, counts_aside, query_started, rows_into
 from penstock.scalar.zones import checked as checked_zone
 from penstock.show import describe, show
 from penstock.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
@@ -564,7 +564,9 @@ def _insert(db: Database, tree: exp.Expr) -> Result:
     else:
         if tree.args.get("at") is not None:
             raise BindError("AT goes with relations; a stream takes its instants from its rows")
+        before = counts_aside(db, name)
         db.push(name, table)
+        return rows_into(db, name, count, before)
     return Result("done", f"{counted(count, 'row')} into {name}")
 
 

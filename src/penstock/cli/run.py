@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import pyarrow as pa
 import typer
 
+from penstock.apart import apart_reason
 from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers, resume_answers
 from penstock.cli.failures import INTERRUPTED, TERMINATED, Failure, failure, report
 from penstock.cli.far import HowFar
@@ -103,8 +104,9 @@ def run(
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)
-                if result.note is not None and result.query is not None:
-                    print(f"penstock: query `{result.query.name}`: {result.note}", file=sys.stderr)
+                if result.note is not None:
+                    of = result.message if result.query is None else f"query `{result.query.name}`"
+                    print(f"penstock: {of}: {result.note}", file=sys.stderr)
             queries = list(db.queries.values())
             if not queries:
                 raise Failure(f"{file} has no query to run")
@@ -331,9 +333,7 @@ def _apart(db: Database, name: str, count: int) -> str:
     text = f"{name} {count:,}"
     left = db._input(name).apart.table
     if len(left):
-        bad = left.slice(0, 1).to_pylist()[0]
-        column = f", column `{bad['column']}`" if bad["column"] else ""
-        text += f" ({bad['place']}{column}: {bad['reason']}; --apart FOLDER writes them)"
+        text += f" ({apart_reason(left)}; --apart FOLDER writes them)"
     return text
 
 

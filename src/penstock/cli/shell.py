@@ -17,6 +17,7 @@ from penstock.io.table_text import table_text
 from penstock.plan.nodes import Schema
 from penstock.plan.order import is_ranking
 from penstock.play import input_name, load_relation, stream_rows
+from penstock.results import counts_aside, rows_into
 
 if TYPE_CHECKING:
     from penstock.database import Database
@@ -163,14 +164,15 @@ class Shell:
         if name in self._db.catalog.relations:
             rows = load_relation(self._db, name, path)
             self._answers()
+            self._say(f"{rows:,} rows into {name}")
         else:
-            rows = 0
+            rows, before = 0, counts_aside(self._db, name)
             with closing(stream_rows(self._db, name, path)) as found:
                 for some in found:
                     self._db.push(name, some)
                     rows += len(some)
                     self._answers()
-        self._say(f"{rows:,} rows into {name}")
+            self._say(str(rows_into(self._db, name, rows, before)))
 
     def _close(self, arguments: list[str]) -> None:
         if len(arguments) != 1:

@@ -145,7 +145,9 @@ class Scope:
             found = [c for item in self.items if item.alias == qualifier and (c := item.find(name)) is not None]
             return found[0] if found else None
         exact = self.case_matters(name)
-        meant = [e for shown, e in self.shown if shown == name or (shown.lower() == name and not exact)]
+        lowered = name.lower()
+        spelt = [e for shown, e in self.shown if shown == name] if name != lowered else []
+        meant = spelt or [e for shown, e in self.shown if shown == name or (shown.lower() == lowered and not exact)]
         if len(meant) > 1:
             options = ", ".join(f"`{item.alias}.{name}`" for item in self.items if item.find(name) is not None)
             raise BindError(f"`{name}` could mean {options}", hint="say which one")
