@@ -334,7 +334,8 @@ class Database:
                 source = self._input(name)
             if source.definition is not target.definition:  # somebody has declared it anew meanwhile
                 read = source.read(rows)
-            self._stamp_idle(source)
+            if len(read):  # no rows say nothing of the time
+                self._stamp_idle(source)
             self._deliver(source, partial(source.push, read))
         if read.stopped is not None:
             raise read.stopped

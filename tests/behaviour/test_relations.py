@@ -454,3 +454,11 @@ def test_a_query_of_a_database_that_was_saved_before_fails_by_name(
             assert rows(db.queries["other"]) == [(1, "+", 1, 1)]
             db.stop_query("old")
             db.query("SELECT x FROM d", name="old")
+
+
+def test_a_push_without_rows_says_nothing_of_the_time(opened: Callable[..., penstock.Database]) -> None:
+    db = opened("CREATE STREAM at (t TIMESTAMP, k INT) TIMESTAMP BY t", "CREATE STREAM stamped (k INT)", A)
+    q = db.query("SELECT x FROM a")
+    db.push("at", [])
+    db.execute("INSERT INTO a VALUES (1)")
+    assert q.fetch()["ts"].to_pylist() == [datetime(1970, 1, 1, microsecond=1)]
