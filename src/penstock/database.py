@@ -496,7 +496,7 @@ class Database:
         store = self._relations[name]
         readers = [q for q in self._instants.readers(name) if q.status == "running"]
         when = self._instants.when(name, at)
-        alone = [q for q in readers if not q.inputs and q.every_window]
+        alone = [q for q in readers if not q.inputs and q._every_window]
         before = store.copy() if self._host.may_refuse or alone else None
         changes = change(store, when)
         store.times = store.times or (at is not None and at.time)
@@ -666,7 +666,7 @@ class Database:
         """Hand rows and progress of a stream to the queries that read it, and let them work. All, or nothing."""
         name = source.definition.name
         readers = [q for q in self._queries.values() if q.status == "running" and name in q.inputs]
-        windowed = [q for q in readers if q.every_window]
+        windowed = [q for q in readers if q._every_window]
         before = copy.copy(source) if self._host.may_refuse or windowed else None
         batch = take()
         try:

@@ -25,7 +25,7 @@ def check_rows(query: Query, before: StreamInput, after: StreamInput, batch: Bat
     name = after.definition.name
     if after.definition.timestamp_by is None:
         return  # the clock goes on as it does
-    for spec, streams in query.every_window:
+    for spec, streams in query._every_window:
         if name in streams:
             known = query._before.get(name)
             begun = before.newest_row > -math.inf and (known is None or before.arrivals > known.arrivals)
@@ -38,7 +38,7 @@ def check_rows(query: Query, before: StreamInput, after: StreamInput, batch: Bat
 
 def check_past(query: Query, streams: Mapping[str, StreamInput], history: Mapping[str, Sequence[Batch]]) -> None:
     """The same for what a new query begins with."""
-    for spec, names in query.every_window:
+    for spec, names in query._every_window:
         for name in sorted(names):
             source = streams[name]
             rows = [b for b in history.get(name, ()) if len(b)] if query.options.start != "now" else []
@@ -49,7 +49,7 @@ def check_past(query: Query, streams: Mapping[str, StreamInput], history: Mappin
 def check_beginning(query: Query, changes: Iterable[Change]) -> None:
     """The same for the changes that a new query without streams begins with."""
     instants = [0 if change.ts is None else change.ts for change in changes]
-    for spec, _ in query.every_window if instants else ():
+    for spec, _ in query._every_window if instants else ():
         since = min(instants) if spec.from_first else -math.inf
         _check(query, spec, "changes of relations", since, max(instants), False)
 
@@ -57,7 +57,7 @@ def check_beginning(query: Query, changes: Iterable[Change]) -> None:
 def check_change(query: Query, stores: Mapping[str, RelationStore], at: Instant) -> None:
     """The same for a change of a relation that a query without streams reads."""
     begun = any(stores[name].changes for name in query.relations)
-    for spec, _ in query.every_window:
+    for spec, _ in query._every_window:
         since = query.dating.last if begun or not spec.from_first else -math.inf
         _check(query, spec, "the change", since, at, False)
 

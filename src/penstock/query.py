@@ -156,7 +156,7 @@ class Query:
         return frozenset(n.stream for n in walk(self.plan) if isinstance(n, StreamScan))
 
     @cached_property
-    def every_window(self) -> tuple[tuple[Generic, frozenset[str]], ...]:
+    def _every_window(self) -> tuple[tuple[Generic, frozenset[str]], ...]:
         """The windows of which each is answered, also without rows, and the streams that end them."""
         return tuple(every_window(self.plan))
 
