@@ -147,7 +147,7 @@ class Catalog:
     """Streams and views whose stored text cannot be bound any more: their kind, and why. They can only be dropped."""
     _next_position: int = 0
     given_times: bool = False
-    """Whether an instant of a relation has been given as a time, not as a number."""
+    """Whether an instant of a relation has been given as a time, or is one of a TIMESTAMP clock."""
 
     @property
     def clock(self) -> Clock:

@@ -8,12 +8,15 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -345,3 +348,78 @@ def test_files_of_anything(tmp_path_factory: pytest.TempPathFactory, dice: Dice)
         assert apart[0]["place"] in (said["stop"] or "")
 
 
+
+
+OUTSIDE = {
+    "number": [(1, 2**62, None)],
+    "date32": pa.table({"k": [1], "at": pa.nulls(1), "day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())}),
+    "date64": pa.table({"k": [1], "at": pa.nulls(1), "day": pa.array([86_400_000 * 2**30], pa.date64())}),
+    "us": pa.table({"k": [1], "at": pa.array([2**62], pa.timestamp("us")), "day": pa.nulls(1, pa.date32())}),
+    "s": pa.table({"k": [1], "at": pa.array([-(2**40)], pa.timestamp("s")), "day": pa.nulls(1, pa.date32())}),
+    "farthest day as time": pa.table(
+        {"k": [1], "at": pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), "day": pa.nulls(1)}
+    ),
+    "day as time": pa.table({"k": [1], "at": pa.array([2**24], pa.int32()).cast(pa.date32()), "day": pa.nulls(1)}),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_relations_take_times_of_the_years_1_to_9999(case: str, engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.execute("CREATE RELATION r (k INT, at TIMESTAMP, day DATE)")
+        query = db.query("SELECT * FROM r")
+        with pytest.raises(penstock.InputError, match=r"^relation `r`, row 1, column `(at|day)`: .*since 1970"):
+            db.push("r", OUTSIDE[case])
+        db.push("r", [(2, datetime.max, date.min)])
+        assert [row["k"] for row in query.fetch().to_pylist()] == [2]
+
+
+@pytest.mark.parametrize("case", ["date32", "date64", "us", "s", "day as time", "farthest day as time"])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_the_first_time_of_a_file_may_be_out_of_range(case: str, suffix: str, tmp_path: Path) -> None:
+    table, path = OUTSIDE[case], tmp_path / f"r.{suffix}"
+    pq.write_table(table, path) if suffix == "parquet" else pa.feather.write_feather(table, str(path))
+    with penstock.connect() as db:
+        db.execute("CREATE RELATION r (k INT, at TIMESTAMP, day DATE)")
+        query = db.query("SELECT * FROM r")
+        with pytest.raises(penstock.InputError, match=r"r\.\w+, row 1, column `(at|day)`: .* out of the range of"):
+            play(core_of(db), {"r": path})
+        assert query.fetch().num_rows == 0
+        by = "k" if case.startswith("date") else "at"
+        for on_error in ("refuse", "apart", "stop"):
+            kinds = "k BIGINT, at TIMESTAMP, day DATE"
+            db.execute(f"CREATE STREAM {on_error} ({kinds}) TIMESTAMP BY {by} WITH (on_error = '{on_error}')")
+        with pytest.raises(penstock.InputError, match="out of the range of"):
+            play(core_of(db), {"refuse": path})
+        assert "out of the range of" in str(play(core_of(db), {"stop": path})["stop"])
+        play(core_of(db), {"apart": path})
+        [bad] = db.apart("apart").to_pylist()
+        assert "out of the range of" in bad["reason"]
+        assert "since 1970" in bad["row"]
+        if case == "us":
+            assert "TIMESTAMP BY at" in db.declare("d", path)
+
+
+def test_a_date64_within_a_day_is_said_to_be_one() -> None:
+    with penstock.connect() as db:
+        db.execute("CREATE RELATION r (k INT, day DATE)")
+        with pytest.raises(penstock.InputError, match="column `day`: it is not a whole number of days"):
+            db.push("r", pa.table({"k": [1], "day": pa.array([2**62], pa.date64())}))
+
+
+class OddList(list[Any]):
+    __iter__ = _raise
+
+
+class OddRow(dict[str, Any]):
+    items = _raise
+
+
+@pytest.mark.parametrize("rows", [OddList([(datetime(2024, 1, 1), "x")]), [OddRow()], (OddRow(),)])
+def test_lists_and_rows_that_raise(rows: object) -> None:
+    with penstock.connect() as db:
+        db.execute(DECLARED)
+        for name in ("s", "tt", "r"):
+            with pytest.raises(penstock.InputError, match=r"(OddList|OddRow) raised Spoiled"):
+                db.push(name, rows)
+            db.push(name, [])

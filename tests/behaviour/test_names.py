@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from penstock.cli.main import app
 from penstock.cli.shell import Shell
 from penstock.cql.expressions import identifier
 from penstock.database.database import core_of
+from penstock.database.play import play
 from penstock.testing import assert_answers, assert_state
 from tests.spark.direct import directly
 
@@ -35,6 +37,8 @@ NAMES = {
     "SELECT s.deviceid FROM S": ["deviceId"],
     'SELECT "deviceId" FROM s': ["deviceId"],
     'SELECT "deviceid" FROM s': ["deviceId"],
+    'SELECT "DEVICEID", s."VALUE" FROM s': ["deviceId", "Value"],
+    'SELECT "roomName", "DEVICEID" FROM s CROSS JOIN rooms': ["roomName", "DEVICEID"],
     "SELECT value AS myValue, deviceid AS MYDEVICE FROM s": ["myValue", "MYDEVICE"],
     'SELECT value AS "my Value" FROM s': ["my Value"],
     "SELECT deviceid, max(VALUE) AS maxValue FROM s GROUP BY DEVICEID HAVING count(*) > 0": ["deviceId", "maxValue"],
@@ -126,8 +130,10 @@ def test_columns_that_differ_only_in_case(engine: str) -> None:
 def test_names_that_mean_nothing_or_two_things() -> None:
     with penstock.connect(engine="local") as db:
         db.execute(DECLARED)
-        with pytest.raises(penstock.BindError, match=r"no column `DeviceId` in stream `s`.*did you mean `deviceId`"):
-            db.query('SELECT "DeviceId" FROM s')
+        with pytest.raises(penstock.BindError, match=r"no column `DeviceIds` in stream `s`.*did you mean `deviceId`"):
+            db.query('SELECT "DeviceIds" FROM s')
+        with pytest.raises(penstock.BindError, match=r"`DeviceId` could mean `s.DeviceId`, `rooms.DeviceId`"):
+            db.query('SELECT "DeviceId" FROM s, rooms')
         with pytest.raises(penstock.BindError, match=r"`deviceid` could mean `s.deviceid`, `rooms.deviceid`"):
             db.query("SELECT deviceID FROM s, rooms")
         for rows in ([{"T": 1, "deviceId": "a", "DEVICEID": "b", "Value": 1.0}],
@@ -212,3 +218,65 @@ def test_plan_objects_of_before() -> None:
         query = db.query(plan=plan)
         db.push("s", [(1, "a", 1.0)])
         assert query.fetch()["deviceid"].to_pylist() == ["a"]
+
+
+def _file(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    """A file of columns `t`, `V`, `v` in the format that its name says; a field that a row lacks is NULL."""
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".csv":
+        lines = [",".join(str(row.get(name, "")) for name in names) for row in rows]
+        path.write_text("\n".join([",".join(names), *lines]) + "\n")
+    else:
+        pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_missing_field_is_not_that_of_another_case(suffix: str, tmp_path: Path) -> None:
+    rows = [{"t": 1, "V": 1, "v": 5}, {"t": 2, "V": 7}, {"t": 3, "v": 8}]
+    path = _file(tmp_path / f"s.{suffix}", rows)
+    with penstock.connect() as db:
+        db.execute('CREATE STREAM s (t BIGINT, "V" INT, v INT) TIMESTAMP BY t')
+        query = db.query("SELECT * FROM s")
+        play(core_of(db), {"s": path})
+        assert [(row["V"], row["v"]) for row in query.fetch().to_pylist()] == [(1, 5), (7, None), (None, 8)]
+    ran = CliRunner().invoke(app, ["query", 'SELECT "V" AS a, v AS b FROM s', str(path), "--format", "csv", "-q"])
+    assert ran.stdout.splitlines() == ["ts,op,a,b", "1,+,1,5", "2,+,7,", "3,+,,8"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("on_error", ["refuse", "apart"])
+def test_a_file_with_a_column_twice_is_refused(suffix: str, on_error: str, tmp_path: Path) -> None:
+    path = _file(tmp_path / f"s.{suffix}", [{"t": 1, "V": 1, "v": 5}])
+    with penstock.connect() as db:
+        db.execute(f"CREATE STREAM s (t BIGINT, v INT) TIMESTAMP BY t WITH (on_error = '{on_error}')")
+        with pytest.raises(penstock.InputError, match="column `v` is there 2 times; case makes no difference"):
+            play(core_of(db), {"s": path})
+
+
+@pytest.mark.parametrize("line", ['{"t":2,"V":1,"v":5}', '{"t":2,"v":1,"v":2}', '{"t":2,"v":1,"T":2}'])
+def test_an_object_with_a_column_twice_is_a_bad_row(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text(f'{{"t":1,"v":1,"x":1,"x":2}}\n{line}\n{{"T":3,"V":3,"o":{{"v":1,"v":2}}}}\n')
+    with penstock.connect() as db:
+        for on_error in ("refuse", "apart"):
+            db.execute(f"CREATE STREAM {on_error} (t BIGINT, v INT) TIMESTAMP BY t WITH (on_error = '{on_error}')")
+        query = db.query("SELECT * FROM apart")
+        with pytest.raises(penstock.InputError, match=r"line 2: column `[tv]` is there twice"):
+            play(core_of(db), {"refuse": path})
+        play(core_of(db), {"apart": path})
+        assert query.fetch()["v"].to_pylist() == [1, 3]
+        [bad] = db.apart("apart").to_pylist()
+        assert bad["row"].replace(" ", "") == line
+
+
+@pytest.mark.parametrize("name", ['"ÄrgerÖ"', '"ärgerö"', '"ÄRGERÖ"', "ärgerö", "ÄRGERÖ", 's."ÄRGERÖ"'])
+def test_a_quoted_column_is_found_in_any_case(name: str) -> None:
+    with penstock.connect() as db:
+        db.execute('CREATE STREAM s (t BIGINT, "ÄrgerÖ" INT) TIMESTAMP BY t')
+        query = db.query(f"SELECT {name} FROM s [PARTITION BY {name.removeprefix('s.')} ROWS 1] WHERE {name} > 1")
+        assert query.schema.names == ["ts", "op", "ÄrgerÖ"]
+        db.push("s", [{"t": 1, "ÄRGERÖ": 7}])
+        assert query.fetch()["ÄrgerÖ"].to_pylist() == [7]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import penstock
 from penstock import Database
+from penstock.cli.shell import Shell
 from penstock.database.database import core_of
 from penstock.database.play import play
 from penstock.rows.apart import KEPT
@@ -252,3 +254,23 @@ def test_typed_files(tmp_path: Path) -> None:
         play(core_of(db), {"s": tmp_path / "s.arrow"})
         assert taken(db) == [1, 3]
         assert db.apart("s")["place"].to_pylist() == [f"{tmp_path}/s.arrow, row {i}" for i in (2, 4)]
+
+
+def test_insert_tells_of_rows_that_were_not_taken(engine: str, tmp_path: Path) -> None:
+    with declared(engine, "on_error = 'apart'") as db:
+        done = db.execute("INSERT INTO s VALUES (5, 1.0, 'a'), (NULL, 2.0, 'b'), (3, 3.0, 'c')")
+        assert done.message == "2 rows into s"
+        assert done.note == (
+            "1 row does not fit and went apart (row 2, column `t`: the timestamp `t` is NULL); "
+            "1 row came too late and is in no answer"
+        )
+        assert str(done) == f"{done.message}\n{done.note}"
+        assert "went apart" in done._repr_html_()
+        db.apart("s")
+        assert db.execute("INSERT INTO s VALUES (6, 1.0, 'a')").note is None
+        path = tmp_path / "s.csv"
+        path.write_text("t,v,g\n7,1,a\nx,1,a\nNULL,1,a\n")
+        said = io.StringIO()
+        Shell(db, said).feed(f"\\load s {path}")
+        assert "1 row into s\n2 rows do not fit" in said.getvalue()
+        assert f"went apart ({path}, line 3, column `t`: 'x' is not a BIGINT)" in said.getvalue()

@@ -34,6 +34,15 @@ QUERIES = {
     "SELECT k FROM s ORDER BY w": ["d", "c", None, "b", "a"],
     "SELECT k FROM s [ROWS 2] ORDER BY w": ["d", None],
     "SELECT k FROM s WHERE w > 2 UNION ALL SELECT k FROM s WHERE w < 1 ORDER BY 1 DESC LIMIT 3": ["d", "b", "a"],
+    "(SELECT k FROM s ORDER BY k DESC) LIMIT 1": ["d"],
+    "(SELECT k FROM s ORDER BY w DESC, k) LIMIT 2": ["a", None],
+    "(SELECT k FROM s ORDER BY k DESC LIMIT 3) OFFSET 1": ["c", "b"],
+    "(((SELECT k FROM s ORDER BY k DESC OFFSET 1) LIMIT 3) OFFSET 1) LIMIT 5": ["b", "a"],
+    "(SELECT k FROM s ORDER BY k DESC LIMIT 2) OFFSET 2": [],
+    "(SELECT k FROM s UNION SELECT k FROM s ORDER BY 1 DESC) LIMIT 1": ["d"],
+    "(SELECT k FROM s ORDER BY k DESC LIMIT 2) ORDER BY k LIMIT 1": ["c"],
+    "SELECT k FROM (SELECT k FROM s ORDER BY k DESC) LIMIT 1": [None],
+    "WITH q AS (SELECT k FROM s ORDER BY k DESC) SELECT k FROM q LIMIT 1": [None],
 }  # fmt: skip
 
 

@@ -294,6 +294,72 @@ def test_instants_count_ticks_where_everything_does(opened: Callable[..., pensto
     assert rows(timed.query(text)) == [(datetime(2024, 5, 1, 10), "+", 1)]
 
 
+STAMPED = "CREATE STREAM stamped (z INT)"
+
+
+def test_a_query_keeps_its_relations_in_ticks(opened: Callable[..., penstock.Database]) -> None:
+    """Its clock is fixed when it is registered, whatever streams are declared later."""
+    db = opened(A, B, D)
+    counting = db.query("SELECT count(*) AS n FROM d [TUMBLING 2]", name="counting")
+    plain = db.query("SELECT a.x FROM a, b", name="plain")
+    insert(db, ("a", 1))
+    db.execute(STAMPED)
+    db.push("stamped", [(1,)])
+    insert(db, ("a", 2), ("b", 7), ("a", 3))
+    assert rows(counting) == [(2, "+", 1), (4, "+", 1)]
+    assert rows(plain) == [(3, "+", 1), (3, "+", 2), (4, "+", 3)]
+    with pytest.raises(penstock.CatalogError, match="relation `b` is read under a clock that counts ticks by query `p"):
+        db.query("SELECT z, x FROM stamped [ROWS 1], b")
+    counting.stop()
+    plain.stop()
+    assert db.query("SELECT z, x FROM stamped [ROWS 1], b").status == "running"
+
+
+def test_instants_are_times_where_a_relation_has_some(opened: Callable[..., penstock.Database]) -> None:
+    db = opened(A, D, STAMPED)
+    db.push("stamped", [(1,)])
+    insert(db, ("a", 1))
+    db.execute("DROP STREAM stamped")
+    query = db.query("SELECT x FROM d")
+    insert(db, ("a", 2))
+    assert rows(query)[1] == (datetime(2024, 5, 1, 10, 0, 0, 2), "+", 2)
+
+
+def test_who_reads_a_relation_decides_where_there_are_both_kinds_of_clocks(
+    opened: Callable[..., penstock.Database],
+) -> None:
+    """The rule of 7.2 for streams of both kinds: also of a reader that is stopped, once the relation has changed."""
+    texts = {"ticks": "SELECT v, x FROM s [ROWS 1], a", "times": "SELECT z, x FROM stamped [ROWS 1], a", "": None}
+    found: dict[str, object] = {}
+    for kind, text in texts.items():
+        db = opened(STAMPED, S, A)
+        db.push("stamped", [(1,)])
+        db.push("s", [(5, 1)])
+        reader = None if text is None else db.query(text)
+        insert(db, ("a", 1))
+        if reader is not None:
+            reader.stop()
+        insert(db, ("a", 2))
+        found[kind] = [at for at, _, _ in rows(db.query("SELECT x FROM a"))]
+    ticks = [datetime(1970, 1, 1, 0, 0, 0, n) for n in (6, 7)]
+    assert found == {"ticks": ticks, "times": [datetime(2024, 5, 1, 10, 0, 0, n) for n in (1, 2)], "": ticks}
+
+
+def test_an_instant_at_which_a_query_without_streams_has_answered_is_refused(
+    opened: Callable[..., penstock.Database],
+) -> None:
+    """Each change is after the one before, so its instants may be later than those that the changes have."""
+    db = opened(B, S)
+    query = db.query("SELECT x FROM b")
+    insert(db, ("b", 1), ("b", 2), ("b", 3))
+    db.push("s", [(0, 1)])
+    insert(db, ("b", 4), ("b", 5))
+    for at in (2, 4, 5):
+        assert f"a change at {at} comes too late" in too_late(db, f"INSERT INTO b VALUES (6) AT {at}")
+    db.execute("INSERT INTO b VALUES (6) AT 6")
+    assert rows(query) == [(n, "+", n) for n in range(1, 7)]
+
+
 def test_what_is_refused_does_not_depend_on_what_has_ended(opened: Callable[..., penstock.Database]) -> None:
     """Whether the end of the query has been reached may not be known yet; it reads the relation until it is stopped."""
     db = opened(A, S, D)
@@ -342,6 +408,30 @@ def test_what_a_database_counted_is_there_after_a_restart(tmp_path_factory: pyte
             assert rows(db.queries["derived"]) == [(0, "+", 1), (2, "+", 2), (3, "+", 3)]
 
 
+def test_instants_are_what_they_were_after_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from tests.spark.direct import directly
+
+    folder = tmp_path_factory.mktemp("kept")
+    with directly():
+        with penstock.connect(folder, engine="spark", clock=Clock(MOMENT)) as db:
+            for text in (A, B, S):
+                db.execute(text)
+            db.query("SELECT x FROM b", name="plain")
+            insert(db, ("b", 1), ("b", 2), ("b", 3))
+            db.push("s", [(0, 1)])
+            insert(db, ("b", 4), ("b", 5))
+            db.execute(STAMPED)
+            db.execute("INSERT INTO a VALUES (1) AT TIMESTAMP '2024-05-01 10:00:00'")
+            db.execute("DROP STREAM stamped")
+        with penstock.connect(folder, engine="spark", clock=Clock(MOMENT)) as db:
+            assert "a change at 5 comes too late" in too_late(db, "INSERT INTO b VALUES (6) AT 5")
+            db.execute("INSERT INTO b VALUES (6) AT 6")
+            assert rows(db.queries["plain"]) == [(n, "+", n) for n in range(1, 7)]
+            assert rows(db.query("SELECT x FROM a")) == [(datetime(2024, 5, 1, 10), "+", 1)]
+            with pytest.raises(penstock.CatalogError, match="relation `a` has changed at instants of a TIMESTAMP"):
+                db.query("SELECT v, x FROM s [ROWS 1], a")
+
+
 def test_a_query_of_a_database_that_was_saved_before_fails_by_name(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,3 +455,11 @@ def test_a_query_of_a_database_that_was_saved_before_fails_by_name(
             assert rows(db.queries["other"]) == [(1, "+", 1, 1)]
             db.queries["old"].stop()
             db.query("SELECT x FROM d", name="old")
+
+
+def test_a_push_without_rows_says_nothing_of_the_time(opened: Callable[..., penstock.Database]) -> None:
+    db = opened("CREATE STREAM at (t TIMESTAMP, k INT) TIMESTAMP BY t", "CREATE STREAM stamped (k INT)", A)
+    q = db.query("SELECT x FROM a")
+    db.push("at", [])
+    db.execute("INSERT INTO a VALUES (1)")
+    assert q.fetch()["ts"].to_pylist() == [datetime(1970, 1, 1, microsecond=1)]

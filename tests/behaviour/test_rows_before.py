@@ -334,12 +334,15 @@ def test_an_index_without_a_name() -> None:
 def test_an_index_that_is_no_column() -> None:
     frame = _readings()
     with penstock.connect(engine="local") as db:
-        db.declare("r", frame.set_index("at", drop=False))
+        assert "index" not in db.declare("r", frame.set_index("at", drop=False))
         assert [f.name for f in db.catalog.streams["r"].schema] == ["at", "device", "value"]
         query = db.query("SELECT value FROM r")
         db.push("r", frame.set_index(frame["at"] + pd.Timedelta(days=1)).rename_axis("other"))
         db.close_stream("r")
         assert query.fetch()["ts"].to_pylist()[0] == datetime(2024, 5, 1, 10), "there is a column for it"
+        other = pd.DataFrame({"At": ["Graz"], "v": [1]}, pd.DatetimeIndex(["2024-05-01 12:00"], name="at"))
+        told = db.declare("other", other, load=True)
+        assert told.startswith("-- left out: the index `at`, because a column has its name; rename one of them\n")
         zoned = pd.DataFrame({"v": [1]}, pd.DatetimeIndex(["2024-05-01 12:00+02:00"], name="at"))
         db.declare("z", zoned, load=True)
         assert db.query("SELECT at FROM z").current()["at"].to_pylist() == [datetime(2024, 5, 1, 10)]

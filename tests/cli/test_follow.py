@@ -75,6 +75,22 @@ def test_a_query_over_a_pipe_and_a_relation_from_one(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "ts,op,name\n5,+,one\n6,+,two\n"
 
 
+def test_a_query_over_a_pipe_says_what_orders_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(text: str, *options: str) -> str:
+        with pipe(text) as path:
+            assert main(["query", "SELECT sensor FROM s", f"s={path}", "--engine", "local", *options]) == 0
+        return capsys.readouterr().err
+
+    reading = '{"sensor": "a", "t": 91}\n'
+    assert "`t` orders the rows; --timestamp s=COLUMN names another column\n" in said(reading)
+    assert "orders the rows" not in said(reading, "-q")
+    assert "orders the rows" not in said(reading, "--timestamp", "t")
+    assert "no column tells the time, so rows are stamped when they arrive" in said('{"sensor": "a", "celsius": 91}\n')
+    Path("f.jsonl").write_text(reading)
+    assert main(["query", "SELECT sensor FROM f", "f.jsonl", "--engine", "local"]) == 0
+    assert "orders the rows" not in capsys.readouterr().err
+
+
 def test_declaring_what_a_pipe_has(capsys: pytest.CaptureFixture[str]) -> None:
     with pipe('{"k": 1, "ts": 5}\n') as path:
         assert main(["declare", f"s={path}", "--type", "k=DOUBLE"]) == 0

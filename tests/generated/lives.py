@@ -237,7 +237,11 @@ class _Writer:
                 rare += ["restart", "configure graph", "configure operator", "configure direct"]
                 if "u" in self.names:
                     rare += [f"u: ({self.number()}, 1)"] * 4
+                else:
+                    rare.append(STAMPED)
                 found.append(self.pick(rare))
+                if found[-1] == STAMPED:
+                    self.names.append("u")
         if self.chance(70):
             found += [f"{n}: close" for n in streams]
             if self.chance(30):

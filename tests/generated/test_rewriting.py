@@ -23,7 +23,7 @@ def unchanged(query: Query) -> Query:
 @given(cases())
 def test_the_optimiser_keeps_every_answer(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.database.database.optimize", unchanged)
+        patch.setattr("penstock.database.core.optimize", unchanged)
         plain = answers(case, "reference")
     assert answers(case, "reference") == plain, str(case)
 
@@ -32,7 +32,7 @@ def test_the_optimiser_keeps_every_answer(case: Case) -> None:
 @given(cases())
 def test_alternatives_and_the_json_form_keep_every_answer(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.database.database.optimize", unchanged)
+        patch.setattr("penstock.database.core.optimize", unchanged)
         plain = answers(case, "reference")
         assert answers(case, "reference", plan=lambda p: from_json(to_json(p))) == plain, str(case)
         for i in range(4):

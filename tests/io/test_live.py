@@ -386,3 +386,22 @@ def test_a_relation_is_read_to_its_end() -> None:
         pipe.end()
         play(core_of(db), {"r": pipe.text}, arrivals=pipe.arrivals)
         assert sorted(query.fetch()["name"].to_pylist()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"a,b\n", "no column `k`; the file has `a`, `b`"),
+        (b"a,b", "no column `k`; the file has `a`, `b`"),
+        (b"\xff\xfe\n", "line 1: the text is not UTF-8"),
+        (b"k,n\xffame\n", "line 1: the text is not UTF-8"),
+        (b"k,name,K\n", "column `k` is there 2 times"),
+    ],
+)
+def test_a_header_is_wrong_though_no_row_follows(data: bytes, said: str) -> None:
+    pipe = Pipe()
+    with closing(pipe.text):
+        pipe.write(data)
+        pipe.end()
+        with pytest.raises(InputError, match=said):
+            pipe.rest()

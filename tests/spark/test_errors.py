@@ -52,6 +52,20 @@ def test_star_names_the_columns_that_cql_cannot_read_and_code_that_reads_them(sp
     }  # fmt: skip
 
 
+def test_a_natural_join_leaves_out_no_column(spark: SparkSession) -> None:
+    """Columns that CQL cannot read are not compared, so both sides must not have one of them."""
+    left = spark.sql("SELECT 1L AS ts, 2 AS v, named_struct('a', 1) AS Place, map('k', 1) AS m")
+    right = spark.sql("SELECT 1L AS ts, 2 AS v, named_struct('a', 9) AS place")
+    text = "SELECT v FROM s NATURAL JOIN r"
+    with pytest.raises(BindError, match=r"NATURAL JOIN cannot compare `Place`, which both sides have: .*struct<a:int>"):
+        ps.sql(spark, text, s=left, r=right)
+    with pytest.raises(BindError, match="cannot compare `Place`"):
+        ps.sql(spark, text, s=left, r=right.selectExpr("ts", "v", "'x' AS place"))
+    with pytest.raises(BindError, match="`place`"):
+        ps.sql(spark, "SELECT v FROM s JOIN r USING (v, place)", s=left, r=right)
+    assert ps.sql(spark, text, s=left, r=right.drop("place")).count() == 1
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -255,3 +269,11 @@ def test_java(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
         check_java()
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
     check_java()
+
+
+def test_too_many_windows_fail_at_once(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT * FROM VALUES (1L, 7), (1000000000000000L, 8) AS s (ts, v)")
+    with pytest.raises(Exception, match="windows end at once after 2, and each of them would be answered"):
+        ps.sql(spark, "SELECT count(*) AS n FROM s [TUMBLING 2]", s=rows).collect()
+    grouped = ps.sql(spark, "SELECT v, count(*) AS n FROM s [TUMBLING 2] GROUP BY v", s=rows).collect()
+    assert sorted(row.v for row in grouped) == [7, 8]

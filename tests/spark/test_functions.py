@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -122,6 +122,21 @@ READ = {
     "HH:mm:ssXXXXX": ("12:34:56+02:00:30", "12:34:56Z"),
     "HH:mm:ssZZZZ": ("12:34:56GMT+02:00", "12:34:56GMT"),
 }  # fmt: skip
+TIMES = (
+    "2024-02-29", "2024-02-29 12:34:56", "2024-2-9", "2024-02", "2024-2", "2024", "2024-02-29T12:34:56Z",
+    "2024-02-29 12:34", "2024-02-29 12", "2024-2-9 1:2:3", "2024-02-29T12:34:56.7", "2024-02-29 12:34:56.789012345",
+    "2024-02-29 12:34:56.", "2024-02-29 12:34:56+02:00", "2024-02-29 12:34:56 Europe/Vienna",
+    "2024-02-29 12:34:56+2:5", "2024-02-29 12:34:56.5-05:30", "2024-02-29 12:34:56 UTC", "2024-02-29 12:34:56GMT+1",
+    "2024-02-29 12:34:56+0230", "2024-02-29 12:34Z", "2024-02-29Z", "2024-02-29 abc", "2024-02-29Tabc", "2024-02-29 ",
+    " \t2024-02-29\n", "2024-02-29T", "2024-02-30", "2023-02-29", "2024-13", "2024-00-10", "2024-", "2024-02-",
+    "2024-02-29-", "2024-002-29", "2024-02-029", "202", "02024-02-29", "+2024-02-29", "-2024-02-29", "12024-01-01",
+    "1234567-01-01", "20240229", "2024/02/29", "2024-02-29 24:00:00", "2024-02-29 12:60:00", "2024-02-29 12:34:60",
+    "2024-02-29 12:34:056", "2024-02-29 12:34:56 Foo", "2024-02-29 12:34:56,5", "2024-02-29 12:34:56.5.5",
+    "2024-02-29  12:34:56", "12:34:56", "T12:34", "9:5", "", " ", "abc", "٢٠٢٤-02-29", "2024-02-29\u00a0",
+    "2024-02-29 12:34:56+25:00", "2024-02-29 12:34:56Z\x7f", "2024-02-29t12:34:56", "2024-02-29 12:34:56 PST",
+    "0001-01-01", "9999-12-31 23:59:59.999999", "0000-01-01", "10000-01-01", "2024-02-29 12:34:56 z", "1-1-1",
+)  # fmt: skip
+"""Texts without a pattern."""
 REGEXPS = ("^a", "b+", "[^,]", "(?i)ABC", r"\d+", r"\w+", "(?s).+", "^.*$", "a.c", "b$", r"\p{Alpha}\s*",
            r"(?<n>a)\k<n>?", r"\Qa%\E", r"[\]\-a]", "(a|b)*+", "(?m)^b", r"c\Z", r"e\z", r"\x61", r"\bline\b", r"\R",
            "(?i:B)", r"\P{Punct}$", r"\h|\v", "a{1,2}", r"(a)\1?", r"[^\p{Digit}x]+")  # fmt: skip
@@ -183,6 +198,8 @@ def _texts() -> Iterator[Question]:
     for pattern, group in (("(a)(.)", 2), ("(a)(.)", 0), ("(a)|b", 1)):
         yield question("regexp_extract", (STRING, pattern, group))
     yield question("regexp_extract", (STRING, "([a-z]+)"))
+    letters = [("ς", "Σ"), ("ſ", "S"), ("İ", "i\u0307"), ("Σ", "σ"), ("Ä", "ä"), ("ß", "SS"), ("K", "k")]
+    yield replace(question("ilike", (STRING, STRING), "{0} ILIKE {1}", rows=letters), name="ilike of letters")
     yield question("chr", (INT,))
     yield question("char", (INT,))
     yield question("encode", (STRING,), "encode({0}, 'UTF-8')")
@@ -203,6 +220,8 @@ def _times() -> Iterator[Question]:
     for unit in ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year"):
         for name in ("date_diff", "datediff", "timestampdiff"):
             yield question(name, (unit, TIMESTAMP, TIMESTAMP), f"{name}({unit}, {{0}}, {{1}})")
+    plural = question("date_trunc", ("milliseconds", TIMESTAMP))
+    yield replace(plural, name="date_trunc of milliseconds")
     for unit in ("yyyy", "yy", "mm", "mon", "dd"):
         yield question("date_trunc", (unit, TIMESTAMP))
     for name in ("from_utc_timestamp", "to_utc_timestamp"):
@@ -231,6 +250,11 @@ def _times() -> Iterator[Question]:
     yield question("make_date", (INT, INT, INT), rows=dates)
     clocks = itertools.product((None, 0, 23, 24), (0, 59, 60), (0.0, 1.5, 59.999999, 60.0, 60.5, -1.0))
     yield question("make_timestamp", (INT, INT, INT, INT, INT, DOUBLE), rows=[(2024, 2, 29, *c) for c in clocks])
+    for text in TIMES:
+        yield question("to_timestamp", (text,), rows=[()])
+        yield question("to_date", (text,), rows=[()])
+    yield question("to_timestamp", (STRING,), rows=[(t,) for t in (*TIMES, None)])
+    yield question("to_date", (STRING,), rows=[(t,) for t in (*TIMES, None)])
     yield question("to_timestamp", (DATE,))
     yield question("to_date", (TIMESTAMP,))
     for name in ("timestamp_seconds", "timestamp_millis", "timestamp_micros"):
@@ -322,6 +346,18 @@ DIFFERENCES: list[Difference] = [
     Difference("CAST of `'2024-2-9'` to DATE or TIMESTAMP, of `'2024-02-29 12:00'` to DATE", "NULL (counted)",
                "2024-02-09; 2024-02-29", "a text has the form that its type is written in; `to_date` reads others",
                ("STRING to DATE", "STRING to TIMESTAMP"), lambda row, ours, theirs: ours is None),
+    Difference("`to_timestamp('12:34')`", "NULL (counted)", "that time of the current day",
+               "the answer does not depend on when it is computed", ("to_timestamp",),
+               lambda row, ours, theirs: ours is None and isinstance(theirs, int) and theirs > 1_735_689_600_000_000),
+    Difference("`to_timestamp('2024-02-29 12:34:56 PST')`, `JST`, …", "NULL (counted)", "some zone of these letters",
+               "they mean several zones; write `America/Los_Angeles` or `-08:00`", ("to_timestamp",),
+               lambda row, ours, theirs: ours is None and theirs == 1_709_238_896_000_000),
+    Difference("`date_trunc('milliseconds', t)`, and other units in the plural or short", "a value", "NULL",
+               "a unit has the same names everywhere", ("date_trunc of milliseconds",),
+               lambda row, ours, theirs: theirs is None),
+    Difference("`'ς' ILIKE 'Σ'`, `'ſ' ILIKE 'S'`, `'İ' ILIKE 'i̇'`", "TRUE; TRUE; FALSE", "FALSE; FALSE; TRUE",
+               "simple case folding compares letter by letter, whatever stands around them", ("ilike of letters",),
+               lambda row, ours, theirs: (ours, theirs) == (row[0] != "İ", row[0] == "İ")),
     Difference("`regexp_replace('😀', 'x*', '-')`", "`-😀-`: code points", "`-?-?-`: halves of UTF-16",
                "half a character is none", ("regexp_replace",), lambda row, ours, theirs: "😀" in str(row[0])),
     Difference("`sum` of BIGINT beyond its range", "NULL (counted)", "wraps around (ANSI mode: error)",
@@ -333,6 +369,8 @@ DIFFERENCES: list[Difference] = [
 ]  # fmt: skip
 # What cannot be asked in one query: what one side refuses, and types.
 UNASKED = [
+    ("`x / y` of DECIMAL", "DOUBLE", "DECIMAL", "as `/` of all other numbers; a quotient has no last digit"),
+    ("`DATE + INTERVAL '1' DAY`", "TIMESTAMP", "DATE", "its type does not depend on how long the INTERVAL is"),
     ("`sign(x)` of an integer or DECIMAL", "INT: `-1`", "DOUBLE: `-1.0`", "a sign has no fraction"),
     ("`round(x, n)` of DECIMAL(p, s)", "DECIMAL(p + 1, s)", "DECIMAL(p - s + 1 + n, n)", "n need not be a constant"),
     ("`trim(a, b)`, `ltrim(a, b)`, `rtrim(a, b)`", "refused; `TRIM(LEADING b FROM a)`", "b without the characters of a",

@@ -118,6 +118,10 @@ def query(
             for name, found in declared.items():
                 for remark in found.warnings + (() if quiet else found.remarks):
                     print(f"penstock: {_shown(named[name])}: {remark}{_advice(name, remark)}", file=sys.stderr)
+                if isinstance(inputs[name], LiveText) and found.ordering is not None and not (quiet or timestamp):
+                    # Few rows were there to find it from.
+                    said = f"`{found.ordering}` orders the rows; --timestamp {name}=COLUMN names another column"
+                    print(f"penstock: {_shown(named[name])}: {said}", file=sys.stderr)
             db = stack.enter_context(open_database(engine, master, None, zone))
             for found in declared.values():
                 db.execute(found.statement)

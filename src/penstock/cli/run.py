@@ -38,6 +38,7 @@ from penstock.io.table_text import table_text
 from penstock.io.writers import OutputFormat, Writer, open_writer
 from penstock.model.errors import InputError
 from penstock.plan.show import show_duration
+from penstock.rows.apart import apart_reason
 
 if TYPE_CHECKING:
     from penstock.database.database import Database
@@ -104,8 +105,9 @@ def run(
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)
-                if result.note is not None and result.query is not None:
-                    print(f"penstock: query `{result.query.name}`: {result.note}", file=sys.stderr)
+                if result.note is not None:
+                    of = result.message if result.query is None else f"query `{result.query.name}`"
+                    print(f"penstock: {of}: {result.note}", file=sys.stderr)
             queries = list(db.queries.values())
             if not queries:
                 raise Failure(f"{file} has no query to run")
@@ -332,9 +334,7 @@ def _apart(db: Database, name: str, count: int) -> str:
     text = f"{name} {count:,}"
     left = core_of(db).input(name).apart.table
     if len(left):
-        bad = left.slice(0, 1).to_pylist()[0]
-        column = f", column `{bad['column']}`" if bad["column"] else ""
-        text += f" ({bad['place']}{column}: {bad['reason']}; --apart FOLDER writes them)"
+        text += f" ({apart_reason(left)}; --apart FOLDER writes them)"
     return text
 
 

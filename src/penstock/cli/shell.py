@@ -14,6 +14,7 @@ from penstock.cli.script import read_script
 from penstock.cql.splitting import split
 from penstock.database.database import core_of, run_script
 from penstock.database.play import input_name, load_relation, stream_rows
+from penstock.database.results import counts_aside, rows_into
 from penstock.io.table_text import table_text
 from penstock.model.errors import CatalogError, InputError, suggest
 from penstock.model.schema import Schema
@@ -164,14 +165,15 @@ class Shell:
         if name in self._db.catalog.relations:
             rows = load_relation(core_of(self._db), name, path)
             self._answers()
+            self._say(f"{rows:,} rows into {name}")
         else:
-            rows = 0
+            rows, before = 0, counts_aside(core_of(self._db), name)
             with closing(stream_rows(core_of(self._db), name, path)) as found:
                 for some in found:
                     self._db.push(name, some)
                     rows += len(some)
                     self._answers()
-        self._say(f"{rows:,} rows into {name}")
+            self._say(str(rows_into(core_of(self._db), name, rows, before)))
 
     def _close(self, arguments: list[str]) -> None:
         if len(arguments) != 1:

@@ -169,6 +169,7 @@ class SelectBinder:
         on, using = join.args.get("on"), join.args.get("using")
         condition: Expr | None = None
         if join.args.get("method"):
+            self._refuse_unread(kept, join)
             theirs = {name.lower() for name, _ in self.scope.shown[len(kept.shown) :]}
             common = [name.lower() for name, _ in kept.shown if name.lower() in theirs]
             if not common:
@@ -187,6 +188,18 @@ class SelectBinder:
             self.scope = kept
             return SemiJoin("semi" if word == "SEMI" else "anti", left, right, (), condition)
         return Join(kind, left, right, (), condition)
+
+    def _refuse_unread(self, left: Scope, join: exp.Join) -> None:
+        """NATURAL JOIN must not leave out a column that both sides have because CQL has no type for it."""
+        both = (left, Scope(self.scope.items[-1:], self.scope.shown[len(left.shown) :]))
+        names = [{*(n.lower() for n, _ in side.shown), *(n.lower() for n, _ in side.unread())} for side in both]
+        for side, other in zip(both, reversed(names), strict=True):
+            for name, unread in side.unread():
+                if name.lower() in other:
+                    raise BindError(
+                        f"NATURAL JOIN cannot compare `{name}`, which both sides have: CQL has no type for {unread}",
+                        hint=f"write USING and the columns that you mean; {unread.hint}",
+                    ).at(position_of(join), None)
 
     def _using(self, names: list[str], place: int, kind: str, tree: exp.Expr) -> Expr:
         try:
@@ -361,8 +374,13 @@ class SelectBinder:
         return self._named_output(node, outputs, "ORDER BY") or binder.bind(node)
 
     def ordered(self, plan: Node, tree: exp.Expr) -> Node:
-        """ORDER BY and LIMIT behind a set operation or parentheses, by names or numbers of the columns."""
+        """ORDER BY and LIMIT behind a set operation or parentheses, by names or numbers of the columns.
+
+        LIMIT and OFFSET alone go by the order of the query in the parentheses.
+        """
         order = tree.args.get("order")
+        if order is None and isinstance(tree, exp.Subquery):
+            return _cut(plan, *_counts(tree))
         outputs = [Output(f.name, Column(i, f.type, f.name), tree) for i, f in enumerate(plan.schema)]
         places: list[Column] = []
         for item in order.expressions if order else []:
@@ -375,7 +393,7 @@ class SelectBinder:
         return self._top(plan, tree, order.expressions if order else [], places)
 
     def _top(self, plan: Node, tree: exp.Expr, order: list[exp.Expr], places: Sequence[Column]) -> Node:
-        limit, offset = (_count(tree.args.get(c), c.upper()) for c in ("limit", "offset"))
+        limit, offset = _counts(tree)
         if not order and limit is None and offset is None:
             return plan
         keys = tuple(
@@ -469,6 +487,25 @@ def _key_name(key: Expr, index: int) -> str:
         case ex.WindowBound(which, _):
             return f"window_{which}"
     return f"key{index + 1}"
+
+
+def _cut(plan: Node, limit: int | None, offset: int | None) -> Node:
+    """The rows from an offset on, as many as a limit says, in the order of the plan, which may have such bounds too."""
+    if limit is None and offset is None:
+        return plan
+    if isinstance(plan, Project) and isinstance(plan.input, TopN):  # it is ordered by what is not selected
+        return replace(plan, input=_cut(plan.input, limit, offset))
+    if not isinstance(plan, TopN):
+        return TopN(plan, (), limit, offset or 0)
+    if plan.limit is not None:
+        left = max(0, plan.limit - (offset or 0))
+        limit = left if limit is None else min(limit, left)
+    return replace(plan, limit=limit, offset=plan.offset + (offset or 0))
+
+
+def _counts(tree: exp.Expr) -> tuple[int | None, int | None]:
+    """LIMIT and OFFSET behind a query."""
+    return _count(tree.args.get("limit"), "LIMIT"), _count(tree.args.get("offset"), "OFFSET")
 
 
 def _count(clause: exp.Expr | None, word: str) -> int | None:

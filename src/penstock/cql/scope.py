@@ -106,6 +106,10 @@ class Scope:
                 )
         return self.shown if alias is None else items[0].columns()
 
+    def unread(self) -> list[tuple[str, Unread]]:
+        """The columns behind the items that CQL has no types for."""
+        return [(name, item.unread) for item in self.items if item.unread for name in item.unread.columns]
+
     def resolve(self, name: str, qualifier: str | None) -> Expr:
         """The column a name means here or, failing that, in the enclosing query."""
         scope: Scope | None = self
@@ -141,7 +145,9 @@ class Scope:
             found = [c for item in self.items if item.alias == qualifier and (c := item.find(name)) is not None]
             return found[0] if found else None
         exact = self.case_matters(name)
-        meant = [e for shown, e in self.shown if shown == name or (shown.lower() == name and not exact)]
+        lowered = name.lower()
+        spelt = [e for shown, e in self.shown if shown == name] if name != lowered else []
+        meant = spelt or [e for shown, e in self.shown if shown == name or (shown.lower() == lowered and not exact)]
         if len(meant) > 1:
             options = ", ".join(f"`{item.alias}.{name}`" for item in self.items if item.find(name) is not None)
             raise BindError(f"`{name}` could mean {options}", hint="say which one")

@@ -15,7 +15,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
 from penstock.hosts.options import LocalOptions, SparkOptions
 from penstock.hosts.registered import Before, Registered, Status
+from penstock.ingest.flood import check_beginning, check_change, check_past, check_rows
 from penstock.ingest.instants import Instants
 from penstock.ingest.relations import At, RelationStore, When
 from penstock.ingest.streams import StreamInput
@@ -187,9 +190,10 @@ class Core:
         query = Registered(name, optimized, schema, runner, reads, options, text, self.lock)
         self.instants.check(query)
         query.before = self._rows_before(query)
+        check_past(query, self.inputs, self.history)
         self.queries[name] = query
-        self._feed_past(query)
         try:
+            self._feed_past(query)
             self.host.begin(query)
         except PenstockError:
             del self.queries[name]
@@ -230,15 +234,21 @@ class Core:
 
     def _feed_past(self, query: Registered) -> None:
         """Give a new query the relations as they are, the history that streams retain, and their progress."""
+        past: dict[str, list[Change]] = {}
         for name in query.relations:
             store = self.relations[name]
             clock = query.plan.clock if query.inputs else self.instants.clock_of(name)
             store.forget(self.instants.passed(clock))
             # A query without streams is evaluated at 0: what happened before is there from the beginning.
-            query.runner.change(name, store.initial(0 if not query.inputs else -math.inf))
+            past[name] = store.initial(0 if not query.inputs else -math.inf)
         if not query.inputs:
-            query.since = self.instants.counted
-            query.runner.progress(CHANGES, query.since)
+            check_beginning(query, chain.from_iterable(past.values()))
+        for name, changes in past.items():
+            query.runner.change(name, changes)
+            query.dating.dated(changes)
+        if not query.inputs:
+            query.dating.begun, query.dating.earlier = True, self.instants.counted
+            query.runner.progress(CHANGES, query.dating.earlier)
         for name in query.inputs:
             for batch in self.history.get(name, []) if query.options.start != "now" else ():
                 query.runner.push(name, batch)
@@ -330,7 +340,8 @@ class Core:
                 return False
             if source.definition is not definition:  # somebody has declared it anew meanwhile
                 read = source.read(rows)
-            self._stamp_idle(source)
+            if len(read):  # no rows say nothing of the time
+                self._stamp_idle(source)
             self._take(source, partial(StreamInput.push, rows=read))
             return True
 
@@ -375,6 +386,9 @@ class Core:
         readers = self.readers(name)
         new = copy.copy(source)
         batch = take(new)
+        for query in readers:
+            if query.every_window:
+                check_rows(query, source, new, batch)
         try:
             self.host.deliver(new, batch, readers)
         except PenstockError:
@@ -417,8 +431,15 @@ class Core:
         found = (self.queries[q.name] for q in self.instants.readers(name))
         readers = [q for q in found if q.status == "running"]
         when = self.instants.when(name, at)
-        store = self.relations[name].copy() if self.host.may_refuse else self.relations[name]
+        alone = [q for q in readers if not q.inputs and q.every_window]
+        before = self.relations[name]
+        store = before.copy() if self.host.may_refuse or alone else before
         changes = change(store, when)
+        store.times = store.times or (at is not None and at.time)
+        for query in alone:
+            dating = replace(query.dating)
+            dating.dated(changes)
+            check_change(query, {**self.relations, name: before}, dating.last)
         try:
             self.host.change(store, changes, readers)
         except PenstockError:
@@ -429,8 +450,8 @@ class Core:
             self._broken(readers, error)
             raise
         self.relations[name] = store
-        self.catalog.given_times = self.catalog.given_times or store.times or (at is not None and at.time)
-        self.instants.counted = max(self.instants.counted, store.early)
+        self.catalog.given_times = self.catalog.given_times or store.timed
+        self.instants.changed(name, changes)
         store.forget(self.instants.passed(self.instants.clock_of(name)))
         self.host.work(readers)
         return len(changes)

@@ -20,7 +20,7 @@ from penstock.model.schema import Field
 from penstock.model.types import STRING, Kind
 from penstock.plan.show import show_duration
 from penstock.rows.apart import OnError
-from penstock.rows.given import frame_as_table
+from penstock.rows.given import frame_as_table, index_of_times
 
 STAMPED = "no column tells the time, so rows are stamped when they arrive"
 
@@ -36,6 +36,8 @@ class Declaration:
     """What may not be as it is meant."""
     stamped: bool = False
     """Whether rows are of the time when they arrive, because no column tells theirs."""
+    ordering: str | None = None
+    """The column that orders the rows of a stream."""
 
     def __str__(self) -> str:
         return "".join(f"-- {remark}\n" for remark in self.warnings + self.remarks) + f"{self.statement};\n"
@@ -106,7 +108,7 @@ def declaration(
     ordering = None if orders is None else orders.field.name
     columns = _columns(_retyped(sample, fields, types or {}, ordering, _what(data)))
     statement = f"CREATE STREAM {written_name(name)} ({columns}){clause}"
-    return Declaration(statement, tuple(remarks), tuple(warnings), stamped=orders is None)
+    return Declaration(statement, tuple(remarks), tuple(warnings), orders is None, ordering)
 
 
 def _retyped(
@@ -135,7 +137,18 @@ def _sample(name: str, data: object, on_error: OnError) -> Sample:
             f"`{name}` cannot be declared from {_what(data)}",
             hint="give the path of a file, or a table of pandas, polars, Spark or Arrow",
         )
-    return sample_table(table)
+    return sample_table(table, _lost_index(data, table))
+
+
+def _lost_index(data: object, table: pa.Table) -> list[str]:
+    """A word on an index of times that is no column, because a column of other values has its name."""
+    index = index_of_times(data)
+    if index is None or index.name is None:
+        return []
+    same = [column for column in table.column_names if column.lower() == str(index.name).lower()]
+    if any(table[column].combine_chunks().equals(pa.array(index)) for column in same):
+        return []
+    return [f"the index `{index.name}`, because a column has its name; rename one of them"]
 
 
 def _what(data: object) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.catalog import Catalog
 from penstock.io.files import Leave
 from penstock.io.live import Arrivals, LiveText
-from penstock.io.readers import read_batches, read_rows, row_sieve
+from penstock.io.readers import read_rows, row_sieve
 from penstock.model.errors import InputError, suggest
 from penstock.model.schema import Field, arrow_schema
 from penstock.model.types import BIGINT, STRING, TIMESTAMP
@@ -258,7 +258,9 @@ def relation_file(core: Core, name: str, given: Input) -> pa.Table:
     """The rows, or changes, of a relation's file."""
     schema = core.catalog.relations[name].schema
     source = given.whole() if isinstance(given, LiveText) else given
-    batches = list(read_batches(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", core.zone)))
+    check = core.relations[name].check
+    found = read_rows(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", core.zone), check=check)
+    batches = [rows.table for rows in found]
     return pa.concat_tables(batches) if batches else arrow_schema(schema).empty_table()
 
 

@@ -31,7 +31,7 @@ from penstock.cql.text import format_statement, parse, parse_rows, position_of
 from penstock.database.core import Core
 from penstock.database.literals import plain_columns
 from penstock.database.query import Query
-from penstock.database.results import Result, query_started
+from penstock.database.results import Result, counts_aside, query_started, rows_into
 from penstock.database.show import describe, show
 from penstock.hosts.registered import Registered
 from penstock.ingest.relations import At
@@ -278,10 +278,11 @@ def _insert(core: Core, tree: exp.Expr) -> Result:
             core.change_relation(name, lambda store, when: store.insert(rows, when), at)
         elif tree.args.get("at") is not None:
             raise BindError("AT goes with relations; a stream takes its instants from its rows")
-    if kind == "relation":
-        core.after()
-    else:
+    if kind == "stream":
+        before = counts_aside(core, name)
         core.push(name, table)
+        return rows_into(core, name, table.num_rows, before)
+    core.after()
     return Result("done", f"{counted(table.num_rows, 'row')} into {name}")
 
 

@@ -140,7 +140,7 @@ def _to_timestamp(name: str, args: Sequence[Expr]) -> Expr:
         return _parsed(name, args)
     if args[0].type.kind in (Kind.DATE, Kind.TIMESTAMP):
         return convert(args[0], TIMESTAMP)
-    return Cast(argument(name, args, 0, STRING), TIMESTAMP)
+    return Call("read_timestamp", (argument(name, args, 0, STRING),), TIMESTAMP)
 
 
 def _to_date(name: str, args: Sequence[Expr]) -> Expr:
@@ -149,7 +149,7 @@ def _to_date(name: str, args: Sequence[Expr]) -> Expr:
         return Cast(_parsed(name, args), DATE)
     if args[0].type.kind in (Kind.DATE, Kind.TIMESTAMP):
         return args[0] if args[0].type.kind is Kind.DATE else Cast(args[0], DATE)
-    return Cast(argument(name, args, 0, STRING), DATE)
+    return Call("read_date", (argument(name, args, 0, STRING),), DATE)
 
 
 def _date_format(name: str, args: Sequence[Expr]) -> Expr:
@@ -261,9 +261,9 @@ TIME: tuple[Function, ...] = (
           "a moment that does not exist fails; second 60 is the next minute",
           typed("make_timestamp", (BIGINT, BIGINT, BIGINT, BIGINT, BIGINT, DOUBLE), TIMESTAMP)),
     entry("to_timestamp(text STRING[, pattern STRING]) -> TIMESTAMP",
-          "ISO 8601, or by one of Spark's patterns; other texts fail", _to_timestamp),
+          "YYYY-MM-DD HH:MM:SS as Spark reads it, or by one of Spark's patterns; other texts fail", _to_timestamp),
     entry("to_date(text STRING[, pattern STRING]) -> DATE",
-          "YYYY-MM-DD, or by one of Spark's patterns; other texts fail", _to_date),
+          "YYYY-MM-DD and what follows as Spark reads it, or by one of Spark's patterns; other texts fail", _to_date),
     entry("date_format(t TIMESTAMP, pattern STRING) -> STRING",
           "t by one of Spark's patterns, like yyyy-MM-dd HH:mm", _date_format),
     entry("strptime(text STRING, format STRING) -> TIMESTAMP",

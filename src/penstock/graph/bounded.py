@@ -26,6 +26,7 @@ from penstock.operators.pieces import Whole
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.stateless import FilterProject
 from penstock.operators.tables import delta_of, delta_table, from_number, number
+from penstock.plan.empty import passes_empty
 from penstock.plan.nodes import (
     Aggregate,
     Node,
@@ -75,7 +76,7 @@ class BoundedBody:
             self._ends = SessionEnds(spec, bounded[0].schema)
         else:
             assert isinstance(spec, Generic)
-            self._ends = GenericEnds(spec, [leaf.schema for leaf in bounded])
+            self._ends = GenericEnds(spec, [leaf.schema for leaf in bounded], passes_empty=passes_empty(query))
         self._gates = {i: MasterGate(leaf.schema) for i, leaf in enumerate(self._tree.leaves) if not leaf.bounded}
         self._contents: dict[int, Delta] = {i: empty(self._tree.leaves[i].schema) for i in self._gates}
         self._reuse = _may_reuse(spec) and not _reads_bounds(below)

@@ -13,9 +13,12 @@ import pyarrow as pa
 from penstock.catalog import QueryOptions
 from penstock.hosts.host import Runner
 from penstock.hosts.results import Results
+from penstock.model.change import Dating
 from penstock.model.errors import PenstockError, QueryFailed
+from penstock.plan.empty import every_window
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import relation_scans, stream_scans
+from penstock.plan.window import Generic
 
 Status = Literal["running", "ended", "stopped", "failed"]
 
@@ -47,8 +50,8 @@ class Registered:
         self.results = Results(name, plan, runner, options.results)
         self.status: Status = "running"
         self.error: PenstockError | None = None
-        self.since = 0
-        """How many changes of relations there were before it that no instant had been named for."""
+        self.dating = Dating()
+        """Of a query without streams, the instants of the changes that it has been given."""
         self.before: Mapping[str, Before] = {}
         self.changed = threading.Condition(lock)
         """Word of new results, and of the end."""
@@ -62,6 +65,11 @@ class Registered:
     def inputs(self) -> frozenset[str]:
         """The declared streams that rows must be pushed into for this query."""
         return frozenset(scan.stream for scan in stream_scans(self.plan))
+
+    @cached_property
+    def every_window(self) -> tuple[tuple[Generic, frozenset[str]], ...]:
+        """The windows of which each is answered, also without rows, and the streams that end them."""
+        return tuple(every_window(self.plan))
 
     @cached_property
     def relations(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ worked. Rule 7.2 of docs/concepts/semantics.md says it in words.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from penstock.catalog import Catalog
 from penstock.ingest.relations import At, RelationStore, When
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Instant
+from penstock.model.change import Change, Dating
 from penstock.model.errors import CatalogError, InputError
 from penstock.model.schema import Clock
 from penstock.plan.nodes import Query, QueryStream, RelationScan, sources, stream_scans
@@ -27,7 +28,7 @@ _KINDS: Mapping[Clock, str] = {"ticks": "a clock that counts ticks", "timestamp"
 class Running(Protocol):
     """What matters here of a registered query."""
 
-    since: int
+    dating: Dating
     name: str
     plan: Query
 
@@ -80,6 +81,13 @@ class Instants:
             )
         return replace(when, at=int(newest) + 1)
 
+    def changed(self, relation: str, changes: Sequence[Change]) -> None:
+        """Changes have been made."""
+        self.counted = max(self.counted, self.stores[relation].early)
+        for query in self.readers(relation):
+            if not query.inputs:
+                query.dating.dated(changes)
+
     def passed(self, clock: Clock) -> Instant:
         """The newest instant that any stream of this kind of clock has ever named: changes up to it have happened."""
         named = (i.named for i in self.streams.values() if i.definition.clock == clock)
@@ -102,9 +110,8 @@ class Instants:
         """Up to where the answers of whoever reads a relation in a query are final."""
         if query.inputs:
             return self._settled(query.plan, relation, math.inf)
-        # It has been evaluated at 0, and at every change since.
-        stores = [self.stores[name] for name in query.relations]
-        return max(0, *(s.last_change for s in stores), *(s.early - query.since for s in stores))
+        # It has been evaluated at 0, and at every change since, which may have got a later instant than it had.
+        return max(query.dating.last, *(self.stores[name].last_change for name in query.relations))
 
     def _settled(self, query: Query, relation: str, outside: Instant) -> Instant:
         """How far the innermost query is, of those that read streams, around whoever reads the relation; if there are
@@ -122,8 +129,9 @@ class Instants:
     # -- kinds of clocks ----------------------------------------------------------------------------
 
     def clock_of(self, relation: str) -> Clock:
-        """The kind of clock that the instants of a relation are of: that of the streams it is read with; where none is,
-        that of its last change, or of all streams that are declared; ticks where these have both kinds."""
+        """The kind of clock that the instants of a relation are of: that of the streams it is read with; ticks, where a
+        query without streams reads it in ticks; else that of its last change, or of all streams that are declared;
+        ticks where these have both kinds."""
         kinds = {i.definition.clock for i in self.streams.values()}
         return self._clock_of(relation, self.stores[relation].clock or ("ticks" if len(kinds) != 1 else kinds.pop()))
 
@@ -131,9 +139,8 @@ class Instants:
         """Refuse a query that would read a relation under another kind of clock than others do."""
         known = self._clocks(query)
         mine = [(name, *known[name]) for name in sorted(query.relations) if name in known]
-        for name in sorted(query.relations) if query.inputs else ():
-            store = self.stores[name]
-            if store.clock == "timestamp" and query.plan.clock == "ticks" and name not in known:
+        for name in sorted(query.relations) if query.plan.clock == "ticks" else ():
+            if self.stores[name].clock == "timestamp" and name not in known:
                 raise CatalogError(
                     f"relation `{name}` has changed at instants of a TIMESTAMP clock, and this query counts ticks",
                     hint="a change has an instant of one kind: use a relation of its own",
@@ -155,10 +162,11 @@ class Instants:
         return otherwise if found is None else found[0]
 
     def _clocks(self, but: Running | None = None) -> dict[str, tuple[Clock, str]]:
-        """Under which kind of clock relations are read, and by whom. A query without streams has no clock of its own,
-        but what it reads together is of one kind."""
+        """Under which kind of clock relations are read, and by whom. What a query without streams reads together is of
+        one kind: of ticks, where it was registered in ticks."""
         reading = [q for q in self._reading() if q is not but]
-        known = {r: (q.plan.clock, q.name) for q in reversed(reading) if q.inputs for r in q.relations}
+        deciding = [q for q in reading if q.inputs or q.plan.clock == "ticks"]
+        known = {r: (q.plan.clock, q.name) for q in reversed(deciding) for r in q.relations}
         together = [q for q in reading if not q.inputs]
         while True:
             size = len(known)

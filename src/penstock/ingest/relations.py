@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock import scalar
 from penstock.catalog import RelationDef
+from penstock.ingest.streams import check_calendar
 from penstock.model.batch import Instant
 from penstock.model.change import Change
 from penstock.model.errors import InputError
@@ -82,6 +83,11 @@ class RelationStore:
         """How many changes have been made."""
         return self._changes
 
+    @property
+    def timed(self) -> bool:
+        """Whether instants of its changes are times."""
+        return self.times or self.clock == "timestamp"
+
     def copy(self) -> RelationStore:
         """The same content, on its own."""
         return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))
@@ -92,7 +98,14 @@ class RelationStore:
         ``time``: how times are written in them.
         """
         columns = {f.name.lower() for f in self.definition.schema}
-        return as_table(rows, self.definition.schema, self.where, [c for c in ("ts", "op") if c not in columns], time)
+        optional = [c for c in ("ts", "op") if c not in columns]
+        table = as_table(rows, self.definition.schema, self.where, optional, time)
+        self.check(table)
+        return table
+
+    def check(self, table: pa.Table) -> None:
+        """BadRow if a time in rows of the declared types is out of range."""
+        check_calendar(table, self.definition.schema, self.where)
 
     def load(self, rows: object, when: When, time: TimeForm | None = None) -> list[Change]:
         """Rows as a user gives them, or as they have been read, as changes in order."""

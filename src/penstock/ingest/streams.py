@@ -27,8 +27,8 @@ from penstock.kernels.priority import priorities_of
 from penstock.model.batch import Batch, Instant, concat
 from penstock.model.errors import StateError
 from penstock.model.names import counted
-from penstock.model.schema import arrow_schema
-from penstock.model.types import DataType, Kind
+from penstock.model.schema import Field, arrow_schema
+from penstock.model.types import Kind
 from penstock.rows.apart import SCHEMA, BadRow, Kept, Rows, apart_table, row_text, sifted
 from penstock.rows.columns import check_texts
 from penstock.rows.given import RowNames, check_begin, given, typed
@@ -165,9 +165,7 @@ class StreamInput:
         stream = self.definition
         if stream.timestamp_by is not None:
             self._check_instants(table.column(stream.timestamp_by))
-        for f, column in zip(stream.schema, table.columns, strict=True):
-            if f.type.kind in _DAYS and f.name != stream.timestamp_by:
-                _check_calendar(column, f.name, f.type, self.where)
+        check_calendar(table, [f for f in stream.schema if f.name != stream.timestamp_by], self.where)
 
     def push(self, rows: object) -> Batch:
         """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave."""
@@ -282,13 +280,14 @@ _DAYS = {Kind.TIMESTAMP: (FIRST, LAST), Kind.DATE: (-719_162, 2_932_896)}
 """The years 1 to 9999, which all times are in, as they are stored."""
 
 
-def _check_calendar(column: pa.ChunkedArray, name: str, dtype: DataType, where: str) -> None:
-    """BadRow if a time is not in the years 1 to 9999."""
-    if (found := _outside(column, _DAYS[dtype.kind])) is not None:
-        row, value = found
-        unit = "days" if dtype.kind is Kind.DATE else "microseconds"
-        reason = f"{value} {unit} since 1970 {OUT_OF_RANGE.replace('TIMESTAMP', str(dtype))}"
-        raise BadRow(where, row, reason, column=name)
+def check_calendar(table: pa.Table, schema: Sequence[Field], where: str) -> None:
+    """BadRow if a DATE or TIMESTAMP in rows of the declared types is not in the years 1 to 9999."""
+    for f in schema:
+        if f.type.kind in _DAYS and (found := _outside(table.column(f.name), _DAYS[f.type.kind])) is not None:
+            row, value = found
+            unit = "days" if f.type.kind is Kind.DATE else "microseconds"
+            reason = f"{value} {unit} since 1970 {OUT_OF_RANGE.replace('TIMESTAMP', str(f.type))}"
+            raise BadRow(where, row, reason, column=f.name)
 
 
 def _outside(column: pa.ChunkedArray, ends: tuple[int, int]) -> tuple[int, int] | None:

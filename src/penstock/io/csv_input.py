@@ -157,8 +157,12 @@ def _parsed(data: bytes, width: int, used: list[int], delimiter: str) -> pa.Tabl
     wanted = [names[i] for i in used]
     if not data.strip(b"\r\n"):
         return pa.table([pa.nulls(0, pa.string())] * len(wanted), names=wanted)
+    # Arrow's threads let go of what they have read after the call has returned. If that were an object of Python, and
+    # the interpreter were ending by then, the process would abort.
+    own = pa.allocate_buffer(len(data))
+    memoryview(own).cast("B")[:] = data
     return pa.csv.read_csv(
-        pa.BufferReader(data),
+        pa.BufferReader(own),
         read_options=pa.csv.ReadOptions(column_names=names, block_size=max(len(data), _BLOCK_BYTES)),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter),
         convert_options=pa.csv.ConvertOptions(

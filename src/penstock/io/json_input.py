@@ -1,13 +1,14 @@
 """JSON lines: one object per line, a key per column.
 
-A key that an object lacks is NULL. A declared column that none of the first ``LOOK_AHEAD`` objects has, of this file
-and those that follow it, is taken to be missing.
+A key that an object lacks is NULL; one that is there twice, or in two cases, makes a bad row. A declared column that
+none of the first ``LOOK_AHEAD`` objects has, of this file and those that follow it, is taken to be missing.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from functools import partial
@@ -18,9 +19,10 @@ import pyarrow as pa
 
 from penstock.io.files import Leave, Piece, Source, open_text
 from penstock.model.errors import InputError, suggest
+from penstock.model.names import Names
 from penstock.model.types import Kind
-from penstock.rows.apart import BadRow, OnError, Rows, Sieve, row_text, sifted_file
-from penstock.rows.columns import Target, bad_value, missing
+from penstock.rows.apart import BadRow, OnError, Rows, Sieve, Unknown, row_text, sifted_file
+from penstock.rows.columns import TWICE, Target, bad_value, missing
 from penstock.rows.values import BadValue, convert_json
 
 LOOK_AHEAD = 100_000
@@ -32,7 +34,22 @@ _KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): 
 
 
 Item = tuple[int, "dict[str, Any] | BadRow", bytes]
-"""The number of a line, the object on it or what is wrong with it, and in that case the line."""
+"""The number of a line, the object on it or what is wrong with it, and the line if the object does not tell it."""
+
+
+class _Twice(dict[str, Any]):
+    """An object that has keys more than once: ``keys_twice``."""
+
+    keys_twice: frozenset[str] = frozenset()
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    twice = _Twice(pairs)
+    twice.keys_twice = frozenset(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+    return twice
 
 
 def read_json(
@@ -45,29 +62,29 @@ def read_json(
         exact = any(t.kind is Kind.DECIMAL for target in targets for t in target.types)
         objects = json_items(source, path, exact=exact)
         ahead: list[Item] = []
-        names: dict[str, None] = {}
+        names: dict[str, str | None] = {}
+        known = Names(target.name for target in targets)
         # As a rule a few rows tell; where one lacks, it may still come.
         for count in (_A_FEW, LOOK_AHEAD - _A_FEW):
             if all(target.found for target in targets):
                 break
             more = list(islice(objects, count))
-            _find(more, targets, names)
+            _find(more, targets, names, known)
             ahead += more
         if not ahead and not (ahead := list(islice(objects, 1))):
             return
         lacking = [target for target in targets if not target.found]
         if lacking and any(isinstance(found, dict) for _, found, _ in ahead):
-            _look_on(after, LOOK_AHEAD - len(ahead), lacking, names)
+            _look_on(after, LOOK_AHEAD - len(ahead), lacking, names, known)
             # Of a text that goes on, a later object may have it.
             for target in () if isinstance(path, Piece) else lacking:
                 if not (target.found or target.optional):
                     raise missing(target.name, list(names), path)
         present = [target for target in targets if target.found or not target.optional]
-        known = {target.name.lower() for target in targets} if sieve.unknown == "refuse" else None
         rows = chain(ahead, objects)
 
         def sift(batch: list[Item]) -> Rows:
-            typed = partial(_typed, path, targets=present, known=known)
+            typed = partial(_typed, path, targets=present, known=known, unknown=sieve.unknown)
             return sifted_file(batch, typed, sieve, lambda row: f"line {batch[row][0]}", lambda row: _text(batch[row]))
 
         while batch := list(islice(rows, batch_rows)):
@@ -80,25 +97,29 @@ def read_json(
 def _text(item: Item) -> str:
     """A line as it was, or the object on it as JSON."""
     _, found, line = item
-    return line.decode("utf-8", "replace").strip() if isinstance(found, BadRow) else row_text([found], 0)
+    return row_text([found], 0) if isinstance(found, dict) and not line else line.decode("utf-8", "replace").strip()
 
 
-def _find(rows: Sequence[Item], targets: Sequence[Target], names: dict[str, None]) -> None:
-    """Mark the targets that are in some rows, and add the names of their columns."""
-    names |= dict.fromkeys(key for _, row, _ in rows if isinstance(row, dict) for key in row)
-    lowered = {name.lower() for name in names}
+def _find(rows: Sequence[Item], targets: Sequence[Target], names: dict[str, str | None], known: Names) -> None:
+    """Mark the targets that are in some rows, and add the names of their columns with the targets that they mean."""
+    for key in {key: None for _, row, _ in rows if isinstance(row, dict) for key in row}:
+        if key not in names:
+            names[key] = known.given(key)
+    there = set(names.values())
     for target in targets:
-        target.found = target.found or target.name.lower() in lowered
+        target.found = target.found or target.name in there
 
 
-def _look_on(files: Sequence[Source], count: int, targets: Sequence[Target], names: dict[str, None]) -> None:
+def _look_on(
+    files: Sequence[Source], count: int, targets: Sequence[Target], names: dict[str, str | None], known: Names
+) -> None:
     """Look for targets in the next ``count`` rows of other files."""
     for path in files:
         with open_text(path) as source:
             objects = json_items(source, path, exact=False)
             while count > 0 and (rows := list(islice(objects, min(count, _A_FEW)))):
                 count -= len(rows)
-                _find(rows, targets, names)
+                _find(rows, targets, names, known)
                 if all(target.found for target in targets):
                     return
 
@@ -118,7 +139,7 @@ def json_objects(
 
 def json_items(source: IO[bytes], path: Source, *, exact: bool) -> Iterator[Item]:
     """The objects with their line numbers, and the lines that are none."""
-    decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
+    decode = json.JSONDecoder(parse_float=Decimal if exact else None, object_pairs_hook=_as_object).decode
     begun = False
     first = 1 + (path.skipped if isinstance(path, Piece) else 0)
     for number, line in enumerate(iter(source.readline, b""), first):
@@ -131,7 +152,8 @@ def json_items(source: IO[bytes], path: Source, *, exact: bool) -> Iterator[Item
             raise InputError(f"{path}: this is a JSON array, one object on each line is needed", hint=hint)
         begun = True
         try:
-            yield number, _object(path, number, line, decode), b""
+            found = _object(path, number, line, decode)
+            yield number, found, line if isinstance(found, _Twice) else b""
         except BadRow as bad:
             yield number, bad, line
 
@@ -157,34 +179,46 @@ def _object(path: Source, number: int, line: bytes, decode: Callable[[str], Any]
     return value
 
 
-_ABSENT = object()
-
-
-def _value(row: dict[str, Any], name: str) -> Any:
-    found = row.get(name, _ABSENT)
-    if found is not _ABSENT:
-        return found
-    lowered = name.lower()
-    return next((value for key, value in row.items() if key.lower() == lowered), None)
-
-
-def _typed(path: Source, items: list[Item], targets: list[Target], known: set[str] | None) -> pa.Table:
-    """Objects as a table; ``known``: the only names that they may have."""
+def _typed(path: Source, items: list[Item], targets: list[Target], known: Names, unknown: Unknown) -> pa.Table:
+    """Objects as a table; ``known``: the names of all columns."""
     rows: list[dict[str, Any]] = []
+    keys: list[dict[str, str]] = []
+    shapes: dict[tuple[str, ...], dict[str, str]] = {}
     for i, (_, found, _) in enumerate(items):
         if isinstance(found, BadRow):
             raise BadRow(str(path), i, found.reason, hint=found.hint, place=found.place)
-        if known is not None and (odd := next((key for key in found if key.lower() not in known), None)) is not None:
-            raise BadRow(str(path), i, f"no column `{odd}`", hint=suggest(odd, [t.name for t in targets]))
+        shape = tuple(found)
+        if shape not in shapes:
+            shapes[shape] = _keys(found, path, i, known, unknown)
+        if isinstance(found, _Twice):
+            for column, key in shapes[shape].items():
+                if key in found.keys_twice:
+                    raise BadRow(str(path), i, f"column `{column}` is there twice")
         rows.append(found)
+        keys.append(shapes[shape])
     arrays = []
     for target in targets:
         name = target.name
         try:
             values = [row.get(name) for row in rows]
             if None in values:
-                values = [_value(row, name) for row in rows]
+                values = [row[of[name]] if name in of else None for row, of in zip(rows, keys, strict=True)]
             arrays.append(target.convert(values, convert_json))
         except BadValue as bad:
             raise bad_value(path, bad.index, name, bad) from None
     return pa.table(arrays, names=[target.name for target in targets])
+
+
+def _keys(row: dict[str, Any], path: Source, number: int, known: Names, unknown: Unknown) -> dict[str, str]:
+    """The key of each column that an object has."""
+    found: dict[str, str] = {}
+    for key in row:
+        column = known.given(key)
+        if column is None:
+            if unknown == "refuse":
+                raise BadRow(str(path), number, f"no column `{key}`", hint=suggest(key, known))
+            continue
+        if column in found:
+            raise BadRow(str(path), number, f"column `{column}` is there twice", hint=TWICE)
+        found[column] = key
+    return found

@@ -217,7 +217,11 @@ class LiveText:
             return
         format = self._known_format()
         self._begun = []
-        at = self._take_header(text, over) if format is Format.CSV and not self._header else 0
+        at = 0
+        if format is Format.CSV and not self._header and (at := self._take_header(text, over)):
+            # It may be wrong though no row comes after it.
+            for _ in read_csv(Piece(self.where, format, self._header), sieve):
+                pass
         try:
             while at < len(text):
                 end = self._whole_records(text[at:], format, _PIECE)

@@ -81,9 +81,10 @@ def sample_file(path: Source, on_error: OnError = "refuse") -> Sample:
     return Sample(fields, rows, left_out, rows.num_rows < ROWS, typed=True)
 
 
-def sample_table(table: pa.Table) -> Sample:
+def sample_table(table: pa.Table, left_out_before: Sequence[str] = ()) -> Sample:
     """The columns of a table. Texts stay texts, whatever stands in them."""
     fields, left_out = _typed(table.schema)
+    left_out = [*left_out_before, *left_out]
     head = table.select([i for i, name in enumerate(table.column_names) if name in {f.name for f in fields}])
     return Sample(fields, head, left_out, True, typed=True)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.casts import cast_kernel
 from penstock.kernels.patterns import date_format, parse_timestamp
 from penstock.kernels.vectors import Data, Fixed, Partial, both, checked, repaired
 from penstock.kernels.zones import zone_of
@@ -273,6 +274,11 @@ def _last_day(call: Call) -> Kernel | None:
     return kernel
 
 
+def _read(call: Call) -> Kernel | None:
+    """What CAST reads has the same meaning here, so its kernel serves; it declines other texts."""
+    return cast_kernel(call.args[0].type, call.type) if len(call.args) == 1 else None
+
+
 TEMPORAL: dict[str, Callable[[Call], Kernel | None]] = {
     "extract": _zoned(_extract),
     "interval_part": _interval_part,
@@ -283,6 +289,8 @@ TEMPORAL: dict[str, Callable[[Call], Kernel | None]] = {
     "last_day": _last_day,
     "date_format": date_format,
     "parse_timestamp": parse_timestamp,
+    "read_date": _read,
+    "read_timestamp": _read,
     "from_utc_timestamp": _by_clocks(to=False),
     "to_utc_timestamp": _by_clocks(to=True),
 }

@@ -6,7 +6,7 @@ is in lower case unless it was quoted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class Names:
@@ -21,21 +21,22 @@ class Names:
                 self._places[name] = i
                 self._lower.setdefault(name.lower(), []).append(i)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
     def find(self, name: str) -> int | None:
         """The place of the column that a name of CQL means.
 
-        That is the first column of exactly this name, or for a name in lower case the only one that differs in case
-        alone.
+        That is the first column of exactly this name, or the only one that differs in case alone.
         """
         if name in self._places:
             return self._places[name]
-        same = self._lower.get(name, [])
+        same = self._lower.get(name.lower(), [])
         return same[0] if len(same) == 1 else None
 
     def given(self, name: str) -> str | None:
         """The column that a name in a user's rows means, in any case."""
         place = self.find(name)
-        place = self.find(name.lower()) if place is None else place
         return None if place is None else self._names[place]
 
     def case_matters(self, name: str) -> bool:

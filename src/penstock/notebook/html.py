@@ -237,7 +237,7 @@ def result(shown: Result) -> str:
     if shown.query is not None:
         return query(shown.query)
     if shown.table is None:
-        return box(text(shown.message))
+        return box(text(shown.message), *([] if shown.note is None else [tag("div", faint(shown.note))]))
     if shown.table.column_names == ["plan"]:
         return plan(shown.message)
     return box(_table(shown.table, 200), faint(_counts(shown.table)))

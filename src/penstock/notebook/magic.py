@@ -85,7 +85,7 @@ class CqlMagics(Magics):
                 error.text = text if error.text is not None else None
                 raise
             if result.kind == "done":
-                print(result.message)
+                print(result)
             elif last:
                 given = result.query or result
             else:

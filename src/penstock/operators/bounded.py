@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.model.delta import BEGINNING, Arrivals, Delta, Instant, joined, sliced
+from penstock.model.errors import EngineError
 from penstock.model.schema import Schema
 from penstock.model.values import to_python
 from penstock.operators.base import StateSize
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded, Saved, together, with_meta
 from penstock.operators.tables import arrivals_of, arrivals_table
+from penstock.plan.empty import TOO_MANY
 from penstock.plan.window import Generic, Session, answered_at, bounds, exists, is_reverse
 from penstock.scalar import hashable, order_key
 
@@ -120,8 +122,9 @@ class Ended:
 class GenericEnds:
     """The ends of ``Generic`` windows, in time or in row numbers."""
 
-    def __init__(self, spec: Generic, schemas: Sequence[Schema]) -> None:
+    def __init__(self, spec: Generic, schemas: Sequence[Schema], *, passes_empty: bool = False) -> None:
         self.spec = spec
+        self._passes_empty = passes_empty
         self.logs = [RowLog(s) for s in schemas]
         self._index: int | None = None if spec.from_first else 0
         self._last: int | None = None
@@ -146,6 +149,7 @@ class GenericEnds:
     def due(self, frontier: Instant, closed_at: float | None) -> list[Ended]:
         """The windows that end before the frontier, in order; their rows are kept until ``forget``."""
         windows: list[Ended] = []
+        self._check_count(frontier, closed_at)
         while True:
             at = self.next_instant(closed_at)
             if at is None or not at < frontier:
@@ -158,6 +162,40 @@ class GenericEnds:
                 ranges = tuple((max(start, 1) - 1, max(end, 0)) for _ in self.logs)
             self._index += 1
             windows.append(Ended(start, end, at, ranges))
+            if self._passes_empty and all(low == high for low, high in ranges):
+                self._pass_empty(frontier, closed_at)
+
+    def _check_count(self, frontier: Instant, closed_at: float | None) -> None:
+        """Fail before there are more windows than can be answered; who can refuse what comes in has done so before."""
+        at = None if self._passes_empty or self.spec.unit != "time" else self.next_instant(closed_at)
+        if at is None or self.spec.hop_high <= 0:
+            return
+        count = (self._upto(frontier, closed_at) - at[0]) // self.spec.hop_high
+        if count > TOO_MANY:
+            raise EngineError(
+                f"{int(count)} windows end at once after {at[0]}, and each of them would be answered",
+                hint="with GROUP BY a window without rows has no answer; or use longer windows",
+            )
+
+    def _upto(self, frontier: Instant, closed_at: float | None) -> float:
+        """Up to where windows end, whether or not they have rows."""
+        if self.spec.end_query is not None:
+            return min(frontier[0], self.spec.end_query)
+        return frontier[0] if closed_at is None else min(frontier[0], closed_at)
+
+    def _pass_empty(self, frontier: Instant, closed_at: float | None) -> None:
+        """Behind an empty window, go on to the last one that ends before the frontier, or to the first with rows."""
+        assert self._index is not None
+        upto = self._upto(frontier, closed_at)
+        ahead = [log.instant_of(n)[0] for log in self.logs if (n := self._after(log)) < log.total]
+        last = (int(upto) - self.spec.end) // self.spec.hop_high
+        first = min(((ts - self.spec.end) // self.spec.hop_high + 1 for ts in ahead), default=last)
+        self._index = max(self._index, min(last, first))
+
+    def _after(self, log: RowLog) -> int:
+        """The number of the first row that the next window may have."""
+        assert self._index is not None
+        return log.number_at(bounds(self.spec, self._index)[0])
 
     def next_instant(self, closed_at: float | None) -> Instant | None:
         """When the next window ends, as far as that is known."""

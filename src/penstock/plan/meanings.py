@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-NUMBER = 2
+NUMBER = 3
 """Of the meanings that this release has."""
 
 Json = Mapping[str, Any]
@@ -65,6 +65,8 @@ CHANGES: tuple[Change, ...] = (
     Change(2, "its patterns are Spark's, like yyyy-MM-dd; those with % are strftime's", ("date_format",)),
     Change(2, "its patterns are Spark's, like yyyy-MM-dd; those with % are strptime's", ("to_timestamp", "to_date"),
            ("to_timestamp", "to_date"), lambda args: len(args) == 2),
+    Change(3, "it reads texts as Spark does, such as 2024-2-9 and 2024", ("to_timestamp", "to_date"),
+           in_text=lambda args: len(args) == 1),
     Change(2, "it counts whole units, not how many of them begin", ("date_diff", "datediff"), ("date_diff",),
            lambda args: len(args) == 3),
     Change(2, "a second has its fraction", ("extract", "date_part"),
@@ -96,7 +98,7 @@ CHANGES: tuple[Change, ...] = (
 GONE = frozenset({"to_timestamp", "to_date", "date_diff"})
 """Calls of old plans that no function has any more."""
 
-_IN_TEXTS = {name: change for change in CHANGES for name in change.names}
+_IN_TEXTS = {name: [c for c in CHANGES if name in c.names] for change in CHANGES for name in change.names}
 _IN_PLANS = {call: change for change in CHANGES for call in change.calls}
 
 
@@ -112,8 +114,8 @@ def changed_in_plan(plan: object, number: int) -> tuple[str, str] | None:
 
 def changed_in_text(name: str, args: Sequence[str], number: int) -> str | None:
     """What has changed about a call in a text since the number."""
-    change = _IN_TEXTS.get(name)
-    return change.what if change is not None and change.since > number and change.in_text(args) else None
+    changes = (c for c in _IN_TEXTS.get(name, ()) if c.since > number and c.in_text(args))
+    return next((change.what for change in changes), None)
 
 
 def _changed_calls(plan: object) -> Iterator[tuple[str, Change]]:

@@ -18,6 +18,7 @@ from typing import Literal as OneOf
 
 from penstock.model.change import CHANGES, Change, Dating
 from penstock.model.errors import InputError, PlanError
+from penstock.plan.empty import passes_empty
 from penstock.plan.nodes import (
     Node,
     Query,
@@ -34,7 +35,7 @@ from penstock.plan.nodes import (
 from penstock.plan.steps import below_steps
 from penstock.plan.window import is_bounded
 from penstock.reference.relations import Snapshot, value_order
-from penstock.reference.windows import BEGINNING, Answerable, Row, Sliding, bounded, sliding, value_key
+from penstock.reference.windows import BEGINNING, Answerable, Row, Sliding, TimeWindows, bounded, sliding, value_key
 from penstock.scalar import Context
 
 INFINITY = math.inf
@@ -158,6 +159,7 @@ class Evaluator:
         spec = bounded_window(query)
         slots = [slot for slot in self._windows if slot not in self._sliding]
         self._bounded = None if spec is None else bounded(spec, slots)
+        self._passes_empty = passes_empty(query)
         # The inputs that say when there can be no more instants of evaluation.
         deciding = {_source(self._windows[slot]).position for slot in slots}
         self._deciding = [self._inputs[p] for p in deciding] if deciding else self._streams
@@ -296,6 +298,9 @@ class Evaluator:
             return False
         inputs = self._inputs.values()
         first = min((i for i in inputs if i.queue), key=lambda i: i.head, default=None)
+        if isinstance(self._bounded, TimeWindows) and self._passes_empty:
+            known = min(i.progress for i in inputs)
+            self._bounded.pass_empty(known if first is None else min(known, first.head[0]), self._closed_at())
         now = self._next_time()
         if now is not None and (first is None or now <= first.head[0]):
             if any(i.progress < now for i in inputs):

@@ -10,6 +10,7 @@ think about anything out of order.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -245,6 +246,22 @@ class TimeWindows(Bounded):
         if closed_at is None or self.spec.end_query is not None or at <= closed_at:
             return at
         return at if self._has_rows_left(self.index) else None
+
+    def pass_empty(self, upto: float, closed_at: float | None) -> None:
+        """Go on to the last window that ends up to an instant, or to the first with rows; no other is answered."""
+        if self.index is None or self.ended:
+            return
+        spec = self.spec
+        if spec.end_query is not None:
+            upto = min(upto, spec.end_query)
+        elif closed_at is not None:
+            upto = min(upto, closed_at)
+        if not math.isfinite(upto):
+            return
+        start, _ = bounds(spec, self.index)
+        ahead = min((r.ts for rows in self.kept.values() for r in rows if r.ts >= start), default=upto)
+        last = (int(upto) - spec.end) // spec.hop_high
+        self.index = max(self.index, min(last, (int(ahead) - spec.end) // spec.hop_high + 1))
 
     def _has_rows_left(self, i: int) -> bool:
         """Whether window i, which ends after all that is known of the closed inputs, is still answered."""

@@ -146,6 +146,13 @@ def apart_table(rows: Sequence[Bad]) -> pa.Table:
     )
 
 
+def apart_reason(rows: pa.Table) -> str:
+    """Where the first of some rows apart was, and why it is apart."""
+    bad = rows.slice(0, 1).to_pylist()[0]
+    column = f", column `{bad['column']}`" if bad["column"] else ""
+    return f"{bad['place']}{column}: {bad['reason']}"
+
+
 def _text(text: str | None) -> str | None:
     """A text that UTF-8 has; half of a character is written as in JSON."""
     if text is None:

@@ -9,11 +9,14 @@ from functools import partial
 import pyarrow as pa
 
 from penstock.model.errors import InputError, suggest
+from penstock.model.names import Names
 from penstock.model.schema import Field
 from penstock.model.types import DataType, Kind, from_arrow
 from penstock.rows.apart import BadRow, Unknown
 from penstock.rows.times import TimeForm, check_microseconds
 from penstock.rows.values import BadValue, convertible, is_value
+
+TWICE = "case makes no difference in names"
 
 
 @dataclass
@@ -84,7 +87,12 @@ def _check_first(column: Sequence[object] | pa.Array, first: int) -> None:
 
     Later ones may be anything: microseconds that count from a beginning of their own pass every range.
     """
-    value = column[first].as_py() if isinstance(column, pa.Array) else column[first]
+    if isinstance(column, pa.Array):
+        found = from_arrow(column.type)
+        # Python may have no value for a time.
+        value = column[first].as_py() if found is not None and found.is_integer else None
+    else:
+        value = column[first]
     if isinstance(value, int):
         check_microseconds(first, value)
 
@@ -111,27 +119,26 @@ def targets_for(
 def match(
     found: Sequence[str], targets: Sequence[Target], path: object, unknown: Unknown = "ignore"
 ) -> list[tuple[Target, int]]:
-    """Each target with the position of its column: the same name, or the only one that differs in case.
+    """Each target with the position of its column: the same name, or one that differs in case alone.
 
     ``unknown``: whether a column that is no target is refused.
     """
-    matched: list[tuple[Target, int]] = []
-    same: dict[str, list[int]] = {}
-    lowered: dict[str, list[int]] = {}
+    known = Names(target.name for target in targets)
+    places: dict[str, list[int]] = {}
     for i, name in enumerate(found):
-        same.setdefault(name, []).append(i)
-        lowered.setdefault(name.lower(), []).append(i)
-    if unknown == "refuse":
-        names = {target.name.lower(): target.name for target in targets}
-        for name in found:
-            if name.lower() not in names:
-                raise InputError(f"{path}: no column `{name}` is declared", hint=suggest(name, names.values()))
+        column = known.given(name)
+        if column is not None:
+            places.setdefault(column, []).append(i)
+        elif unknown == "refuse":
+            raise InputError(f"{path}: no column `{name}` is declared", hint=suggest(name, known))
+    matched: list[tuple[Target, int]] = []
     for target in targets:
-        places = same.get(target.name) or lowered.get(target.name.lower(), [])
-        if len(places) > 1:
-            raise InputError(f"{path}: column `{target.name}` is there {len(places)} times")
-        if places:
-            matched.append((target, places[0]))
+        there = places.get(target.name, [])
+        if len(there) > 1:
+            hint = TWICE if len({found[at] for at in there}) > 1 else None
+            raise InputError(f"{path}: column `{target.name}` is there {len(there)} times", hint=hint)
+        if there:
+            matched.append((target, there[0]))
         elif not target.optional:
             raise missing(target.name, found, path)
     return matched
@@ -151,7 +158,9 @@ def bad_value(path: object, row: int, column: str, bad: BadValue, place: str | N
 
 
 def check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
-    """Refuse bytes that are said to be a text and are not UTF-8, before they are where nobody expects them."""
+    """Refuse bytes that are said to be a text and are not UTF-8, and a date64 within a day, before they are where
+    nobody expects them."""
+    reason = "it is not a whole number of days" if pa.types.is_date64(column.type) else "the text is not UTF-8"
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as problem:
@@ -161,7 +170,7 @@ def check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
                 try:
                     chunk.slice(i, 1).validate(full=True)
                 except pa.ArrowInvalid:
-                    raise BadRow(where, row + i, "the text is not UTF-8", column=name) from None
+                    raise BadRow(where, row + i, reason, column=name) from None
             row += len(chunk)
         raise InputError(f"{where}: column `{name}` is damaged: {str(problem).splitlines()[0]}") from None
 

@@ -17,7 +17,7 @@ from penstock.model.names import Names, counted
 from penstock.model.schema import Schema, arrow_schema
 from penstock.model.types import STRING, TIMESTAMP, DataType, Kind
 from penstock.rows.apart import BadRow, Unknown
-from penstock.rows.columns import check_texts
+from penstock.rows.columns import TWICE, check_texts
 from penstock.rows.times import TimeForm, check_microseconds
 from penstock.rows.values import BadValue, is_whole, python_value, said
 from penstock.scalar.expr import Cast, Literal
@@ -52,7 +52,7 @@ def given(rows: object, schema: Schema, where: str) -> pa.Table | list[Any]:
             f"{where}: cannot read rows from {type(rows).__name__}",
             hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
         )
-    if isinstance(rows, list):
+    if type(rows) is list:
         return rows
     found: list[Any] = []
     try:
@@ -103,7 +103,7 @@ def check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: st
         value = column[0].as_py() if column is not None and pa.types.is_integer(column.type) else None
     else:
         place = [f.name for f in schema].index(name)
-        value = _values(rows[0], 0, RowNames(schema, ()), where, "ignore")[0][place]
+        value = _row_values(rows[0], 0, RowNames(schema, ()), where, "ignore")[0][place]
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         try:
             check_microseconds(0, int(value))
@@ -116,7 +116,7 @@ def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:
 
     An index without a name is the only TIMESTAMP that is missing.
     """
-    if (times := _index_of_times(rows)) is None:
+    if (times := index_of_times(rows)) is None:
         return table
     known = Names(f.name for f in schema)
     there = {known.given(column) for column in table.column_names}
@@ -128,7 +128,7 @@ def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:
     return table.add_column(0, named[0], pa.array(times)) if len(named) == 1 else table
 
 
-def _index_of_times(rows: object) -> Any:
+def index_of_times(rows: object) -> Any:
     """The DatetimeIndex of a DataFrame of pandas, if it has one."""
     index = getattr(rows, "index", None)
     pandas = type(rows).__module__.startswith("pandas") and hasattr(rows, "columns")
@@ -151,7 +151,7 @@ def frame_as_table(rows: object, *, index: bool = False) -> pa.Table | None:
     ``_INDEX_NAMES`` that no column has. An index that has the name of a column is left out.
     """
     table = _frame_as_table(rows)
-    times = _index_of_times(rows) if index and table is not None else None
+    times = index_of_times(rows) if index and table is not None else None
     if times is None or table is None:
         return table
     taken = {column.lower() for column in table.column_names}
@@ -215,7 +215,18 @@ class RowNames:
 
 
 _MISSING = object()
-_TWICE = "case makes no difference in names"
+
+
+def _row_values(
+    row: object, number: int, names: RowNames, where: str, unknown: Unknown
+) -> tuple[list[Any], list[Any]]:
+    """``_values`` of a row that is the user's object, and may raise anything."""
+    try:
+        return _values(row, number, names, where, unknown)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise BadRow(where, number, f"the {type(row).__name__} raised {_raised(error)}") from error
 
 
 def _values(
@@ -231,7 +242,7 @@ def _values(
                     continue
                 raise BadRow(where, number, f"no column `{key}`", hint=names.hint(str(key)))
             if values[place] is not _MISSING:
-                raise BadRow(where, number, f"column `{names.names[place]}` is there twice", hint=_TWICE)
+                raise BadRow(where, number, f"column `{names.names[place]}` is there twice", hint=TWICE)
             values[place] = value
         if _MISSING in (absent := values[: names.declared]):
             name = names.names[next(i for i, v in enumerate(absent) if v is _MISSING)]
@@ -256,12 +267,7 @@ def _from_rows(
     columns: list[list[Any]] = [[] for _ in schema]
     extras: list[list[Any]] = [[] for _ in optional]
     for i, row in enumerate(rows):
-        try:
-            values, more = _values(row, i, known, where, unknown)
-        except PenstockError:
-            raise
-        except Exception as error:  # the row is the user's object
-            raise BadRow(where, i, f"the {type(row).__name__} raised {_raised(error)}") from error
+        values, more = _row_values(row, i, known, where, unknown)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
         for column, value in zip(extras, more, strict=True):
@@ -362,7 +368,7 @@ def _from_table(
         if place is None and unknown == "refuse":
             raise InputError(f"{where}: no column `{column}`", hint=known.hint(column))
         if place is not None and place in have:
-            raise InputError(f"{where}: column `{known.names[place]}` is there twice", hint=_TWICE)
+            raise InputError(f"{where}: column `{known.names[place]}` is there twice", hint=TWICE)
         if place is not None:
             have[place] = i
     arrays: list[pa.ChunkedArray] = []

@@ -388,6 +388,8 @@ def convert_arrow(column: pa.Array, dtype: DataType, zone: str = UTC) -> pa.Arra
     except pa.ArrowInvalid:
         if found.kind is Kind.TIMESTAMP:
             raise _out_of_range(column, dtype) from None
+        if found.kind is Kind.DATE:
+            raise _far_date(column, dtype) from None
         return _one_by_one(column.to_pylist(), dtype, parse_json)
 
 
@@ -398,3 +400,15 @@ def _out_of_range(column: pa.Array, dtype: DataType) -> BadValue:
     counts = column.cast(pa.int64()).to_pylist()
     index = next(i for i, count in enumerate(counts) if count is not None and not -limit <= count < limit)
     return BadValue(index, counts[index], dtype, f"{unit} since 1970 is out of the range of TIMESTAMP")
+
+
+def _far_date(column: pa.Array, dtype: DataType) -> BadValue:
+    """The error for the first of some dates that the type has no room for."""
+    for index, value in enumerate(column):
+        try:
+            value.cast(dtype.arrow)
+        except pa.ArrowInvalid:
+            stored, unit = (pa.int32(), "days") if value.type == pa.date32() else (pa.int64(), "ms")
+            reason = f"{unit} since 1970 is out of the range of {dtype}"
+            return BadValue(index, value.cast(stored).as_py(), dtype, reason)
+    raise AssertionError("every date fits")

@@ -5,6 +5,7 @@ Those that depend on what a clock shows take the name of its time zone as their 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -185,6 +186,49 @@ def parse_timestamp(text: str, pattern: str, zone: str = UTC_ZONE) -> int:
     return instant(shown, zone) if offset is None else shown - offset
 
 
+_BLANKS = "".join(map(chr, (*range(33), 127)))
+"""What Spark takes off both ends of a text that it reads as a time."""
+_DAY_TEXT = re.compile(r"([+-]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
+_MOMENT_TEXT = re.compile(
+    r"([+-]?[0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?([^0-9.].*)?)?)?)?)?)?",
+    re.DOTALL,
+)
+_SHORT_OFFSET = re.compile(r"([+-])([0-9]{1,2}):([0-9]{1,2})")
+
+
+def read_date(text: str) -> int:
+    """The day of a text as Spark reads it: a year, with or without a month and a day, and whatever follows the day."""
+    found = _DAY_TEXT.fullmatch(text.strip(_BLANKS))
+    if found is None:
+        raise RowError(f"'{text[:40]}' is not a DATE (YYYY-MM-DD)")
+    return days_of(*(int(part or 1) for part in found.groups()))
+
+
+def read_timestamp(text: str, zone: str = UTC_ZONE) -> int:
+    """The moment of a text as Spark reads it, in the zone if it names no other; digits after the sixth are cut off.
+
+    What is missing at the end is the beginning of the year, month, day, hour or minute. A zone follows seconds only.
+    """
+    found = _MOMENT_TEXT.fullmatch(text.strip(_BLANKS))
+    if found is None:
+        raise RowError(f"'{text[:40]}' is not a TIMESTAMP (YYYY-MM-DD HH:MM:SS)")
+    year, month, day, hour, minute, second, fraction, named = found.groups()
+    days = days_of(int(year), int(month or 1), int(day or 1))
+    h, m, s = int(hour or 0), int(minute or 0), int(second or 0)
+    if h > 23 or m > 59 or s > 59:
+        raise RowError(f"there is no time of day {h:02d}:{m:02d}:{s:02d}")
+    shown = days * DAY + h * HOUR + m * MINUTE + s * SECOND + int((fraction or "").ljust(6, "0")[:6])
+    if named is not None:
+        named = named.strip(_BLANKS)
+        if short := _SHORT_OFFSET.fullmatch(named):
+            named = f"{short[1]}{int(short[2]):02d}:{int(short[3]):02d}"
+        if named[:1].islower():  # names of zones are in upper case there
+            raise RowError(f"there is no time zone {named[:40]}")
+        zone = zone_name(named)
+    return instant(shown, zone)
+
+
 def ticks_of(moment_utc: datetime) -> int:
     """Exact, where ``datetime.timestamp`` would round."""
     since = moment_utc - datetime(1970, 1, 1, tzinfo=UTC)
@@ -244,7 +288,7 @@ def to_utc_timestamp(shown: int, zone: str) -> int:
 
 ZONED: dict[str, int] = {
     "extract": 2, "seconds": 1, "date_trunc": 2, "timestampdiff": 3, "add_months": 2, "make_timestamp": 6,
-    "parse_timestamp": 2, "strptime": 2, "date_format": 2, "strftime": 2, "current_timezone": 0,
+    "parse_timestamp": 2, "read_timestamp": 1, "strptime": 2, "date_format": 2, "strftime": 2, "current_timezone": 0,
 }  # fmt: skip
 """Functions that depend on a time zone, and how many arguments come before it."""
 
@@ -260,6 +304,8 @@ DATES: dict[str, Callable[..., object]] = {
     "make_date": days_of,
     "make_timestamp": make_timestamp,
     "parse_timestamp": parse_timestamp,
+    "read_date": read_date,
+    "read_timestamp": read_timestamp,
     "strptime": strptime,
     "date_format": date_format,
     "strftime": strftime,

@@ -167,7 +167,8 @@ class SparkHost(Abilities):
         record = {
             "kind": "query", "id": runner.id, "name": query.name, "plan": to_json(runner.plan), "text": query.text,
             "reads": sorted(query.reads), "options": asdict(query.options), "slot": slot, "start": self.logs.next_frame,
-            "count": self.core.query_count, "part": part, "since": query.since,
+            "count": self.core.query_count, "part": part, "since": query.dating.earlier,
+            "last": query.dating.last,
         }  # fmt: skip
         self.journal.add(record)
         self.touch(self.parts.add(runner, part))

@@ -17,6 +17,12 @@ from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
+from penstock.model.schema import Clock
+
+CLOCKS: tuple[Clock | None, ...] = (None, "ticks", "timestamp")
+"""The kinds of clocks of a relation by their number in its log."""
+TIMES = len(CLOCKS)
+"""What is added to that number where instants have been given as times."""
 
 
 class Logs:
@@ -65,10 +71,15 @@ class Logs:
         return frame
 
     def changes(self, relation: RelationStore, changes: Sequence[Change]) -> Frame:
-        """Log changes of a relation."""
+        """Log changes of a relation; the place for how many rows were late says of which kind its instants are."""
         definition = relation.definition
         rows = packed(changes_batch(definition.schema, changes))
-        return self._append("relations", definition.name, Kind.CHANGES, rows, len(changes), None)
+        marks = Marks(late=CLOCKS.index(relation.clock) + TIMES * relation.times)
+        frame = self.log("relations", definition.name).append(
+            Kind.CHANGES, self.next_frame, rows, len(changes), marks
+        )
+        self.next_frame += 1
+        return frame
 
     def drop(self, name: str) -> None:
         """What had this name is no more."""
@@ -114,11 +125,9 @@ class Logs:
         shutil.rmtree(self._root / kind / _quoted(name), ignore_errors=True)
 
     def _append(
-        self, kind: str, name: str, what: Kind, rows: pa.Buffer, count: int, source: StreamInput | None, ranked: int = 0
+        self, kind: str, name: str, what: Kind, rows: pa.Buffer, count: int, source: StreamInput, ranked: int = 0
     ) -> Frame:
-        marks = Marks()
-        if source is not None:
-            marks = Marks(source.progress, source.newest_row, source.arrivals, source.late.count, source.closed)
+        marks = Marks(source.progress, source.newest_row, source.arrivals, source.late.count, source.closed)
         frame = self.log(kind, name).append(what, self.next_frame, rows, count, marks, ranked)
         self.next_frame += 1
         return frame

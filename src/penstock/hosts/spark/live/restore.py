@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,14 @@ from penstock.hosts.registered import Registered
 from penstock.hosts.spark.live.frames import Frame, Kind, mapped, payload, unpacked
 from penstock.hosts.spark.live.inputs import changes_of
 from penstock.hosts.spark.live.journal import QueryRecord, unpacked_bytes
+from penstock.hosts.spark.live.logs import CLOCKS, TIMES
 from penstock.hosts.spark.live.plan import Definition, Failure, changes_schema, raised, rows_logged, rows_schema
 from penstock.hosts.spark.live.runner import SparkRunner, StoredAnswers
 from penstock.hosts.spark.live.slot import write_definition
 from penstock.ingest.streams import StreamInput
 from penstock.model.amounts import Bound
 from penstock.model.batch import Batch
-from penstock.model.change import Change
+from penstock.model.change import Change, Dating
 from penstock.model.errors import CheckpointError, PenstockError, StateError
 from penstock.model.schema import Schema, arrow_schema
 from penstock.plan.answers import answer_schema
@@ -76,16 +77,23 @@ def restore(host: SparkHost, core: Core) -> None:
             numbers.append(frame.number)
             if frame.kind is Kind.ROWS and frame.number > taken:
                 pending.append((name, frame))
+    changes: list[tuple[int, str, list[Change]]] = []
     for name, store in core.relations.items():
         for frame in host.logs.log("relations", name).read():
             numbers.append(frame.number)
-            store.replay(_changes(frame, store.definition.schema))
+            changes.append((frame.number, name, _changes(frame, store.definition.schema)))
+            store.replay(changes[-1][2])
+            times, clock = divmod(frame.marks.late, TIMES)
+            store.clock, store.times = CLOCKS[clock], bool(times)
             if frame.number > taken:
                 pending.append((name, frame))
         core.instants.counted = max(core.instants.counted, store.early)
+        core.catalog.given_times = core.catalog.given_times or store.timed
+    changes.sort(key=lambda change: change[0])
     host.logs.next_frame = max(numbers) + 1
     for id, known in model.queries.items():
         _query(host, core, id, known)
+        _date(core.queries[known.start["name"]], known, changes)
     host.parts.restore(sorted(pending, key=lambda p: p[1].number))
     _sweep(host)
 
@@ -161,7 +169,6 @@ def _query(host: SparkHost, core: Core, id: str, record: QueryRecord) -> None:
         start["name"], plan, runner.schema, runner, frozenset(start["reads"]), _options(start["options"]),
         start["text"], core.lock,
     )  # fmt: skip
-    query.since = start.get("since", 0)
     waiting = [
         StoredAnswers(((number, tuple(host.folder(id) / file for file, _ in files)),), sum(rows for _, rows in files))
         for number, files in sorted(record.waiting.items())
@@ -196,6 +203,14 @@ def _query(host: SparkHost, core: Core, id: str, record: QueryRecord) -> None:
 def _options(stored: Mapping[str, Any]) -> QueryOptions:
     results = stored.get("results")
     return QueryOptions(**{**stored, "results": None if results is None else Bound(**results)})
+
+
+def _date(query: Registered, record: QueryRecord, changes: Sequence[tuple[int, str, list[Change]]]) -> None:
+    """Give a query without streams back the instants of the changes that it has been given, which are by frame."""
+    query.dating = Dating(True, record.start.get("since", 0), record.start.get("last", 0))
+    for number, relation, some in changes if not query.inputs else ():
+        if number >= record.start["start"] and relation in query.relations:
+            query.dating.dated(some)
 
 
 def _sweep(host: SparkHost) -> None:
