@@ -163,7 +163,7 @@ def _check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: s
         try:
             check_microseconds(0, int(value))
         except BadValue as bad:
-            raise BadRow(where, 0, str(bad), column=name) from None
+            raise BadRow(where, 0, str(bad), column=name, hint=bad.hints) from None
 
 
 def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:

@@ -258,7 +258,9 @@ def relation_file(db: Database, name: str, given: Input) -> pa.Table:
     """The rows, or changes, of a relation's file."""
     schema = db.catalog.relations[name].schema
     source = given.whole() if isinstance(given, LiveText) else given
-    found = read_rows(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", db.zone), check=db._row_check(name))
+    found = read_rows(
+        source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", db.zone), check=db._row_check(name), options=False
+    )
     batches = [rows.table for rows in found]
     return pa.concat_tables(batches) if batches else arrow_schema(schema).empty_table()
 

@@ -7,7 +7,7 @@ insert the implicit conversions, so what they return says exactly what is comput
 
 from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate
 from penstock.functions.coerce import case, cast, coerce, convert, how_to_convert, unify
-from penstock.functions.foreign import instead, is_foreign
+from penstock.functions.foreign import instead, is_foreign, window_of
 from penstock.functions.scalar import ELSEWHERE, SCALARS, is_scalar, names, resolve
 from penstock.functions.signature import Function
 from penstock.functions.zones import in_zone, why_not
@@ -32,4 +32,5 @@ __all__ = [
     "resolve_aggregate",
     "unify",
     "why_not",
+    "window_of",
 ]
