@@ -12,10 +12,13 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql import functions as spark_functions
 
 import penstock
 from penstock import Database, functions
 from penstock.cql.words import INSTEAD, WINDOWS
+from penstock.database.database import core_of
+from penstock.database.play import play
 from penstock.functions import foreign
 from penstock.model.errors import typo
 
@@ -78,7 +81,7 @@ def sites() -> dict[tuple[str, int], str]:
     """Where the sources of the language give a hint: the file and line, and the beginning of what is said."""
     found: dict[tuple[str, int], str] = {}
     paths = [*(SOURCES / "cql").glob("*.py"), *(SOURCES / "functions").glob("*.py")]
-    for path in [*paths, SOURCES / "statements.py", SOURCES / "catalog.py", SOURCES / "show.py"]:
+    for path in [*paths, *(SOURCES / "database" / name for name in ("statements.py", "show.py")), SOURCES / "catalog.py"]:
         for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(statement, ast.Raise | ast.Return):
                 continue
@@ -217,6 +220,10 @@ AGGREGATE: dict[str, object] = {
     "any_value(c)": False,
     "arbitrary(c)": False,
     "some(c)": True,
+    "sumif(x, c)": 7,
+    "avgif(f, NOT c)": 2.0,
+    "minif(x, y > 0)": -7,
+    "maxif(x, y > 0)": 7,
     "std(x)": 9.899494936611665,
     "collect_set(text)": ["ab", "äbc"],
     "string_agg(text, '; ')": "ab; äbc",
@@ -268,31 +275,80 @@ def test_what_stands_for_an_aggregate_gives_its_value(call: str, expected: objec
 
 def test_every_function_with_something_instead_is_tried() -> None:
     calls = " ".join([*SCALAR, *AGGREGATE, *(block[0].lower() for block in HINTS), *WINDOW_FUNCTIONS])
-    there = [n for n in foreign.INSTEAD if not functions.is_scalar(n) and not functions.is_aggregate(n)]
+    theirs = [*foreign.INSTEAD, *foreign.WINDOWS]
+    there = [n for n in theirs if not functions.is_scalar(n) and not functions.is_aggregate(n)]
     assert [name for name in there if f"{name}(" not in calls] == []
 
 
 WINDOW_FUNCTIONS = {
-    "tumble(at, INTERVAL '10' MINUTE)": "FROM s [TUMBLING INTERVAL '10' MINUTE]",
-    "window(at, '10 minutes')": "FROM s [TUMBLING '10 minutes']",
-    "hop(at, INTERVAL '5' MINUTE, INTERVAL '10' MINUTE)":
-        "FROM s [HOPPING INTERVAL '10' MINUTE EVERY INTERVAL '5' MINUTE]",
-    "session_window(at, '5 minutes')": "FROM s [SESSION GAP '5 minutes']",
-    "tumble_start(at, INTERVAL '10' MINUTE)": "window_start",
-    "tumble_end(at, INTERVAL '10' MINUTE)": "window_end",
-    "hop_start(at, INTERVAL '5' MINUTE, INTERVAL '10' MINUTE)": "window_start",
-    "hop_end(at, INTERVAL '5' MINUTE, INTERVAL '10' MINUTE)": "window_end",
-    "session_start(at, INTERVAL '10' MINUTE)": "window_start",
-    "session_end(at, INTERVAL '10' MINUTE)": "window_end",
+    "tumble(at, INTERVAL '10' MINUTE)": "TUMBLING INTERVAL '10' MINUTE",
+    "window(at, '10 minutes')": "TUMBLING '10 minutes'",
+    "hop(at, INTERVAL '5' MINUTE, INTERVAL '10' MINUTE)": "HOPPING INTERVAL '10' MINUTE EVERY INTERVAL '5' MINUTE",
+    "session_window(at, '5 minutes')": "SESSION GAP '5 minutes'",
+    "tumble_start(at, INTERVAL '10' MINUTE)": "TUMBLING INTERVAL '10' MINUTE",
+    "tumble_end(at, INTERVAL '10' MINUTE)": "TUMBLING INTERVAL '10' MINUTE",
+    "hop_start(at, INTERVAL '5' MINUTE, INTERVAL '10' MINUTE)":
+        "HOPPING INTERVAL '10' MINUTE EVERY INTERVAL '5' MINUTE",
+    "hop_end(at, INTERVAL '5' MINUTE, INTERVAL '10' MINUTE)": "HOPPING INTERVAL '10' MINUTE EVERY INTERVAL '5' MINUTE",
+    "session_start(at, INTERVAL '10' MINUTE)": "SESSION GAP INTERVAL '10' MINUTE",
+    "session_end(at, INTERVAL '10' MINUTE)": "SESSION GAP INTERVAL '10' MINUTE",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "meant"), WINDOW_FUNCTIONS.items(), ids=list(WINDOW_FUNCTIONS))
-def test_a_window_function_is_a_window_here(call: str, meant: str, db: Database) -> None:
-    assert refused(db, f"SELECT count(*) FROM tt GROUP BY {call}").hint == f"write {meant}"
-    source = meant if meant.startswith("FROM") else "FROM s [TUMBLING 10 MINUTES]"
-    column = "count(*)" if meant.startswith("FROM") else meant
-    db.query(f"SELECT {column} {source.replace('FROM s', 'FROM tt')}")
+@pytest.mark.parametrize(("call", "window"), WINDOW_FUNCTIONS.items(), ids=list(WINDOW_FUNCTIONS))
+def test_a_window_function_is_a_window_here(call: str, window: str, db: Database) -> None:
+    name = call.partition("(")[0]
+    bound = f"window_{name.rpartition('_')[2]}" if name.endswith(("_start", "_end")) else None
+    also = "" if bound is None else f"{bound}, and "
+    for source, behind in {
+        "tt": f"FROM tt [{window}]",
+        "tt AS q": f"[{window}] behind the stream in FROM",
+        "tt, rooms": f"[{window}] behind the stream in FROM",
+    }.items():
+        assert refused(db, f"SELECT count(*) FROM {source} GROUP BY {call}").hint == f"write {also}{behind}"
+    db.query(f"SELECT {bound or 'window_start'}, count(*) FROM tt [{window}] GROUP BY {bound or 'window_start'}")
+    if bound is not None:
+        assert refused(db, f"SELECT {call} FROM tt [{window}]").hint == f"write {bound}"
+        db.query(f"SELECT {bound} FROM tt [{window}]")
+
+
+@pytest.mark.parametrize("window", ["TUMBLE(tt, at, INTERVAL '5' MINUTE)", 'TUMBLE("tt", at, INTERVAL \'5\' MINUTE)'])
+def test_a_window_as_a_function_names_its_stream(window: str, db: Database) -> None:
+    source = window[7:].partition(",")[0]
+    assert refused(db, f"SELECT room FROM {window}").hint == f"write {source} [TUMBLING INTERVAL '5' MINUTE]"
+    db.query(f"SELECT room FROM {source} [TUMBLING INTERVAL '5' MINUTE]")
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("unix_timestamp(room)", "write unix_seconds(CAST(room AS TIMESTAMP))"),
+        ("to_unix_timestamp(room)", "write unix_seconds(CAST(room AS TIMESTAMP))"),
+        ("epoch_ms(room)", "write unix_millis(CAST(room AS TIMESTAMP))"),
+        ("epoch_ns(room)", "write (to_ticks(CAST(room AS TIMESTAMP)) * 1000)"),
+        ("datetrunc('hour', room)", "write date_trunc('hour', CAST(room AS TIMESTAMP))"),
+        ("sinh(room)", None),
+        ("negative(room)", None),
+        ("zeroifnull(room)", None),
+        ("to_seconds(room)", None),
+        ("unix_timestamp(nothing)", None),
+        ("room[1]", None),
+        ("bool_xor(TRUE)", None),
+        ("col(room)", None),
+        ("expr(room)", None),
+    ],
+)
+def test_what_stands_for_a_function_takes_these_arguments(call: str, hint: str | None, db: Database) -> None:
+    assert refused(db, f"SELECT {call} FROM tt").hint == hint
+    if hint is not None:
+        db.query(f"SELECT {hint.removeprefix('write ')} FROM tt")
+
+
+def test_functions_of_pyspark_are_no_slips(db: Database) -> None:
+    names = {name.lower() for name in dir(spark_functions) if callable(getattr(spark_functions, name))}
+    ours = [*functions.names(), *functions.AGGREGATES]
+    others = [n for n in names if not (functions.is_scalar(n) or functions.is_aggregate(n) or functions.is_foreign(n))]
+    assert {name: meant for name in others if (meant := typo(name, ours))} == {}
 
 
 def test_windows_as_functions_give_the_windows_of_flink(db: Database) -> None:
@@ -317,3 +373,25 @@ def test_months_and_days_are_added_together(db: Database) -> None:
     assert row["a"] == datetime(2024, 3, 2)
     assert row["b"] == datetime(2023, 2, 28, 11)
     assert row["c"] == datetime(2024, 2, 29, 12)
+
+
+@pytest.mark.parametrize(
+    ("line", "unit"),
+    [("1700000000", "seconds"), ("1700000000000", "millis"), ("1700000000000000", "micros"), ("31.12.2024", None)],
+)
+def test_a_file_of_a_relation_gets_no_hint_about_options_of_streams(
+    line: str, unit: str | None, db: Database, tmp_path: Path
+) -> None:
+    db.execute("CREATE RELATION e (at TIMESTAMP)")
+    path = tmp_path / "e.csv"
+    path.write_text(f"at\n{line}\n")
+    with pytest.raises(penstock.InputError) as caught:
+        play(core_of(db), {"e": path})
+    assert caught.value.hint is not None
+    assert "WITH" not in caught.value.hint
+    if unit is not None:
+        assert caught.value.hint.startswith(f"declare the column as BIGINT; timestamp_{unit}(…) makes times")
+        db.execute("CREATE RELATION whole (at BIGINT)")
+        query = db.query(f"SELECT timestamp_{unit}(at) AS at FROM whole")
+        play(core_of(db), {"whole": path})
+        assert query.fetch()["at"].to_pylist() == [datetime(2023, 11, 14, 22, 13, 20)]

@@ -78,6 +78,11 @@ def test_jobs_over_tables_say_the_query(spark: SparkSession, tmp_path: Path) -> 
         action()
         assert set(descriptions(spark, since)) == {f"query: {LINE}"}
         assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+    for derived in (out.select("v"), out.orderBy("v").limit(3), out.where("v > 0").withColumn("w", out.v).distinct()):
+        since = next_job(spark)
+        derived.collect()
+        derived.count()
+        assert set(descriptions(spark, since)) == {f"query: {LINE}"}
     since = next_job(spark)
     spark.sparkContext.setJobDescription("mine")
     out.collect()
@@ -103,6 +108,11 @@ def test_streaming_queries_have_the_name_and_text(spark: SparkSession, tmp_path:
     said = set(descriptions(spark, since))
     assert "relations of query: SELECT v, w FROM s, r" in said
     assert all("query: SELECT v, w FROM s, r" in text for text in said)
+
+    writer = out.select("v").where("v > 0").writeStream.format("noop").trigger(availableNow=True)
+    derived = writer.option("checkpointLocation", str(tmp_path / "derived")).start()
+    assert derived.name == "query: SELECT v, w FROM s, r"
+    derived.awaitTermination()
 
     texts = {"low": TEXT, "all": "SELECT v FROM s"}
     since = next_job(spark)

@@ -20,8 +20,9 @@ from sqlglot import exp
 from penstock import functions
 from penstock.cql.ast import function_call
 from penstock.cql.durations import interval_parts
+from penstock.cql.names import written_name
 from penstock.cql.scope import OUTER, Scope
-from penstock.cql.text import format_statement, position_of
+from penstock.cql.text import format_statement, parse, position_of
 from penstock.model.durations import UNITS_OF_TIME, shortened
 from penstock.model.errors import BindError, PenstockError, typo
 from penstock.model.names import Names
@@ -365,11 +366,48 @@ class ExpressionBinder:
         if name in functions.ELSEWHERE:
             hint = functions.ELSEWHERE[name]
         elif functions.is_foreign(name):
-            same = None if args is None else functions.instead(name, [_operand(a) for a in args])
-            hint = None if same is None else f"write {same}"
+            hint = None if args is None else self._instead(name, args)
         elif meant := typo(name, [*functions.names(), *functions.AGGREGATES, *self.catalog.functions]):
             hint = f"did you mean `{meant}`?"
         return BindError(f"no function `{name}`", hint=hint)
+
+    def _instead(self, name: str, args: list[exp.Expr]) -> str | None:
+        """The hint for a call of another system's function, if what it says can be written here."""
+        texts = [_operand(a) for a in args]
+        if (window := functions.window_of(name, texts)) is not None:
+            return self._window_instead(name, window)
+        # Where others take a text for a time, here it is cast.
+        as_times = [
+            f"CAST({text} AS TIMESTAMP)" if self._is_text(a) else text for a, text in zip(args, texts, strict=True)
+        ]
+        for written in (texts, as_times):
+            same = functions.instead(name, written)
+            if same is not None and self._binds(same):
+                return f"write {same}"
+        return None
+
+    def _window_instead(self, name: str, window: str) -> str:
+        streams = [i.alias for i in self.scope.items if i.what == "stream"]
+        only = streams[0] if len(self.scope.items) == 1 and streams and streams[0] in self.catalog.streams else None
+        behind = f"[{window}] behind the stream in FROM" if only is None else f"FROM {written_name(only)} [{window}]"
+        bound = functions.instead(name, [])
+        if bound is None:
+            return f"write {behind}"
+        return f"write {bound}" if self.scope.window_bound is not None else f"write {bound}, and {behind}"
+
+    def _is_text(self, node: exp.Expr) -> bool:
+        try:
+            return not isinstance(node, exp.Literal) and self.bind(node).type == STRING
+        except BindError:
+            return False
+
+    def _binds(self, text: str) -> bool:
+        """Whether an expression can be written here."""
+        try:
+            self.bind(parse(f"SELECT {text} FROM s")[0].tree.expressions[0])
+        except PenstockError:
+            return False
+        return True
 
     def _user_call(self, name: str, args: list[Expr], wanted: tuple[DataType, ...], returns: DataType) -> Expr:
         if len(args) != len(wanted):

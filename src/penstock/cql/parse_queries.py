@@ -230,11 +230,15 @@ class QueryParser(WindowParser):
             return self._fail("a function in FROM is not part of CQL", token)
         self._advance()
         self._match(TokenType.L_PAREN)
-        source, keys, lengths = "s", "", []
+        source: str | None = None
+        keys, lengths = "", []
         while self._curr and self._curr.token_type is not TokenType.SEMICOLON:
-            start = self._curr
+            start, begins = self._curr, self._prev.token_type is TokenType.L_PAREN and source is None
             if self._word("TABLE") and self._curr:
                 source = self._find_sql(self._curr, self._curr)
+            elif begins and start.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+                source = self._find_sql(start, start)
+                self._advance()
             elif self._match(TokenType.PARTITION_BY):
                 while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
                     self._advance()
@@ -244,7 +248,8 @@ class QueryParser(WindowParser):
             else:
                 self._advance()
         form, wanted = _WINDOW_FUNCTIONS[function]
-        hint = f"write {source} [{keys}{form.format(*lengths)}]" if len(lengths) == wanted else None
+        known = source is not None and len(lengths) == wanted
+        hint = f"write {source} [{keys}{form.format(*lengths)}]" if known else None
         return self._fail(f"{function} is written as a window in brackets", token, hint=hint)
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:

@@ -258,8 +258,8 @@ def relation_file(core: Core, name: str, given: Input) -> pa.Table:
     """The rows, or changes, of a relation's file."""
     schema = core.catalog.relations[name].schema
     source = given.whole() if isinstance(given, LiveText) else given
-    check = core.relations[name].check
-    found = read_rows(source, schema, extra=CHANGE_COLUMNS, time=TimeForm("", core.zone), check=check)
+    check, time = core.relations[name].check, TimeForm("", core.zone)
+    found = read_rows(source, schema, extra=CHANGE_COLUMNS, time=time, check=check, options=False)
     batches = [rows.table for rows in found]
     return pa.concat_tables(batches) if batches else arrow_schema(schema).empty_table()
 

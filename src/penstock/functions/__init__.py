@@ -10,7 +10,7 @@ Must not know: how they are computed. Enter at: ``resolve``, ``SCALARS``, ``AGGR
 
 from penstock.functions.aggregate import AGGREGATES, is_aggregate, resolve_aggregate
 from penstock.functions.coerce import case, cast, coerce, convert, how_to_convert, unify
-from penstock.functions.foreign import instead, is_foreign
+from penstock.functions.foreign import instead, is_foreign, window_of
 from penstock.functions.scalar import ELSEWHERE, SCALARS, is_scalar, names, resolve
 from penstock.functions.signature import Function
 from penstock.functions.zones import in_zone, why_not
@@ -35,4 +35,5 @@ __all__ = [
     "resolve_aggregate",
     "unify",
     "why_not",
+    "window_of",
 ]

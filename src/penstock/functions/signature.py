@@ -45,7 +45,8 @@ def check_arity(name: str, count: int, low: int, high: int | None) -> None:
 def wrong_type(name: str, position: int, count: int, wanted: str, got: DataType) -> BindError:
     article = "an" if wanted[0] in "AEIOU" else "a"
     place = f" as argument {position + 1}" if count > 1 else ""
-    hint = f"write CAST(… AS {wanted})" if got.kind is Kind.STRING and wanted in Kind.__members__ else None
+    castable = got.kind is Kind.STRING and wanted in Kind.__members__ and wanted != Kind.ARRAY.name
+    hint = f"write CAST(… AS {wanted})" if castable else None
     return BindError(f"`{name}` takes {article} {wanted}{place}, got {got}", hint=hint)
 
 

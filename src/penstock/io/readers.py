@@ -29,6 +29,7 @@ def read_rows(
     on_error: OnError = "refuse",
     unknown: Unknown = "ignore",
     check: Callable[[pa.Table], None] | None = None,
+    options: bool = True,
 ) -> Generator[Rows, None, None]:
     """At most ``batch_rows`` rows at a time with the declared columns, in the order of the file.
 
@@ -36,13 +37,14 @@ def read_rows(
     columns come along where the file has them; one named twice has the first of its types that fits. ``time``: how the
     declared TIMESTAMP columns are written. ``leave``: a text file may be growing; a last line of the last file that has
     no end yet is not read but told about. ``on_error``: what becomes of a row that does not fit, ``check`` included,
-    which raises BadRow; where reading stops at one, the last rows say so. A path that is not there is found out at
-    once, everything else while reading. Errors are ``InputError``.
+    which raises BadRow; where reading stops at one, the last rows say so. ``options``: a hint may name ``WITH (…)``. A
+    path that is not there is found out at once, everything else while reading. Errors are ``InputError``.
     """
     format, files = input_files(path)
     sieve = row_sieve(
-        str(path), schema, extra=extra, not_null=not_null, time=time, on_error=on_error, unknown=unknown, check=check
-    )
+        str(path), schema, extra=extra, not_null=not_null, time=time, on_error=on_error, unknown=unknown, check=check,
+        options=options,
+    )  # fmt: skip
     return _read(format, files, sieve, batch_rows, leave)
 
 
@@ -56,10 +58,12 @@ def row_sieve(
     on_error: OnError = "refuse",
     unknown: Unknown = "ignore",
     check: Callable[[pa.Table], None] | None = None,
+    options: bool = True,
 ) -> Sieve:
     """What rows are brought to the declared columns with; the arguments are those of ``read_rows``."""
     nothing = pa.schema([(f.name, f.type.arrow) for f in schema]).empty_table()
-    return Sieve(where, targets_for(schema, extra, not_null, time), nothing, on_error, unknown, check)
+    targets = targets_for(schema, extra, not_null, time, options=options)
+    return Sieve(where, targets, nothing, on_error, unknown, check)
 
 
 def read_batches(

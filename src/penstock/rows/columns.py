@@ -16,6 +16,10 @@ from penstock.rows.apart import BadRow, Unknown
 from penstock.rows.times import TimeForm, check_microseconds
 from penstock.rows.values import BadValue, convertible, is_value
 
+_FROM_NUMBERS = {
+    unit: f"declare the column as BIGINT; timestamp_{function}(…) makes times of its {unit} in a query"
+    for unit, function in (("seconds", "seconds"), ("milliseconds", "millis"), ("microseconds", "micros"))
+}
 TWICE = "case makes no difference in names"
 
 
@@ -31,6 +35,8 @@ class Target:
     optional: bool = False
     not_null: bool = False
     time: TimeForm | None = None
+    options: bool = True
+    """Whether ``WITH (time = …)`` can say how times are written: relations have no such option."""
     found: bool = False
     """Whether a JSON file has it."""
     begun: bool = False
@@ -53,6 +59,14 @@ class Target:
 
     def convert(self, column: pa.Array, by: Callable[..., pa.Array]) -> pa.Array:
         """The column as this target's type, settling which type that is."""
+        try:
+            return self._convert(column, by)
+        except BadValue as bad:
+            if not self.options:
+                bad.option = _FROM_NUMBERS.get(bad.unit or "")
+            raise
+
+    def _convert(self, column: pa.Array, by: Callable[..., pa.Array]) -> pa.Array:
         if self._written is not None:
             by = self._as_written
         elif self.time is not None:
@@ -98,20 +112,24 @@ def _check_first(column: Sequence[object] | pa.Array, first: int) -> None:
 
 
 def targets_for(
-    schema: Sequence[Field], extra: Sequence[Field], not_null: frozenset[str], time: TimeForm | None
-) -> list[Target]:
+    schema: Sequence[Field], extra: Sequence[Field], not_null: frozenset[str], time: TimeForm | None,
+    *, options: bool = True,
+) -> list[Target]:  # fmt: skip
     """Declared columns, then extra ones; an extra name given more than once lists its possible types."""
     targets = [
-        Target(f.name, (f.type,), not_null=f.name in not_null, time=time if f.type.kind is Kind.TIMESTAMP else None)
+        Target(
+            f.name, (f.type,), not_null=f.name in not_null, time=time if f.type.kind is Kind.TIMESTAMP else None,
+            options=options,
+        )
         for f in schema
-    ]
+    ]  # fmt: skip
     declared = {f.name.lower() for f in schema}
     extras: dict[str, Target] = {}
     for f in extra:
         if f.name.lower() in declared:
             continue
         iso = time if time is not None and time.is_iso else None
-        known = extras.setdefault(f.name, Target(f.name, (), optional=True, not_null=f.name in not_null, time=iso))
+        known = extras.setdefault(f.name, Target(f.name, (), True, f.name in not_null, iso, options))
         known.types = (*known.types, f.type)
     return targets + list(extras.values())
 
@@ -154,7 +172,7 @@ def missing(name: str, found: Sequence[str], path: object) -> InputError:
 
 def bad_value(path: object, row: int, column: str, bad: BadValue, place: str | None = None) -> BadRow:
     """The error for a value, with where in which file it stands."""
-    return BadRow(str(path), row, str(bad), column=column, hint=bad.hint, place=place)
+    return BadRow(str(path), row, str(bad), column=column, hint=bad.hints, place=place)
 
 
 def check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:

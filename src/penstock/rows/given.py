@@ -108,7 +108,7 @@ def check_begin(rows: pa.Table | list[Any], name: str, schema: Schema, where: st
         try:
             check_microseconds(0, int(value))
         except BadValue as bad:
-            raise BadRow(where, 0, str(bad), column=name) from None
+            raise BadRow(where, 0, str(bad), column=name, hint=bad.hints) from None
 
 
 def _with_index(table: pa.Table, rows: object, schema: Schema) -> pa.Table:

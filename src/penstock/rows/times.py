@@ -178,8 +178,8 @@ def check_microseconds(index: int, number: int) -> None:
     """BadValue if a number that is taken for microseconds looks like another unit."""
     if unit := epoch_unit(number):
         say = f"say WITH (time = '{unit}') in CREATE STREAM, or 'microseconds' if it is so"
-        reason = f"looks like {unit} since 1970, and would be taken for microseconds; {say}"
-        raise BadValue(index, number, TIMESTAMP, reason)
+        reason = f"looks like {unit} since 1970, and would be taken for microseconds"
+        raise BadValue(index, number, TIMESTAMP, reason, option=say, unit=unit)
 
 
 def _array(values: Sequence[Any]) -> pa.Array | None:

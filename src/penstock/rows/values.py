@@ -40,10 +40,7 @@ _CLOCK = re.compile(r"([+-])?(?:(\d+) (?:days? )?)?(\d+):([0-5]?\d)(?::([0-5]?\d
 _HINTS = {
     Kind.BOOLEAN: "write true or false",
     Kind.DATE: "write it as 2024-05-31",
-    Kind.TIMESTAMP: (
-        "write ISO 8601, such as 2024-05-31T12:00:00Z; "
-        "other forms are declared with the stream: WITH (time = '%d.%m.%Y %H:%M')"
-    ),
+    Kind.TIMESTAMP: "write ISO 8601, such as 2024-05-31T12:00:00Z",
     Kind.INTERVAL: "write it as 90 seconds, 00:01:30, or in microseconds",
 }
 _WITH_POINT = (Kind.REAL, Kind.DOUBLE, Kind.DECIMAL)
@@ -81,22 +78,36 @@ def python_value(value: pa.Scalar) -> object:
 
 
 class BadValue(Exception):
-    """A value that the declared type does not take: its row in the column, and what to say about it."""
+    """A value that the declared type does not take: its row in the column, and what to say about it.
 
-    def __init__(self, index: int, value: object, dtype: DataType, reason: str | None = None) -> None:
+    ``option``: what an option of a stream can do about it. ``unit``: what it seems to count, since 1970.
+    """
+
+    def __init__(
+        self, index: int, value: object, dtype: DataType, reason: str | None = None, *, option: str | None = None,
+        unit: str | None = None,
+    ) -> None:  # fmt: skip
         article = "an" if dtype.kind in (Kind.INT, Kind.INTERVAL, Kind.ARRAY) else "a"
         shown = "NULL" if value is None else said(value, 60)
         super().__init__(f"{shown} {reason or f'is not {article} {dtype}'}")
         self.index = index
         self.hint = None if reason else _HINTS.get(dtype.kind)
+        self.option, self.unit = option, unit
+        if reason is None and dtype.kind is Kind.TIMESTAMP:
+            self.option = "other forms are declared with the stream: WITH (time = '%d.%m.%Y %H:%M')"
         if reason is None and dtype.kind in _WITH_POINT and isinstance(value, str) and _COMMA.fullmatch(value.strip()):
             self.hint = f"write the decimal point as a point: {value.strip().replace(',', '.')}"
         if reason is None and dtype.is_integer and _has_fraction(value):
             self.hint = "round it first, or declare the column as DOUBLE"
         number = reason is None and isinstance(value, str) and len(value) < 40 and _INTEGER.fullmatch(value.strip())
         if number and dtype.kind is Kind.TIMESTAMP:
-            unit = epoch_unit(int(number[0])) or "microseconds"
-            self.hint = f"if it counts {unit} since 1970, declare the stream so: WITH (time = '{unit}')"
+            self.hint, self.unit = None, epoch_unit(int(number[0])) or "microseconds"
+            self.option = f"if it counts {self.unit} since 1970, declare the stream so: WITH (time = '{self.unit}')"
+
+    @property
+    def hints(self) -> str | None:
+        """All that can be done about it."""
+        return "; ".join(filter(None, (self.hint, self.option))) or None
 
 
 def is_whole(value: float | Decimal) -> bool:

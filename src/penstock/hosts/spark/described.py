@@ -65,10 +65,21 @@ def _telling(method: Any) -> Any:
     return told
 
 
+def _derived(method: Any) -> Any:
+    """A method whose DataFrame has the title of the answers too."""
+
+    @wraps(method)
+    def made(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return Answers(method(self, *args, **kwargs), self.title)
+
+    return made
+
+
 class Answers(DataFrame):
     """Answers whose jobs say what query they are of: ``title``. It is the name of streaming queries that write them.
 
-    What is made of them by ``where`` and the like is a DataFrame as any other; its plan still has the title.
+    So do jobs of what ``select``, ``where`` and the like make of them. What comes from ``groupBy`` or from SQL over a
+    temporary view is a DataFrame as any other; its plan still has the title.
     """
 
     def __init__(self, frame: Any, title: str) -> None:
@@ -78,6 +89,29 @@ class Answers(DataFrame):
     @property
     def _title_of(self) -> Answers:
         return self
+
+    alias = _derived(DataFrame.alias)
+    coalesce = _derived(DataFrame.coalesce)
+    crossJoin = _derived(DataFrame.crossJoin)
+    distinct = _derived(DataFrame.distinct)
+    drop = _derived(DataFrame.drop)
+    dropDuplicates = _derived(DataFrame.dropDuplicates)
+    drop_duplicates = dropDuplicates
+    filter = _derived(DataFrame.filter)
+    join = _derived(DataFrame.join)
+    limit = _derived(DataFrame.limit)
+    orderBy = _derived(DataFrame.orderBy)
+    repartition = _derived(DataFrame.repartition)
+    select = _derived(DataFrame.select)
+    selectExpr = _derived(DataFrame.selectExpr)
+    sort = _derived(DataFrame.sort)
+    toDF = _derived(DataFrame.toDF)
+    union = _derived(DataFrame.union)
+    unionByName = _derived(DataFrame.unionByName)
+    where = _derived(DataFrame.where)
+    withColumn = _derived(DataFrame.withColumn)
+    withColumnRenamed = _derived(DataFrame.withColumnRenamed)
+    withColumns = _derived(DataFrame.withColumns)
 
     collect = _telling(DataFrame.collect)
     count = _telling(DataFrame.count)
