@@ -210,6 +210,11 @@ def test_every_function(name: str) -> None:
     on()
 
 
+def test_a_constant_that_fails_does_so_on_every_row() -> None:
+    seconds = functions.resolve("timestamp_seconds", [Literal(253402316800.0, REAL)])
+    check(seconds, [[None] * 3], [NULL])
+
+
 CASTS = [(a, b) for a in TYPES for b in (*TYPES, array(INT)) if a != b and scalar.casts.can_cast(a, b)]
 
 

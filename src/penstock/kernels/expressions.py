@@ -166,7 +166,8 @@ class Compiler:
         if kernel is not None and expr.type.kind in (Kind.DATE, Kind.TIMESTAMP):
             kernel = _in_range(kernel, *RANGES[expr.type.kind])
         args = [self.node(a) for a in children(expr)]
-        if kernel is None or all(isinstance(a, Literal) for a in children(expr)):
+        if kernel is None or all(map(_is_constant, children(expr))):
+            # What fails does so on every row.
             return lambda rows: row_wise([a(rows) for a in args], rows)
         if len(args) == 1:
             return _unary(kernel, args[0], row_wise)
@@ -221,6 +222,10 @@ class Compiler:
             return result
 
         return first_valid
+
+
+def _is_constant(expr: Expr) -> bool:
+    return isinstance(expr, Literal) or (bool(children(expr)) and fold(expr) is not None)
 
 
 def _in_range(kernel: Kernel, least: int, most: int) -> Kernel:
