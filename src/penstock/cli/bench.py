@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer
 
-import penstock
+from penstock import model
 from penstock.model.errors import StateError
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -20,7 +20,7 @@ PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 
 def clone() -> Path:
     """The clone of the project from which this package runs."""
-    folder = Path(penstock.__file__).resolve().parents[2]
+    folder = Path(model.__file__).resolve().parents[3]
     if not (folder / "benchmarks" / "__main__.py").is_file():
         raise StateError(
             "benchmarks and experiments come with a clone of the project, not with the installed package",

@@ -340,9 +340,7 @@ class Core:
                 return False
             if source.definition is not definition:  # somebody has declared it anew meanwhile
                 read = source.read(rows)
-            if len(read):  # no rows say nothing of the time
-                self._stamp_idle(source)
-            self._take(source, partial(StreamInput.push, rows=read))
+            self._take(source, partial(StreamInput.push, rows=read), stamps=len(read) > 0)
             return True
 
     def heartbeat(self, name: str, at: int) -> None:
@@ -376,8 +374,11 @@ class Core:
             if other.progress > -math.inf or source is not None:
                 self._take(other, partial(StreamInput.heartbeat, at=self.clock()))
 
-    def _take(self, source: StreamInput, take: Callable[[StreamInput], Batch]) -> None:
+    def _take(self, source: StreamInput, take: Callable[[StreamInput], Batch], *, stamps: bool = False) -> None:
         """Take rows or progress into a stream, and hand them to its readers. All, or nothing.
+
+        ``stamps``: rows have come, so streams that are stamped on arrival move on with the clock before them; what is
+        refused, or has no rows, says nothing of the time.
 
         What it comes to is found out aside. It counts when the host has it: whatever stops this before, an interrupt
         too, leaves the stream as it was.
@@ -389,6 +390,8 @@ class Core:
         for query in readers:
             if query.every_window:
                 check_rows(query, source, new, batch)
+        if stamps:
+            self._stamp_idle(source)
         try:
             self.host.deliver(new, batch, readers)
         except PenstockError:
