@@ -334,9 +334,7 @@ class Database:
                 source = self._input(name)
             if source.definition is not target.definition:  # somebody has declared it anew meanwhile
                 read = source.read(rows)
-            if len(read):  # no rows say nothing of the time
-                self._stamp_idle(source)
-            self._deliver(source, partial(source.push, read))
+            self._deliver(source, partial(source.push, read), stamps=len(read) > 0)
         if read.stopped is not None:
             raise read.stopped
 
@@ -662,8 +660,12 @@ class Database:
             if other.progress > -math.inf or source is not None:
                 self._deliver(other, partial(other.heartbeat, self.clock()))
 
-    def _deliver(self, source: StreamInput, take: Callable[[], Batch]) -> None:
-        """Hand rows and progress of a stream to the queries that read it, and let them work. All, or nothing."""
+    def _deliver(self, source: StreamInput, take: Callable[[], Batch], *, stamps: bool = False) -> None:
+        """Hand rows and progress of a stream to the queries that read it, and let them work. All, or nothing.
+
+        ``stamps``: rows have come, so streams that are stamped on arrival move on with the clock before them; what is
+        refused, or has no rows, says nothing of the time.
+        """
         name = source.definition.name
         readers = [q for q in self._queries.values() if q.status == "running" and name in q.inputs]
         windowed = [q for q in readers if q._every_window]
@@ -673,6 +675,8 @@ class Database:
             for query in windowed:
                 assert before is not None
                 check_rows(query, before, source, batch)
+            if stamps:
+                self._stamp_idle(source)
             self._host.deliver(source, batch, readers)
         except PenstockError:
             if before is not None:
