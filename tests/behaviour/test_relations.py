@@ -463,3 +463,13 @@ def test_a_push_without_rows_says_nothing_of_the_time(opened: Callable[..., pens
     db.push("at", [])
     db.execute("INSERT INTO a VALUES (1)")
     assert q.fetch()["ts"].to_pylist() == [datetime(1970, 1, 1, microsecond=1)]
+
+
+def test_a_push_that_is_refused_says_nothing_of_the_time(opened: Callable[..., penstock.Database]) -> None:
+    db = opened("CREATE STREAM at (t TIMESTAMP, k INT) TIMESTAMP BY t", "CREATE STREAM stamped (k INT)", A)
+    q = db.query("SELECT x FROM a")
+    db.close_stream("at")
+    with pytest.raises(penstock.StateError, match="is closed"):
+        db.push("at", [("2024-01-01 00:00:00", 1)])
+    db.execute("INSERT INTO a VALUES (1)")
+    assert q.fetch()["ts"].to_pylist() == [datetime(1970, 1, 1, microsecond=1)]
