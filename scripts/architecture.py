@@ -18,7 +18,7 @@ from scripts.house import LAYERS, PACKAGE, ROOT, SOURCE
 PAGE = ROOT / "docs/concepts/architecture.md"
 BEGIN, END = "<!-- packages -->", "<!-- end of packages -->"
 _HEAD = re.compile(
-    r"Owns: (?P<owns>.+?)\.\s+Must not know: (?P<not>.+?)\.\s+.*?Enter at: (?P<enter>.+?)\.?\s*$", re.DOTALL
+    r"Owns: (?P<owns>.+?)\.\s+Must not know: (?P<not>.+?)\.\s+.*?Enter at: (?P<enter>.+?)\.(?:\s|$)", re.DOTALL
 )
 
 

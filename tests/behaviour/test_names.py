@@ -197,7 +197,7 @@ def test_a_database_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Once names were folded when they were declared: queries of then keep the names that they had."""
     with directly():
         with monkeypatch.context() as patched:
-            patched.setattr("penstock.database.statements.declared_names", lambda nodes: [identifier(n) for n in nodes])
+            patched.setattr("penstock.cql.declarations.declared_names", lambda nodes: [identifier(n) for n in nodes])
             with penstock.connect(tmp_path, engine="spark") as db:
                 db.execute(DECLARED.replace("TIMESTAMP BY t", "TIMESTAMP BY t WITH (retain = '10 us')"))
                 db.query("SELECT deviceid, sum(value) AS total FROM s GROUP BY deviceid", name="old")
