@@ -18,6 +18,7 @@ from penstock.model.errors import (
     PenstockError,
     PlanError,
     QueryFailed,
+    ResultsGone,
     SpillError,
     StateError,
 )
@@ -30,13 +31,17 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
+_PUBLIC = (
+    BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, Database, EngineError, InputError,
+    PenstockError, PlanError, Query, QueryFailed, ResultsGone, SpillError, StateError,
+)  # fmt: skip
 __all__ = [
     "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError",
-    "InputError", "PenstockError", "PlanError", "Query", "QueryFailed", "SpillError", "StateError", "connect",
+    "InputError", "PenstockError", "PlanError", "Query", "QueryFailed", "ResultsGone", "SpillError", "StateError",
+    "connect",
 ]  # fmt: skip
 
-for _public in (BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, Database, EngineError,
-                InputError, PenstockError, PlanError, Query, QueryFailed, SpillError, StateError):  # fmt: skip
+for _public in _PUBLIC:
     _public.__module__ = __name__  # as users know them: in tracebacks, and in help()
 
 
