@@ -14,7 +14,8 @@ import copy
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -32,11 +33,11 @@ from penstock.catalog import (
     ViewDef,
     retain_example,
 )
-from penstock.database.subscribers import Subscribers
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
 from penstock.hosts.options import LocalOptions, SparkOptions
 from penstock.hosts.registered import Before, Registered, Status
+from penstock.hosts.subscribers import Subscribers
 from penstock.ingest.flood import check_beginning, check_change, check_past, check_rows
 from penstock.ingest.instants import Instants
 from penstock.ingest.relations import At, RelationStore, When
@@ -78,7 +79,6 @@ class Core:
         self.instants = Instants(self.catalog, self.inputs, self.relations, self.queries)
         self.query_count = 0
         self.closed = False
-        self._subscribers: dict[str, Subscribers] = {}
         self._news: deque[Subscribers] = deque()
         """Subscribers that the threads which gave rows call when they have left the lock."""
         self.host = host(engine, self, path, options, local)
@@ -104,6 +104,19 @@ class Core:
                 self._news.popleft().call()
             except IndexError:  # another thread has
                 return
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """With the lock; afterwards, also where it fails half-way, the host works and subscribers are called."""
+        try:
+            with self.lock:
+                self.check_open()
+                yield
+        except BaseException:
+            with suppress(PenstockError):
+                self.after()
+            raise
+        self.after()
 
     # -- what hosts say -------------------------------------------------------------------------------
 
@@ -149,21 +162,12 @@ class Core:
     def _tell(self, query: Registered) -> None:
         """Let readers know that there is something new."""
         query.changed.notify_all()
-        subscribers = self._subscribers.get(query.name)
-        if subscribers is None or subscribers.query is not query:
+        if not query.subscribers:
             return
         if self.host.on_its_own:
-            subscribers.wake()
+            query.subscribers.wake()
         else:
-            self._news.append(subscribers)
-
-    def subscribers(self, query: Registered) -> Subscribers:
-        """Those of a query; made when first asked for."""
-        with self.lock:
-            known = self._subscribers.get(query.name)
-            if known is None or known.query is not query:
-                known = self._subscribers[query.name] = Subscribers(query, self.lock)
-            return known
+            self._news.append(query.subscribers)
 
     # -- queries --------------------------------------------------------------------------------------
 
@@ -227,10 +231,7 @@ class Core:
                 del self.queries[query.name]
                 self.host.stopped(query)
         self.after()
-        subscribers = self._subscribers.get(query.name)
-        if subscribers is not None and subscribers.query is query:
-            del self._subscribers[query.name]
-            subscribers.close()
+        query.subscribers.close()
 
     def _feed_past(self, query: Registered) -> None:
         """Give a new query the relations as they are, the history that streams retain, and their progress."""
@@ -316,10 +317,8 @@ class Core:
         if isinstance(target, RelationStore):
             time_form = None if self.zone == UTC else TimeForm("", self.zone)
             table = target.read(rows, time_form)
-            with self.lock:
-                self.check_open()
+            with self.changing():
                 self.change_relation(name, lambda store, when: store.load(table, when, time_form), at)
-            self.after()
             return
         read = target.read(rows)
         self._push(name, target.definition, read, rows)
@@ -331,10 +330,9 @@ class Core:
             with self.host.room() as wait:
                 while not self._pushed(name, definition, read, rows):
                     wait()
-        self.after()
 
     def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object) -> bool:
-        with self.lock:
+        with self.changing():
             source = self.input(name)
             if not self.host.admits(source, read.table):
                 return False
@@ -345,10 +343,8 @@ class Core:
 
     def heartbeat(self, name: str, at: int) -> None:
         """Progress of a stream without rows. Without the lock."""
-        with self.lock:
-            self.check_open()
+        with self.changing():
             self._take(self.input(name), partial(StreamInput.heartbeat, at=at))
-        self.after()
 
     def tick(self) -> None:
         """Let streams that are stamped on arrival move on with the clock, though nothing arrives. Without the lock."""
@@ -359,12 +355,10 @@ class Core:
 
     def close_stream(self, name: str) -> None:
         """No more rows will come. Without the lock."""
-        with self.lock:
-            self.check_open()
+        with self.changing():
             source = self.input(name)
             if not source.closed:
                 self._take(source, StreamInput.close)
-        self.after()
 
     def _stamp_idle(self, source: StreamInput | None) -> None:
         """Streams stamped on arrival move on with the clock: what comes later is stamped later."""
@@ -533,9 +527,9 @@ class Core:
         """Return when everything given so far has been worked on, and subscribers have been called."""
         self.host.settle(query)
         with self.lock:
-            told = [s for s in self._subscribers.values() if query is None or s.query is query]
-        for subscribers in told:
-            subscribers.call(wait=True)
+            told = list(self.queries.values()) if query is None else [query]
+        for each in told:
+            each.subscribers.call(wait=True)
 
     def close(self) -> None:
         """Stop working and forget everything that is not on disk."""
@@ -543,7 +537,10 @@ class Core:
             if self.closed:
                 return
             self.closed = True
-        # Without the lock: work may be under way that needs it.
+            told = list(self.queries.values())
+        # Without the lock: work may be under way that needs it. Subscribers hear what there is while it can be read.
+        for query in told:
+            query.subscribers.close()
         self.host.close()
         with self.lock:
             for query in list(self.queries.values()):
@@ -554,10 +551,6 @@ class Core:
             self.inputs.clear()
             self.history.clear()
             self.relations.clear()
-            told = list(self._subscribers.values())
-            self._subscribers.clear()
-        for subscribers in told:
-            subscribers.close()
 
 
 def _same_columns(declared: Schema, read: Schema) -> bool:

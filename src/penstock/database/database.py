@@ -162,7 +162,7 @@ class Database:
         with self._core.lock:
             self._held = {name: q for name, q in self._held.items() if name in self._core.queries}
             known = self._held.get(registered.name)
-            if known is None or known.plan is not registered.plan:
+            if known is None or not known.is_of(registered):
                 known = self._held[registered.name] = Query(self._core, registered)
             return known
 

@@ -7,17 +7,18 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import pyarrow as pa
 
 from penstock.catalog import QueryOptions, retain_example
 from penstock.database.core import Core
-from penstock.database.subscribers import Subscription
 from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.results import DEFAULT
+from penstock.hosts.subscribers import Subscription
 from penstock.model import shown
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, StateError
 from penstock.model.names import counted
 from penstock.model.values import with_zone
 from penstock.operators.base import StateSize
@@ -49,7 +50,12 @@ class Query:
         self.schema = visible if core.zone == UTC else with_zone(visible, core.zone)
         self._reading = threading.Lock()
         """One at a time reads as ``default``."""
+        self._reader: int | None = None
         self._warned = False
+
+    def is_of(self, registered: Registered) -> bool:
+        """Whether it is what a user holds of this query."""
+        return self._registered is registered
 
     @property
     def name(self) -> str:
@@ -116,7 +122,7 @@ class Query:
         """What stopped a query that failed: what was wrong, in which operator, on which element, and the traceback. Of
         one that goes on, what a subscriber raised last."""
         if self.error is None:
-            return self._core.subscribers(self._registered).trouble
+            return self._registered.subscribers.trouble
         return "\n".join([str(self.error), *getattr(self.error, "__notes__", ())])
 
     @property
@@ -218,17 +224,37 @@ class Query:
         self._core.tick()
         query = self._registered
         if wait:
-            self._core.settle(query)
-        with self._reading:
+            self._core.host.settle(query)
+        with self._one_reader():
             with self._core.lock:
                 found = query.results.read(DEFAULT)
                 if not found[0] and query.status == "failed" and query.error is not None:
                     raise query.error
-            table = query.results.table(found)
-            used = use(table)
+            try:
+                table = query.results.table(found)
+                used = use(table)
+            except BaseException:
+                with self._core.lock:
+                    query.results.give_up(DEFAULT)
+                raise
             with self._core.lock:
                 query.results.confirm(DEFAULT, found[2], notes=notes[0] if notes else None, table=table)
         return used
+
+    @contextmanager
+    def _one_reader(self) -> Iterator[None]:
+        """One at a time reads as ``default``."""
+        if self._reader == threading.get_ident():
+            raise StateError(
+                f"results of `{self.name}` are being written by this thread, so it cannot fetch others meanwhile",
+                hint="fetch when `write` has returned",
+            )
+        with self._reading:
+            self._reader = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._reader = None
 
     def _shown(self, table: pa.Table) -> pa.Table:
         """Results as their reader gets them: without hidden columns, and in the zone of the database."""
@@ -240,7 +266,7 @@ class Query:
         query = self._registered
         while True:
             self._until(lambda: query.results.waiting() > 0)
-            with self._reading:
+            with self._one_reader():
                 with self._core.lock:
                     found = query.results.read(DEFAULT, one=True)
                     if not found[0]:
@@ -280,12 +306,14 @@ class Query:
         threads in one of this query's own. Batches come in order, one at a time. It may push, query and stop; what it
         raises is in ``trouble``. ``cancel()`` of what this gives ends it.
         """
-        subscribers = self._core.subscribers(self._registered)
+        subscribers = self._registered.subscribers
         subscription = subscribers.add(callback, position, self._shown)
         if position is not None:
-            if self._core.host.on_its_own:
-                subscribers.wake()
-            else:
+            with self._core.lock:
+                alone = self._core.host.on_its_own and self.status == "running" and not self._core.closed
+                if alone:
+                    subscribers.wake()
+            if not alone:
                 subscribers.call()
         return subscription
 

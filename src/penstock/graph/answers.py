@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -50,10 +51,17 @@ def _shown(answers: Sequence[Delta]) -> Delta:
     return Delta(answers[0].schema, columns, ts, ts, sign, ts, ts, priorities(answers))
 
 
+def ordered(delta: Delta) -> Delta:
+    """Answers in the order in which they are delivered: those of higher priority first. They have none any more."""
+    if delta.priority is None:
+        return delta
+    found = delta.take(np.argsort(-delta.priority, kind="stable")) if delta.priority.any() else delta
+    return replace(found, priority=None)
+
+
 def answers_as_table(delta: Delta, schema: pa.Schema, query: Query) -> pa.Table:
     """Answers as they are delivered: ts, op, the columns; those of higher priority first."""
-    if delta.priority is not None and delta.priority.any():
-        delta = delta.take(np.argsort(-delta.priority, kind="stable"))
+    delta = ordered(delta)
     ts = pa.array(delta.ts).view(schema.field(0).type)
     if len(delta) <= len(_PLUS) and (query.output != "changes" or delta.sign.min() > 0):
         op = _PLUS.slice(0, len(delta))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -38,6 +39,7 @@ class Sink(OperatorVertex):
         assert isinstance(delta, Delta)
         stats = self.stats
         stats.calls += 1
+        stats.began = time.perf_counter_ns()
         count = len(delta.ts)
         if count:
             stats.elements_in += count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -62,7 +63,10 @@ class ReferenceRunner:
         self._evaluator.progress(stream, at)
 
     def run(self) -> list[Answer] | None:
-        return self._evaluator.run() or None
+        answers = self._evaluator.run()
+        if any(a.priority for a in answers):
+            answers = [replace(a, priority=0) for a in sorted(answers, key=lambda a: -a.priority)]
+        return answers or None
 
     def together(self, answers: Sequence[list[Answer]]) -> list[Answer]:
         return [answer for some in answers for answer in some]
@@ -71,8 +75,6 @@ class ReferenceRunner:
         return pa.concat_tables([self._schema.empty_table(), *map(self._table, answers)])
 
     def _table(self, answers: list[Answer]) -> pa.Table:
-        if any(a.priority for a in answers):
-            answers = sorted(answers, key=lambda a: -a.priority)
         clock = BIGINT if self._query.clock == "ticks" else TIMESTAMP
         columns = [to_arrow([a.ts for a in answers], clock), to_arrow([a.op for a in answers], STRING)]
         for i, field in enumerate(self._query.schema):

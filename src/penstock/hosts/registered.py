@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.catalog import QueryOptions
 from penstock.hosts.host import Runner
 from penstock.hosts.results import Results
+from penstock.hosts.subscribers import Subscribers
 from penstock.model.change import Dating
 from penstock.model.errors import PenstockError, QueryFailed
 from penstock.plan.empty import every_window
@@ -53,6 +54,7 @@ class Registered:
         self.dating = Dating()
         """Of a query without streams, the instants of the changes that it has been given."""
         self.before: Mapping[str, Before] = {}
+        self.subscribers = Subscribers(self, lock)
         self.changed = threading.Condition(lock)
         """Word of new results, and of the end."""
 

@@ -30,6 +30,8 @@ DEFAULT = "default"
 BOUND = Bound(bytes=512_000_000)
 """What is kept for readers of a query that says nothing else."""
 _FEW = 64
+_OVERHEAD = 1_000
+"""Bytes that an entry takes besides its results."""
 
 
 @dataclass(slots=True)
@@ -48,8 +50,8 @@ class _Entry:
 class Results:
     """The results of one query. All calls come under the database's lock.
 
-    Bounded by: what readers have not confirmed, at most ``bound``; and, of a query whose rows come and go, twice the
-    rows of its answer, unless all of it still waits for a reader.
+    Bounded by: what readers have not confirmed, at most ``bound``; and twice the rows of its answer, of a query whose
+    rows come and go, and of any once ``current`` was called.
     """
 
     def __init__(self, name: str, plan: Plan, runner: Runner, bound: Bound | None) -> None:
@@ -57,8 +59,14 @@ class Results:
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
         self._readers: dict[str, int] = {DEFAULT: 0}
+        self._reading: dict[str, tuple[int, int]] = {}
+        """Readers that are being given results, from where to where."""
+        self._leaving: list[_Entry] = []
+        """What has gone while it is being read."""
         self._small = 0  # how many of the last entries are small
         self._standing = Standing(plan) if plan.output == "changes" else None
+        self._summed = 0
+        """Up to where results are in the answer that stands."""
         self.first = 0
         """The position of the oldest that is there."""
         self.next = 0
@@ -68,23 +76,20 @@ class Results:
 
     def append(self, answers: Answers) -> None:
         """New results."""
-        size, count = self._runner.size(answers), len(answers)
+        size, count = self._runner.size(answers) + _OVERHEAD, len(answers)
+        if self._small >= _FEW:
+            self._put_together()  # before the new one, which most readers are waiting for
         self._entries.append(_Entry(self.next, answers, size))
         self.next += count
         self._bytes += size
-        if count < _FEW:
-            self._small = min(self._small, len(self._entries) - 1) + 1
-            if self._small == _FEW:
-                self._put_together()
-        else:
-            self._small = 0
+        self._small = min(self._small, len(self._entries) - 1) + 1 if count < _FEW else 0
         if self._exceeded():
             self._drop_oldest()
 
     def restore(self, answers: Sequence[Answers], given: int) -> None:
         """Results that were given before a restart and that ``default`` has not confirmed; ``given`` in all."""
         self.next = self.first = given - sum(map(len, answers))
-        self._readers[DEFAULT] = self.first
+        self._readers[DEFAULT] = self._summed = self.first
         if self.first:
             self._standing = None  # what is gone is not known
         for some in answers:
@@ -92,13 +97,18 @@ class Results:
 
     def _put_together(self) -> None:
         """Make one of many small entries, or the interpreter would mind their number."""
+        some = [self._entries[i] for i in range(-_FEW, 0)]
+        start, bound = some[0].start, self._bound.rows
+        places = [*self._readers.values(), *(stop for _, stop in self._reading.values()), self._summed]
+        if any(start < place < self.next for place in places) or (bound and self.next - start > bound // 8):
+            return  # a reader is in between, or it would be much of what is kept
+        together = _Entry(start, self._runner.together([e.answers for e in some]), sum(e.size for e in some))
+        together.size -= (_FEW - 1) * _OVERHEAD
+        self._bytes -= (_FEW - 1) * _OVERHEAD
+        for _ in range(_FEW):
+            self._entries.pop()
+        self._entries.append(together)
         self._small = 0
-        start = self._entries[-_FEW].start
-        if any(start < position < self.next for position in self._readers.values()):
-            return  # a reader is in between
-        last = [self._entries.pop() for _ in range(_FEW)][::-1]
-        answers = self._runner.together([e.answers for e in last])
-        self._entries.append(_Entry(start, answers, sum(e.size for e in last)))
 
     def _exceeded(self) -> bool:
         bound = self._bound
@@ -107,23 +117,28 @@ class Results:
 
     def _drop_oldest(self) -> None:
         """Forget whole entries; the newest one stays, whatever its size."""
-        gone: list[_Entry] = []
         while len(self._entries) > 1 and self._exceeded():
-            gone.append(self._leave())
-        if gone:
-            self._runner.delivered([e.answers for e in gone])
-            self._forget(gone, None)
+            self._runner.delivered([self._entries[0].answers])
+            self._leave(self._entries[0], None)
 
-    def _leave(self) -> _Entry:
-        entry = self._entries.popleft()
+    def _leave(self, entry: _Entry, table: pa.Table | None) -> None:
+        """Let the oldest entry go; it is in the answer that stands first."""
+        if self._standing is not None and self._summed < entry.stop:
+            self._standing.put(self._runner.table([entry.answers]) if table is None else table)
+            self._summed = entry.stop
+        self._entries.popleft()
         self._bytes -= entry.size
         self.first = entry.stop
-        return entry
+        self._leaving.append(entry)
+        self._clean()
 
-    def _forget(self, gone: Sequence[_Entry], table: pa.Table | None) -> None:
-        if self._standing is not None:
-            self._standing.put(self._runner.table([e.answers for e in gone]) if table is None else table)
-        self._runner.forget([e.answers for e in gone])
+    def _clean(self) -> None:
+        """Forget for good what has gone and nobody is reading."""
+        reading = self._reading.values()
+        gone = [e for e in self._leaving if not any(start < e.stop and e.start < stop for start, stop in reading)]
+        if gone:
+            self._leaving = [e for e in self._leaving if e not in gone]
+            self._runner.forget([e.answers for e in gone])
 
     # -- readers --------------------------------------------------------------------------------------
 
@@ -138,7 +153,8 @@ class Results:
     def remove_reader(self, name: str) -> None:
         """A reader that needs nothing any more."""
         if self._readers.pop(name, None) is not None:
-            self._clear(None)
+            self.give_up(name)
+            self._clear()
 
     def position(self, reader: str) -> int:
         """Up to where a reader has confirmed."""
@@ -171,7 +187,13 @@ class Results:
             found = found[::-1][:1] if one else found[::-1]
         if not found:
             return [], 0, position
+        self._reading[reader] = position, found[-1].stop
         return [e.answers for e in found], position - found[0].start, found[-1].stop
+
+    def give_up(self, reader: str) -> None:
+        """What ``read`` gave a reader has come to nothing."""
+        if self._reading.pop(reader, None) is not None:
+            self._clean()
 
     def table(self, found: tuple[Sequence[Answers], int, int]) -> pa.Table:
         """What ``read`` gave as a table. The lock need not be held."""
@@ -182,21 +204,25 @@ class Results:
         self, reader: str, upto: int, *, notes: Mapping[str, object] | None = None, table: pa.Table | None = None
     ) -> None:
         """A reader has all results before a position. ``notes``: kept with that; ``table``: those it has just had."""
-        before, self._readers[reader] = self._readers[reader], upto
+        before = self._readers[reader]
         if reader == DEFAULT:
             some = [e.answers for e in self._entries if before < e.stop <= upto]
-            if some:
+            if some or notes:
                 self._runner.delivered(some, notes)
-        self._clear(table if table is not None and before == self.first else None)
+        self._readers[reader] = max(before, upto)
+        self._clear(table if before == self.first else None)
+        self.give_up(reader)
 
-    def _clear(self, table: pa.Table | None) -> None:
+    def _clear(self, table: pa.Table | None = None) -> None:
+        """Let go what every reader has. ``table``: the results from the oldest on, as far as they have been made one."""
         least = min(self._readers.values(), default=self.next)
-        gone: list[_Entry] = []
+        at = 0
         while self._entries and self._entries[0].stop <= least:
-            gone.append(self._leave())
-        if gone:
-            whole = table is not None and table.num_rows == sum(len(e.answers) for e in gone)
-            self._forget(gone, table if whole else None)
+            entry = self._entries[0]
+            count = len(entry.answers)
+            known = table is not None and at + count <= table.num_rows
+            self._leave(entry, table.slice(at, count) if known and table is not None else None)
+            at += count
 
     def last(self, rows: int, reader: str = DEFAULT) -> pa.Table:
         """The last results that a reader has not confirmed; nothing is confirmed by it."""
@@ -232,7 +258,12 @@ class Results:
                 f"the answer of `{self._name}` is all that it has ever given, and {gone}",
                 hint="use fetch or subscribe; a window, as in FROM s [RANGE 1 HOUR], bounds what an answer is",
             )
-        standing = Standing(self._plan) if self._standing is None else self._standing.copy()
-        if self._entries:
-            standing.put(self._runner.table([e.answers for e in self._entries]), until)
-        return standing
+        if self._standing is None:
+            self._standing, self._summed = Standing(self._plan), 0  # from now on it is kept
+        news = [e for e in self._entries if e.start >= self._summed]
+        standing = self._standing if until is None else self._standing.copy()
+        for entry in news:
+            standing.put(self._runner.table([entry.answers]), until)
+            if until is None:
+                self._summed = entry.stop
+        return standing.copy()

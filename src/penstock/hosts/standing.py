@@ -18,6 +18,10 @@ from penstock.scalar import Context, hashable
 
 _TOGETHER = 1 << 16
 """Changes that may wait to be added up, besides twice the rows of the answer."""
+_BYTES = 8 << 20
+"""Bytes of such changes, besides twice those of the answer."""
+_TABLES = 64
+"""Tables that are kept apart; more are put together."""
 
 
 class Standing:
@@ -27,15 +31,18 @@ class Standing:
         self._plan = plan
         keys = order_of(plan)
         self._place = None if keys is None else place_of(keys, Context())
-        self._changes: tuple[pa.Table, ...] = ()
+        self._changes: list[pa.Table] = []
         """Columns, and ``sign``: how often a row comes, or goes."""
         self._count = 0
-        self._least = 0
-        """How many there were when they had last been added up."""
+        self._bytes = 0
+        self._least = 0, 0
+        """How many there were, and their bytes, when they had last been added up."""
 
     def copy(self) -> Standing:
         """The same rows, on their own."""
-        return copy(self)
+        found = copy(self)
+        found._changes = list(self._changes)
+        return found
 
     def put(self, changes: pa.Table, until: int | None = None) -> None:
         """The next changes of the answer, with hidden columns; those after an instant, in ticks, are left out."""
@@ -47,12 +54,16 @@ class Standing:
         columns = changes.columns[2 : 2 + len(self._plan.schema)]
         names = [f"c{i}" for i in range(len(columns))]
         self._add(pa.table([*columns, sign], names=[*names, "sign"]))
-        if self._count > _TOGETHER + 2 * self._least:
+        rows, bytes = self._least
+        if self._count > _TOGETHER + 2 * rows or self._bytes > _BYTES + 2 * bytes:
             self._add_up()
 
     def _add(self, table: pa.Table) -> None:
-        self._changes = (*self._changes, table)
+        if len(self._changes) >= _TABLES:
+            self._changes = [pa.concat_tables(self._changes).combine_chunks()]
+        self._changes.append(table)
         self._count += table.num_rows
+        self._bytes += table.nbytes
 
     def _add_up(self) -> None:
         """Leave out what came and went."""
@@ -60,13 +71,15 @@ class Standing:
         names = together.column_names[:-1]
         try:
             numbered = together.append_column("number", pa.array(range(together.num_rows), pa.int64()))
-            summed = numbered.group_by(names, use_threads=False).aggregate([("sign", "sum"), ("number", "max")])
+            summed = numbered.group_by(names, use_threads=False).aggregate([("sign", "sum"), ("number", "min")])
         except pa.ArrowNotImplementedError:  # lists are no keys to Arrow
             together = self._counted(together)
         else:
-            left = summed.filter(pc.not_equal(summed["sign_sum"], 0)).sort_by("number_max")
+            left = summed.filter(pc.not_equal(summed["sign_sum"], 0)).sort_by("number_min")
             together = left.select([*names, "sign_sum"]).rename_columns([*names, "sign"])
-        self._changes, self._count, self._least = (together,), together.num_rows, together.num_rows
+        together = together.combine_chunks()
+        self._changes, self._count, self._bytes = [together], together.num_rows, together.nbytes
+        self._least = self._count, self._bytes
 
     def _counted(self, together: pa.Table) -> pa.Table:
         held = self._held(together)

@@ -16,6 +16,7 @@ from penstock.runtime.wakeup import LockWakeup, Wakeup, wakeup
 logger = logging.getLogger("penstock.runtime")
 
 OnError = Callable[[Vertex | None, Exception], None]
+_LOOK_AGAIN = 0.5
 LOOK = 32
 """After so many turns those who wait for the runtime to settle look whether it has."""
 
@@ -151,12 +152,13 @@ class Control:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], None]]:
-        """Gives what returns when something may have changed since the last call, or since the beginning."""
+        """Gives what returns when something may have changed since the last call, or since the beginning; and now and
+        then without, since a thread that ends tells nobody."""
         waiter = LockWakeup()
         with self._lock:
             self._waiters += (waiter,)
         try:
-            yield lambda: None if self.closed else waiter.wait()
+            yield lambda: None if self.closed else waiter.wait(_LOOK_AGAIN)
         finally:
             with self._lock:
                 self._waiters = tuple(w for w in self._waiters if w is not waiter)

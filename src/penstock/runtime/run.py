@@ -226,6 +226,10 @@ class Runtime:
         """For those who wait for room: what returns when there may be some."""
         return self._control.watching()
 
+    def rows_in(self) -> int:
+        """Rows that have ever been put into buffers."""
+        return sum(line.rows_in for line in self.storage.lines)
+
     def changed(self) -> None:
         """Something has changed that nobody of the threads has done."""
         if self._control.watched:

@@ -35,8 +35,8 @@ class LockWakeup:
         with contextlib.suppress(RuntimeError):  # somebody else has just done it
             self._lock.release()
 
-    def wait(self) -> None:
-        self._lock.acquire()
+    def wait(self, seconds: float = -1) -> None:
+        self._lock.acquire(timeout=seconds)
 
 
 class EventWakeup:

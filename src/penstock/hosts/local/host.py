@@ -50,6 +50,8 @@ from penstock.runtime.settings import Settings, asked
 Window = tuple[str, int, WindowSpec]
 CONVERGE_EVERY = 16
 """Pushes after which operators are looked at that may have become the same."""
+_NOW = 2**63
+"""After everything that is measured: nothing has been handed to the graph."""
 _REPLACE = 1.0
 """Seconds after which measured costs may lead to another placement."""
 
@@ -69,7 +71,7 @@ class LocalHost(InProcess, Abilities):
         self._delivery: Delivery | None = None
         self._next_placing = 0.0
         self._pushes = 0
-        self._delivering: tuple[int, Sequence[Source], Sequence[Place]] = (0, (), ())
+        self._delivering: tuple[int, Sequence[Source], Sequence[Place], int] = (_NOW, (), (), 0)
         """When rows were handed to the graph last, and where their sources were before."""
         self._changed = False
         """Whether queries have come or gone since it was last seen who calls whom."""
@@ -173,20 +175,24 @@ class LocalHost(InProcess, Abilities):
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         name = source.definition.name
+        self._delivering = (_NOW, (), (), 0)
         if self._changed:
             self._tidy()
         if self.graph.twins.pairs:
             self._pushes += 1
             if self._pushes % CONVERGE_EVERY == 0:
                 self._converge()
-        self._delivering = time.perf_counter_ns(), self.graph.sources(name), self.graph.places(name)
+        waiting = self.runtime.rows_in() if self.graph.buffered else 0
+        self._delivering = time.perf_counter_ns(), self.graph.sources(name), self.graph.places(name), waiting
         if len(batch.ts):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)
         self.graph.flush(name)
 
     def has_begun(self, readers: Sequence[Registered]) -> bool:
-        began, sources, places = self._delivering
+        began, sources, places, waiting = self._delivering
+        if self.graph.buffered and self.runtime.rows_in() != waiting:
+            return True
         members = [self.graph.members[query.name] for query in readers if query.name in self.graph.members]
         if any(v.stats.began >= began for member in members for v in member.vertices if _remembers(v)):
             return True

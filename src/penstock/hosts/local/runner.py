@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.graph.answers import DeltaAnswers
+from penstock.graph.answers import DeltaAnswers, ordered
 from penstock.graph.graph import Past
 from penstock.graph.programs import sizes
 from penstock.graph.sharing import Demand
@@ -87,7 +87,7 @@ class GraphRunner(DeltaAnswers):
         assert sink is not None, "the database lets no closed runner work"
         deltas = sink.taken()
         if deltas:
-            return deltas[0] if len(deltas) == 1 else concat(deltas)
+            return ordered(deltas[0] if len(deltas) == 1 else concat(deltas))
         if sink.error is not None:
             raise sink.error
         return None

@@ -124,6 +124,7 @@ class Parts:
         if not part.busy and self._parts.pop(part.id, None) is not None:
             self._left.add(part.id)
             self._sweep()
+        self._host.changed.notify_all()
 
     # -- moves --------------------------------------------------------------------------------------
 

@@ -313,8 +313,10 @@ class SparkHost(Abilities):
         with self.changed:
             upto = self.logs.next_frame - 1
         failed: dict[Part, int] = {}
-        while not self.stopping:
+        while True:
             with self.changed:
+                if self.stopping:
+                    return
                 parts = [p for p in self._parts_of(query) if p.has_work(upto)]
                 if not parts:
                     return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.graph.answers import answers_as_table
+from penstock.graph.answers import answers_as_table, ordered
 from penstock.hosts.host import QuerySettings
 from penstock.hosts.spark.live.slot import read_answers
 from penstock.model.batch import Batch, Instant
@@ -78,7 +78,7 @@ class SparkRunner:
         return StoredAnswers(tuple(b for some in answers for b in some.batches), sum(map(len, answers)))
 
     def table(self, answers: Sequence[StoredAnswers]) -> pa.Table:
-        deltas = [read_answers(self.plan.schema, paths) for some in answers for _, paths in some.batches]
+        deltas = [ordered(read_answers(self.plan.schema, paths)) for some in answers for _, paths in some.batches]
         if not deltas:
             return self.schema.empty_table()
         if len(deltas) > 1 and sum(map(len, deltas)) < 1_000 * len(deltas):
@@ -90,8 +90,8 @@ class SparkRunner:
 
     def delivered(self, answers: Sequence[StoredAnswers], notes: Mapping[str, object] | None = None) -> None:
         batches = [number for some in answers for number, _ in some.batches]
-        if batches:
-            self._host.delivered(self.id, max(batches), notes or {})
+        if batches or notes:
+            self._host.delivered(self.id, max(batches, default=0), notes or {})
 
     def forget(self, answers: Sequence[StoredAnswers]) -> None:
         for path in (path for some in answers for _, paths in some.batches for path in paths):

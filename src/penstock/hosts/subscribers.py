@@ -2,8 +2,9 @@
 
 Whoever has news for a query's subscribers calls ``call``. One thread at a time does so for a query; another that comes
 meanwhile leaves its results to it and goes on, so nobody waits for a callback that may wait for them. A callback may
-push, query and stop. Where an engine works in threads of its own, so do the subscribers of each query: the thread is
-started with the first result that comes so, and ended with the query.
+push, query, settle, stop and close: who is in a callback waits for no other. Where an engine works in threads of its
+own, so do the subscribers of each query: the thread is started with the first result that comes so, and ended with the
+query.
 """
 
 from __future__ import annotations
@@ -13,14 +14,26 @@ import threading
 import traceback
 from collections.abc import Callable
 from itertools import count
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.hosts.registered import Registered
 from penstock.model.errors import ResultsGone
+
+if TYPE_CHECKING:
+    from penstock.hosts.registered import Registered
 
 _log = logging.getLogger("penstock")
 _numbers = count(1)
+
+
+class _Inside(threading.local):
+    """Of a thread: how many callbacks it is in."""
+
+    depth = 0
+
+
+_inside = _Inside()
 
 
 class Subscription:
@@ -53,6 +66,9 @@ class Subscribers:
         self._thread: threading.Thread | None = None
         self._closed = False
 
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
     def add(
         self, callback: Callable[[pa.Table], object], position: int | None, shown: Callable[[pa.Table], pa.Table]
     ) -> Subscription:
@@ -71,7 +87,7 @@ class Subscribers:
             self.query.results.remove_reader(subscription.reader)
 
     def wake(self) -> None:
-        """There is news, and nobody of whom it can be expected to call: let the thread do it."""
+        """There is news, and nobody of whom it can be expected to call: let the thread do it. Under the lock."""
         if not self._all or self._closed:
             return
         if self._thread is None:
@@ -81,36 +97,42 @@ class Subscribers:
         self._wake.set()
 
     def _keep_calling(self) -> None:
-        while not self._closed:
+        while True:
             self._wake.wait()
             self._wake.clear()
+            last = self._closed  # what came before that is told
             try:
                 self.call()
             except BaseException:
                 # Also what a callback raises to end a program: it ends no thread but its own.
                 _log.exception("a subscriber of query %s raised", self.query.name)
+                self._wake.set()
+            if last:
+                return
 
     def call(self, *, wait: bool = False) -> None:
-        """Call all with what they have not been told of. ``wait``: until another thread that is doing so is done."""
+        """Call all with what they have not been told of. ``wait``: until another thread that is doing so is done, but
+        not in a callback, for which that thread may be waiting."""
         if not self._all:
             return
         mine = threading.get_ident()
-        with self._turn:
-            if self._caller == mine:
-                return  # a callback has pushed: whoever called it goes on with what has come
-            if self._caller is not None and not wait:
-                self._again = True
-                return
-            while self._caller is not None:
-                self._turn.wait()
-            self._caller = mine
+        if self._caller == mine:
+            return  # a callback has pushed: the call that it is in goes on with what has come
         try:
+            with self._turn:
+                if self._caller is not None and (not wait or _inside.depth):
+                    self._again = True
+                    return
+                while self._caller is not None:
+                    self._turn.wait()
+                self._caller = mine
             while self._called():
                 pass
         finally:
             with self._turn:
-                self._caller = None
-                self._turn.notify_all()
+                if self._caller == mine:
+                    self._caller = None
+                    self._turn.notify_all()
 
     def _called(self) -> bool:
         """Call each subscriber once; False if there was nothing more to tell."""
@@ -122,11 +144,12 @@ class Subscribers:
         if told:
             return True
         with self._turn:
-            if not self._again:
-                # From here on whoever has news finds that nobody calls.
-                self._caller = None
-                return False
-            return True
+            if self._again:
+                return True
+            # From here on whoever has news finds that nobody calls.
+            self._caller = None
+            self._turn.notify_all()
+            return False
 
     def _told(self, subscription: Subscription) -> bool:
         results = self.query.results
@@ -140,12 +163,14 @@ class Subscribers:
             return True
         if not found[0]:
             return False
+        _inside.depth += 1
         try:
             subscription.callback(self._shown(results.table(found)))
         except Exception as error:
             # The rows have been taken; the thread that pushed them cannot do anything about a subscriber.
             self._complain(error)
         finally:
+            _inside.depth -= 1
             with self._lock:
                 if subscription in self._all:
                     results.confirm(subscription.reader, found[2])
@@ -157,11 +182,13 @@ class Subscribers:
         _log.error("a subscriber raised; it stays subscribed to query %s", self.query.name, exc_info=error)
 
     def close(self) -> None:
-        """End the thread, after what is to be told; who is in a callback of it does not wait."""
-        self._closed = True
-        thread = self._thread
+        """Tell what is to be told, and end the thread; who is in a callback does not wait for that."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
         if thread is None:
+            self.call()
             return
         self._wake.set()
-        if thread is not threading.current_thread():
+        if not _inside.depth:
             thread.join()
