@@ -83,8 +83,11 @@ def test_an_answer_that_is_all_that_ever_came(engine: str) -> None:
     with penstock.connect(engine=engine) as db:
         db.execute(STREAM)
         query = db.query("SELECT v FROM s WHERE v > 1")
+        asked = db.query("SELECT v FROM s WHERE v > 1", name="asked")
         db.push("s", [(1, "a", 2.0), (2, "a", 3.0)])
-        assert query.current()["v"].to_pylist() == [2.0, 3.0]
+        assert asked.current()["v"].to_pylist() == [2.0, 3.0]
+        asked.fetch()
+        assert asked.current()["v"].to_pylist() == [2.0, 3.0], "it is kept once it was asked for"
         query.fetch()
         with pytest.raises(penstock.StateError, match="all that it has ever given, and the first 2 results are gone"):
             query.current()

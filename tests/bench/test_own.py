@@ -140,7 +140,8 @@ def test_where_they_are_missing_the_error_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in a package that was installed from a wheel."""
-    monkeypatch.setattr("penstock.__file__", str(tmp_path / "lib" / "site-packages" / "penstock" / "__init__.py"))
+    place = tmp_path / "lib" / "site-packages" / "penstock" / "model" / "__init__.py"
+    monkeypatch.setattr("penstock.model.__file__", str(place))
     with pytest.raises(StateError, match="come with a clone of the project"):
         clone()
     assert main(["bench", "--list"]) == 1

@@ -210,19 +210,19 @@ def test_settings_that_are_none(tmp_path: Path) -> None:
         db.configure(threading="direct")
 
 
-def test_a_subscriber_cannot_configure(tmp_path: Path) -> None:
-    with opened(tmp_path, trigger="push") as db:
+@pytest.mark.parametrize("trigger", ["push", None])
+def test_a_subscriber_may_configure(tmp_path: Path, trigger: str | None) -> None:
+    with opened(tmp_path, trigger=trigger) as db:
         heard: list[str] = []
 
         def listen(table: pa.Table) -> None:
-            try:
-                db.configure(threading="operator")
-            except penstock.EngineError as error:
-                heard.append(error.message)
+            db.configure(threading="operator")
+            heard.append(db.graph().threading)
 
         query(db, "q", "SELECT v FROM s").subscribe(listen)
         db.push("s", [(1, 1, 1.0)])
-        assert heard == ["a subscriber cannot configure the database"]
+        db.settle()
+        assert heard == ["operator"]
 
 
 def test_explain_names_part_pool_and_buffers(tmp_path: Path) -> None:

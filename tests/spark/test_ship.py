@@ -38,7 +38,7 @@ def test_what_is_sent_is_unpacked_once_and_used(tmp_path: Path) -> None:
     home = tmp_path / f"penstock-{os.getuid()}" / "d1"
     assert said[0] == said[1] == [str(home / "__init__.py"), str(home / "kernels" / "join.py"), "[7]"]
     here = Path(penstock.__file__).parent
-    for name in ("state.py", "kernels/join.py"):
+    for name in ("catalog.py", "kernels/join.py"):
         assert (home / name).read_bytes() == (here / name).read_bytes()
         assert (home / name).stat().st_mtime == (here / name).stat().st_mtime
     assert [p.name for p in home.parent.iterdir()] == ["d1"]

@@ -81,6 +81,12 @@ class RestartingRunner:
     def table(self, answers: Sequence[Delta]) -> pa.Table:
         return self._runner.table(answers)
 
+    def size(self, answers: Delta) -> int:
+        return answers.nbytes
+
+    def forget(self, answers: Sequence[Delta]) -> None:
+        pass
+
     def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
         pass
 

@@ -20,7 +20,7 @@ from penstock.cql.text import parse
 from penstock.database.core import Core
 from penstock.database.declare import declaration
 from penstock.database.play import play, relation_file
-from penstock.database.query import Query
+from penstock.database.query import Query, holds
 from penstock.database.results import Result
 from penstock.database.statements import explained, run_statements
 from penstock.graph.view import GraphView
@@ -162,7 +162,7 @@ class Database:
         with self._core.lock:
             self._held = {name: q for name, q in self._held.items() if name in self._core.queries}
             known = self._held.get(registered.name)
-            if known is None or not known.is_of(registered):
+            if known is None or not holds(known, registered):
                 known = self._held[registered.name] = Query(self._core, registered)
             return known
 

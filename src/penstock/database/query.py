@@ -53,10 +53,6 @@ class Query:
         self._reader: int | None = None
         self._warned = False
 
-    def is_of(self, registered: Registered) -> bool:
-        """Whether it is what a user holds of this query."""
-        return self._registered is registered
-
     @property
     def name(self) -> str:
         """Its name in the database."""
@@ -368,6 +364,11 @@ class Query:
 
     def __str__(self) -> str:
         return repr(self) if self.note is None or self.answered else f"{self!r}\n{self.note}"
+
+
+def holds(query: Query, registered: Registered) -> bool:
+    """Whether it is what a user holds of this query."""
+    return query._registered is registered
 
 
 def take(query: Query, *, wait: bool = True) -> pa.Table:

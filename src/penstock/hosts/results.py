@@ -214,7 +214,7 @@ class Results:
         self.give_up(reader)
 
     def _clear(self, table: pa.Table | None = None) -> None:
-        """Let go what every reader has. ``table``: the results from the oldest on, as far as they have been made one."""
+        """Let go what every reader has. ``table``: the results from the oldest on, as far as there is one of them."""
         least = min(self._readers.values(), default=self.next)
         at = 0
         while self._entries and self._entries[0].stop <= least:

@@ -88,7 +88,7 @@ def _stopped(where: str) -> str:
     return f"penstock: stopped {after}; start it again with the checkpoint location {where} to go on"
 
 
-_OURS = re.compile(r"^penstock\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*$|^\tat |\Z)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(r"^penstock\.(?:[a-z_]+\.)*(\w+): (.*?)(?=^ ?SQLSTATE|^\s*$|^\tat |\Z)", re.MULTILINE | re.DOTALL)
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _LOST = re.compile(r"ExecutorLostFailure \((executor \S+) .*?\)(?: Reason: (.*))?")
 _DEAD = re.compile(r"Python worker exited unexpectedly|Python worker died|PYTHON_WORKER_EXITED")
