@@ -89,6 +89,22 @@ def test_a_reader_that_comes_too_late_is_told_once_which_are_gone(db: penstock.D
     assert values(query.fetch()) == [10]
 
 
+def test_many_small_results_whoever_reads_when(db: penstock.Database) -> None:
+    query, heard = db.query("SELECT v FROM s"), Heard()
+    fetched: list[object] = []
+    for i in range(200):
+        db.push("s", [(i, i)])
+        if i in (63, 64, 65, 130):
+            fetched += values(query.fetch())
+        if i == 100:
+            query.subscribe(heard, position=70)
+    db.settle()
+    fetched += values(query.fetch())
+    assert fetched == list(range(200))
+    assert heard.values == list(range(70, 200))
+    assert query.waiting == 0
+
+
 def test_the_bound_may_be_bytes(db: penstock.Database) -> None:
     db.execute("CREATE QUERY q AS SELECT v FROM s WITH (results = '4 KB')")
     for i in range(200):

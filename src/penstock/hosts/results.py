@@ -77,12 +77,13 @@ class Results:
     def append(self, answers: Answers) -> None:
         """New results."""
         size, count = self._runner.size(answers) + _OVERHEAD, len(answers)
+        self._small = min(self._small, len(self._entries))
         if self._small >= _FEW:
             self._put_together()  # before the new one, which most readers are waiting for
         self._entries.append(_Entry(self.next, answers, size))
         self.next += count
         self._bytes += size
-        self._small = min(self._small, len(self._entries) - 1) + 1 if count < _FEW else 0
+        self._small = self._small + 1 if count < _FEW else 0
         if self._exceeded():
             self._drop_oldest()
 
@@ -134,10 +135,13 @@ class Results:
 
     def _clean(self) -> None:
         """Forget for good what has gone and nobody is reading."""
-        reading = self._reading.values()
-        gone = [e for e in self._leaving if not any(start < e.stop and e.start < stop for start, stop in reading)]
+        gone: list[_Entry] = []
+        read: list[_Entry] = []
+        for entry in self._leaving:
+            reading = any(start < entry.stop and entry.start < stop for start, stop in self._reading.values())
+            (read if reading else gone).append(entry)
+        self._leaving = read
         if gone:
-            self._leaving = [e for e in self._leaving if e not in gone]
             self._runner.forget([e.answers for e in gone])
 
     # -- readers --------------------------------------------------------------------------------------
