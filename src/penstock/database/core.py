@@ -162,7 +162,7 @@ class Core:
     def _tell(self, query: Registered) -> None:
         """Let readers know that there is something new."""
         query.changed.notify_all()
-        if not query.subscribers:
+        if not query.subscribers.all:
             return
         if self.host.on_its_own:
             query.subscribers.wake()

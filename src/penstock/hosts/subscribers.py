@@ -57,7 +57,8 @@ class Subscribers:
         """What the last callback that raised has raised."""
         self._lock = lock
         self._shown: Callable[[pa.Table], pa.Table] = lambda table: table
-        self._all: tuple[Subscription, ...] = ()
+        self.all: tuple[Subscription, ...] = ()
+        """Those who are told, in the order in which they came."""
         self._turn = threading.Condition()
         """Guards who is calling, and tells those who wait for it."""
         self._caller: int | None = None
@@ -65,9 +66,6 @@ class Subscribers:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
 
     def add(
         self, callback: Callable[[pa.Table], object], position: int | None, shown: Callable[[pa.Table], pa.Table]
@@ -77,18 +75,18 @@ class Subscribers:
         with self._lock:
             self.query.results.add_reader(found.reader, position)
             self._shown = shown
-            self._all = (*self._all, found)
+            self.all = (*self.all, found)
         return found
 
     def remove(self, subscription: Subscription) -> None:
         """Call this no more."""
         with self._lock:
-            self._all = tuple(s for s in self._all if s is not subscription)
+            self.all = tuple(s for s in self.all if s is not subscription)
             self.query.results.remove_reader(subscription.reader)
 
     def wake(self) -> None:
         """There is news, and nobody of whom it can be expected to call: let the thread do it. Under the lock."""
-        if not self._all or self._closed:
+        if not self.all or self._closed:
             return
         if self._thread is None:
             name = f"penstock-subscribers-{self.query.name}"
@@ -113,7 +111,7 @@ class Subscribers:
     def call(self, *, wait: bool = False) -> None:
         """Call all with what they have not been told of. ``wait``: until another thread that is doing so is done, but
         not in a callback, for which that thread may be waiting."""
-        if not self._all:
+        if not self.all:
             return
         mine = threading.get_ident()
         if self._caller == mine:
@@ -139,7 +137,7 @@ class Subscribers:
         with self._turn:
             self._again = False
         told = False
-        for subscription in self._all:
+        for subscription in self.all:
             told |= self._told(subscription)
         if told:
             return True
@@ -155,7 +153,7 @@ class Subscribers:
         results = self.query.results
         try:
             with self._lock:
-                if subscription not in self._all:
+                if subscription not in self.all:
                     return False
                 found = results.read(subscription.reader, one=True)
         except ResultsGone as gone:
@@ -172,7 +170,7 @@ class Subscribers:
         finally:
             _inside.depth -= 1
             with self._lock:
-                if subscription in self._all:
+                if subscription in self.all:
                     results.confirm(subscription.reader, found[2])
         return True
 

@@ -87,7 +87,8 @@ class GraphRunner(DeltaAnswers):
         assert sink is not None, "the database lets no closed runner work"
         deltas = sink.taken()
         if deltas:
-            return ordered(deltas[0] if len(deltas) == 1 else concat(deltas))
+            together = deltas[0] if len(deltas) == 1 else concat(deltas)
+            return together if together.priority is None else ordered(together)
         if sink.error is not None:
             raise sink.error
         return None
