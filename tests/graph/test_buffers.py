@@ -380,6 +380,7 @@ def test_closing_ends_a_push_that_waits(
     connect: Callable[..., penstock.Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A push that looks for room again after a while would end without being told.
+    monkeypatch.setattr("penstock.runtime.run.LOOK_AGAIN", 3_600)
     db = connect(memory="10 KB", disk="10 KB")
     db.execute(STREAM)
     gate = Gate(db)

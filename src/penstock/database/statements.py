@@ -73,11 +73,8 @@ def _run(core: Core, tree: exp.Expr, text: str, held: Held) -> Result:
     action = _STATEMENTS.get(type(tree))
     if action is None:
         return located(text, tree, lambda: _bare_query(core, tree, held))
-    with core.lock:
-        core.check_open()
-        result = located(text, tree, lambda: action(core, tree))
-    core.after()
-    return result
+    with core.changing():
+        return located(text, tree, lambda: action(core, tree))
 
 
 # -- declarations -------------------------------------------------------------------------------------
@@ -117,11 +114,9 @@ def _drop(core: Core, tree: exp.Expr) -> Result:
 
 
 def _bare_query(core: Core, tree: exp.Expr, held: Held) -> Result:
-    with core.lock:
-        core.check_open()
+    with core.changing():
         plan, reads = bind_query(tree, core.catalog)
         query = held(core.register(plan, reads, text=format_statement(tree)))
-    core.after()
     return query_started(query)
 
 

@@ -160,10 +160,6 @@ class Results:
             self.give_up(name)
             self._clear()
 
-    def position(self, reader: str) -> int:
-        """Up to where a reader has confirmed."""
-        return self._readers[reader]
-
     def waiting(self, reader: str = DEFAULT) -> int:
         """How many results a reader has not confirmed."""
         return self.next - max(self._readers[reader], self.first)

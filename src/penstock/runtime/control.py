@@ -16,7 +16,6 @@ from penstock.runtime.wakeup import LockWakeup, Wakeup, wakeup
 logger = logging.getLogger("penstock.runtime")
 
 OnError = Callable[[Vertex | None, Exception], None]
-_LOOK_AGAIN = 0.5
 LOOK = 32
 """After so many turns those who wait for the runtime to settle look whether it has."""
 
@@ -151,14 +150,14 @@ class Control:
                 wait()
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[Callable[[], None]]:
-        """Gives what returns when something may have changed since the last call, or since the beginning; and now and
-        then without, since a thread that ends tells nobody."""
+    def watching(self, seconds: float = -1) -> Iterator[Callable[[], None]]:
+        """Gives what returns when something may have changed since the last call, or since the beginning; at the latest
+        after some ``seconds``, by default never without."""
         waiter = LockWakeup()
         with self._lock:
             self._waiters += (waiter,)
         try:
-            yield lambda: None if self.closed else waiter.wait(_LOOK_AGAIN)
+            yield lambda: None if self.closed else waiter.wait(seconds)
         finally:
             with self._lock:
                 self._waiters = tuple(w for w in self._waiters if w is not waiter)

@@ -28,6 +28,8 @@ from penstock.runtime.settings import Settings
 from penstock.runtime.station import Partition, Station
 from penstock.runtime.storage.storage import Storage
 
+LOOK_AGAIN = 0.5
+"""Seconds after which a push that waits for another thread's looks again: a thread that ends tells nobody."""
 PUSHED = 0
 """The number of the partition that is run by the thread that pushes."""
 TRIES = 3
@@ -223,8 +225,8 @@ class Runtime:
     # -- waiting and ending -------------------------------------------------------------------------------
 
     def watching(self) -> AbstractContextManager[Callable[[], None]]:
-        """For those who wait for room: what returns when there may be some."""
-        return self._control.watching()
+        """For a push that waits for room: what returns when there may be some."""
+        return self._control.watching(LOOK_AGAIN)
 
     def rows_in(self) -> int:
         """Rows that have ever been put into buffers."""
