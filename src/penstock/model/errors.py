@@ -128,6 +128,12 @@ class ResultsGone(PenstockError):
     code = "PS206"
 
 
+class StorageError(PenstockError):
+    """A directory of a database is damaged, full, of another format, or cannot be read or written."""
+
+    code = "PS207"
+
+
 class QueryFailed(PenstockError):
     """A query stopped because evaluating it failed."""
 

@@ -1,0 +1,227 @@
+"""Files as the store needs them: written at their end, or put in place whole; and what is forced to the disk.
+
+``Files`` is all that the rest of the package knows of a disk, so that tests can put one in its place that forgets,
+fails or is full. Three promises, which an object store can keep too where ``append`` is not used:
+
+- ``put`` makes a whole file appear under a name that is free, or does nothing;
+- ``append`` adds all of what it is given, or nothing that anybody reads;
+- what ``sync`` of a file and of its folder have returned for is there after a loss of power.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+Bytes: TypeAlias = bytes | memoryview | pa.Buffer
+_OPEN = 128
+"""Files that a disk keeps open for writing; the one that was written longest ago is closed."""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_PART = ".part"
+
+
+class Files(Protocol):
+    """A folder of files. Paths are relative to it, with ``/``. Everything may raise OSError."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages."""
+
+    @property
+    def boot(self) -> str:
+        """Another one after a restart of the machine: what was not synced before it may be gone in part."""
+
+    def put(self, path: str, content: Sequence[Bytes], *, sync: bool = False) -> None:
+        """Make a file with this content; FileExistsError if the name is taken. ``sync``: it, and its name, last."""
+
+    def append(self, path: str, size: int, content: Sequence[Bytes]) -> int:
+        """Add to a file that has this size, or make it if that is 0; gives the new size. If it raises, the size is what
+        it was, or what is behind it is cut off by the next one that appends."""
+
+    def cut(self, path: str, size: int) -> None:
+        """Let a file end there."""
+
+    def sync(self, path: str) -> None:
+        """Force the content of a file to the disk."""
+
+    def sync_folder(self, path: str) -> None:
+        """Force the names in a folder to the disk."""
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+        """Bytes of a file; fewer if it ends before."""
+
+    def size(self, path: str) -> int:
+        """Its bytes."""
+
+    def names(self, path: str) -> list[str]:
+        """The files in a folder, without those that were never finished; none if there is no such folder."""
+
+    def folders(self, path: str) -> list[str]:
+        """The folders in a folder."""
+
+    def make(self, path: str) -> None:
+        """Make a folder and those around it, if they are not there."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder and all in it, if it is there."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class Disk:
+    """Files of the system. Bounded by ``_OPEN`` open files. Any thread may call it, one at a time for one file."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root).absolute()
+        self._opened: OrderedDict[str, int] = OrderedDict()
+        self._guard = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return str(self._root)
+
+    @property
+    def boot(self) -> str:
+        try:
+            return _BOOT.read_text().strip()
+        except OSError:
+            return ""  # not known: as if the machine had not been restarted
+
+    def path(self, path: str) -> Path:
+        """Where a file is."""
+        return self._root / path
+
+    def put(self, path: str, content: Sequence[Bytes], *, sync: bool = False) -> None:
+        target = self.path(path)
+        part = target.with_name(f"{target.name}.{secrets.token_hex(8)}{_PART}")
+        try:
+            file = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            try:
+                _write(file, 0, content)
+                if sync:
+                    os.fsync(file)
+            finally:
+                os.close(file)
+            os.link(part, target)
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink()
+        if sync:
+            self.sync_folder(os.path.dirname(path))
+
+    def append(self, path: str, size: int, content: Sequence[Bytes]) -> int:
+        with self._writing(path) as file:
+            try:
+                return _write(file, size, content)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file, size)
+                raise
+
+    def cut(self, path: str, size: int) -> None:
+        with self._writing(path) as file:
+            os.ftruncate(file, size)
+
+    def sync(self, path: str) -> None:
+        with self._writing(path) as file:
+            os.fdatasync(file)
+
+    def sync_folder(self, path: str) -> None:
+        file = os.open(self.path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+        with pa.memory_map(str(self.path(path))) as file:
+            size = file.size()
+            if start >= size:
+                return pa.py_buffer(b"")
+            file.seek(start)
+            return file.read_buffer(size - start if length is None else min(length, size - start))
+
+    def size(self, path: str) -> int:
+        return self.path(path).stat().st_size
+
+    def names(self, path: str) -> list[str]:
+        return [e.name for e in self._entries(path) if e.is_file() and not e.name.endswith(_PART)]
+
+    def folders(self, path: str) -> list[str]:
+        return [e.name for e in self._entries(path) if e.is_dir()]
+
+    def _entries(self, path: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.path(path)) as found:
+                return sorted(found, key=lambda e: e.name)
+        except FileNotFoundError:
+            return []
+
+    def make(self, path: str) -> None:
+        self.path(path).mkdir(parents=True, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        self._close(path)
+        self.path(path).unlink(missing_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        for entry in self._entries(path):
+            if entry.is_dir(follow_symlinks=False):
+                self.remove_folder(f"{path}/{entry.name}")
+            else:
+                self.remove(f"{path}/{entry.name}")
+        with contextlib.suppress(FileNotFoundError):
+            self.path(path).rmdir()
+
+    def close(self) -> None:
+        for path in list(self._opened):
+            self._close(path)
+
+    @contextlib.contextmanager
+    def _writing(self, path: str) -> Iterator[int]:
+        with self._guard:
+            file = self._opened.pop(path, None)
+        if file is None:
+            file = os.open(self.path(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            yield file
+        finally:
+            with self._guard:
+                other = self._opened.pop(path, None)
+                self._opened[path] = file
+                spare = [] if other is None else [other]
+                while len(self._opened) > _OPEN:
+                    spare.append(self._opened.popitem(last=False)[1])
+            for one in spare:
+                os.close(one)
+
+    def _close(self, path: str) -> None:
+        with self._guard:
+            file = self._opened.pop(path, None)
+        if file is not None:
+            os.close(file)
+
+
+def _write(file: int, at: int, content: Sequence[Bytes]) -> int:
+    """Write at a place; gives where it ends."""
+    left = [memoryview(part).cast("B") for part in content if len(part)]
+    while left:
+        written = os.pwritev(file, left[:64], at)
+        at += written
+        while left and written >= len(left[0]):
+            written -= len(left.pop(0))
+        if written:
+            left[0] = left[0][written:]
+    return at

@@ -1,0 +1,252 @@
+"""The bytes of a segment: a head that says what it is, and frames, each with a checksum of its own.
+
+    head     64 bytes: magic, format, epoch, number of the first frame, length and checksum of the schema
+    schema   of the rows in it (Arrow), filled up to 64 bytes
+    frame    64 bytes: magic, checksum of the rest, number, position, rows, lengths and checksum of its body
+    body     what is said of the rows (JSON), then the rows (an Arrow record batch); filled up to 64 bytes
+    frame …
+
+A frame's number is its place among all frames of a database, its position that of its first row in its log. Several
+frames of one number belong together, the last one says so: they count if all are there.
+
+Whoever reads verifies. A segment that ends inside a frame was being written when its writer died: what is behind the
+last whole frame was never acknowledged. So is, after a restart of the machine, whatever is wrong behind the place up to
+which the file had been synced. Everything else that is wrong is damage, and is said to be.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.model.errors import StorageError
+from penstock.storage.files import Bytes, Files
+
+FORMAT = 1
+_MAGIC, _FRAME = b"PENSTOCK", b"FRAM"
+_HEAD = struct.Struct("<8sIIqqII24x")
+_FIELDS = struct.Struct("<qqqqqIIIB")
+_OF_FRAME = struct.Struct("<4sI")
+_ALIGNED = 64
+_FRAME_SIZE = 64
+_LAST = 1
+Meta = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where a frame is, and what its head says."""
+
+    path: str
+    start: int
+    number: int
+    position: int
+    rows: int
+    last: bool
+    meta_size: int
+    batch_size: int
+    crc: int
+    synced: int
+
+    @property
+    def stop(self) -> int:
+        """Where it ends."""
+        return self.start + _FRAME_SIZE + _filled(self.meta_size + self.batch_size)
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a segment says of itself."""
+
+    epoch: int
+    first: int
+    schema: pa.Schema
+    size: int
+
+
+def head_bytes(epoch: int, first: int, schema: pa.Schema) -> bytes:
+    """The beginning of a segment."""
+    packed: bytes = schema.serialize().to_pybytes()
+    head = _HEAD.pack(_MAGIC, FORMAT, 0, epoch, first, len(packed), zlib.crc32(packed))
+    crc = zlib.crc32(head)
+    head = _HEAD.pack(_MAGIC, FORMAT, crc, epoch, first, len(packed), zlib.crc32(packed))
+    return head + packed + bytes(-len(packed) % _ALIGNED)
+
+
+def frame_bytes(
+    number: int, position: int, batch: pa.RecordBatch, meta: Meta, *, synced: int, last: bool = True
+) -> tuple[list[Bytes], int]:
+    """A frame, and how long it is."""
+    said = json.dumps(meta, separators=(",", ":")).encode() if meta else b""
+    said += b" " * (-len(said) % 8)
+    body = batch.serialize()
+    size = len(said) + body.size
+    crc = zlib.crc32(body, zlib.crc32(said))
+    fields = _FIELDS.pack(number, position, batch.num_rows, body.size, synced, len(said), crc, 0, _LAST if last else 0)
+    fields += bytes(_FRAME_SIZE - _OF_FRAME.size - len(fields))
+    head = _OF_FRAME.pack(_FRAME, zlib.crc32(fields)) + fields
+    return [head + said, body, bytes(-size % _ALIGNED)], _FRAME_SIZE + _filled(size)
+
+
+def _filled(size: int) -> int:
+    return size + -size % _ALIGNED
+
+
+class Segment:
+    """A segment that is read. Its bytes are verified as they are."""
+
+    def __init__(self, files: Files, path: str, end: int | None = None) -> None:
+        """``end``: what is behind it does not count, whoever wrote it."""
+        self._files, self._path = files, path
+        try:
+            self._data: pa.Buffer = files.read(path, 0, end)
+        except FileNotFoundError:
+            raise StorageError(f"{files.name}/{path}: missing", hint=_LOST) from None
+        except OSError as error:
+            raise StorageError(f"{files.name}/{path}: cannot be read: {error}") from error
+        self._end = end
+        self.torn = False
+        """Whether it ends with something that was never finished, found by ``frames``."""
+        self.end = 0
+        """Behind the last whole frame, found by ``frames``."""
+
+    def head(self) -> Head | None:
+        """What it says of itself; None if it was not finished."""
+        data = self._data
+        if data.size < _HEAD.size:
+            return None
+        magic, form, crc, epoch, first, size, schema_crc = _HEAD.unpack(data.slice(0, _HEAD.size))
+        if magic != _MAGIC:
+            if not any(data.slice(0, _HEAD.size)):
+                return None  # its place was made, and nothing written
+            raise self._damage(0, "it does not begin as a segment does")
+        if zlib.crc32(_HEAD.pack(magic, form, 0, epoch, first, size, schema_crc)) != crc:
+            raise self._damage(0, "the checksum of its head is not what was written")
+        if form != FORMAT:
+            raise StorageError(
+                f"{self._files.name}/{self._path}: written in format {form}, this is format {FORMAT}",
+                hint="go on with the release of Penstock that wrote it",
+            )
+        if data.size < _HEAD.size + size:
+            return None
+        packed = data.slice(_HEAD.size, size)
+        if zlib.crc32(packed) != schema_crc:
+            raise self._damage(_HEAD.size, "the checksum of its schema is not what was written")
+        return Head(epoch, first, pa.ipc.read_schema(packed), _HEAD.size + _filled(size))
+
+    def frames(self, *, same_boot: bool = True, verify: bool = True) -> Iterator[Frame]:
+        """The frames that were finished. ``same_boot``: the machine has not been restarted since it was written.
+
+        ``verify``: look at every byte of their bodies, too.
+        """
+        head = self.head()
+        if head is None:
+            self.torn = True
+            if self._end is not None:
+                raise self._damage(0, "it ends before its end")
+            return
+        at = self.end = head.size
+        synced = 0
+        pending: list[Frame] = []
+        while at < self._data.size:
+            frame = self._frame(at)
+            wrong = frame is None
+            if frame is not None and (verify or not same_boot):
+                wrong = self._crc(frame) != frame.crc
+            if wrong:
+                self._check_torn(at, frame, synced, same_boot)
+                self.torn = True
+                break
+            assert frame is not None
+            synced = max(synced, frame.synced)
+            pending.append(frame)
+            at = frame.stop
+            if frame.last:
+                yield from pending
+                pending.clear()
+                self.end = at
+        if pending:
+            self.torn = True  # frames that belong together, of which the last is missing
+        if self._end is not None and self.end != self._end:
+            raise self._damage(self.end, f"it ends before byte {self._end}")
+
+    def frames_at(self, start: int, stop: int) -> Iterator[Frame]:
+        """The frames between two places, every byte of them verified; StorageError if they are not there."""
+        at = start
+        while at < stop:
+            frame = self._frame(at)
+            if frame is None or self._crc(frame) != frame.crc:
+                raise self._damage(at, "the checksum of a frame is not what was written")
+            yield frame
+            at = frame.stop
+
+    def _frame(self, at: int) -> Frame | None:
+        """The frame that begins there; None if it is not one, or not whole."""
+        data = self._data
+        if data.size < at + _FRAME_SIZE:
+            return None
+        head = data.slice(at, _FRAME_SIZE).to_pybytes()
+        magic, crc = _OF_FRAME.unpack_from(head)
+        fields = head[_OF_FRAME.size :]
+        if magic != _FRAME or zlib.crc32(fields) != crc:
+            return None
+        number, position, rows, batch_size, synced, meta_size, body_crc, _, flags = _FIELDS.unpack_from(fields)
+        frame = Frame(
+            self._path, at, number, position, rows, bool(flags & _LAST), meta_size, batch_size, body_crc, synced
+        )
+        return frame if frame.stop <= data.size else None
+
+    def _crc(self, frame: Frame) -> int:
+        return zlib.crc32(self._data.slice(frame.start + _FRAME_SIZE, frame.meta_size + frame.batch_size))
+
+    def _check_torn(self, at: int, frame: Frame | None, synced: int, same_boot: bool) -> None:
+        """Raise if what is wrong from here on is not the work of somebody who was stopped while writing."""
+        data = self._data
+        if not same_boot and at >= synced:
+            return
+        if self._end is not None:
+            raise self._damage(at, "a checksum is not what was written")
+        if frame is not None:
+            raise self._damage(at, "the checksum of a frame is not what was written")
+        left = data.slice(at)
+        if left.size < _FRAME_SIZE:
+            if left.to_pybytes()[:4] == _FRAME[: min(4, left.size)]:
+                return
+            raise self._damage(at, "what follows the last frame is none")
+        head = left.slice(0, _FRAME_SIZE).to_pybytes()
+        magic, crc = _OF_FRAME.unpack_from(head)
+        if magic == _FRAME and zlib.crc32(head[_OF_FRAME.size :]) == crc:
+            return  # the frame is longer than the file
+        raise self._damage(at, "the head of a frame is not what was written")
+
+    def batch(self, frame: Frame, schema: pa.Schema) -> tuple[Meta, pa.RecordBatch]:
+        """What is in a frame of which the checksum is right."""
+        start = frame.start + _FRAME_SIZE
+        said = self._data.slice(start, frame.meta_size).to_pybytes().strip()
+        body = self._data.slice(start + frame.meta_size, frame.batch_size)
+        return json.loads(said) if said else {}, pa.ipc.read_record_batch(body, schema)
+
+    def _damage(self, at: int, what: str) -> StorageError:
+        return StorageError(f"{self._files.name}/{self._path}: damaged at byte {at}: {what}", hint=_LOST)
+
+
+_LOST = "`penstock check` says what else is damaged; restore the directory from a backup"
+
+
+def record_batches(table: pa.Table, most: int) -> Sequence[pa.RecordBatch]:
+    """A table as batches of about so many bytes at the most, each column of each in one piece."""
+    rows = table.num_rows
+    parts = max(1, -(-table.nbytes // most))
+    step = max(1, -(-rows // parts))
+    found: list[pa.RecordBatch] = []
+    for start in range(0, max(rows, 1), step):
+        piece = table.slice(start, step).combine_chunks()
+        batches = piece.to_batches()
+        found.append(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema))
+    return found

@@ -1,0 +1,455 @@
+"""The directory of a database: who has it, its logs, its records and the versions of its state.
+
+    penstock.json          what this is, and in which format
+    owner                  locked by the process that has it open; says which one
+    epochs/0000000003.json who opened it, and where the logs ended then
+    catalog/…              records: declarations, queries, functions (``records``)
+    streams/NAME/… relations/NAME/… deliveries/…     logs (``log``)
+    state/…                versions of the state (``states``)
+
+Every entry of a log and every record has a number; numbers have no gaps. So whoever opens the directory takes the
+newest version of the state and all entries behind it in their order, and knows if one is missing.
+
+Each opening takes a new epoch, which names the ends of all logs. What an earlier owner, or a process of his, writes
+after that is never read.
+
+What is acknowledged survives the process. What survives a loss of power, ``sync`` says. ``off``: the last saved state,
+and of what came later as much as the system has written by then, up to the first entry that it has not.
+``group``: everything acknowledged; those who write at the same time share one sync. ``always``: the same, each for
+itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import heapq
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+from penstock.model.errors import InputError, StorageError
+from penstock.operators.state import LoadedState, State
+from penstock.storage.files import Disk, Files
+from penstock.storage.log import Entry, Log
+from penstock.storage.records import Record, Records, put_record, read_record
+from penstock.storage.states import States
+
+FORMAT = 1
+Sync = Literal["off", "group", "always"]
+_HEAD = "penstock.json"
+_EPOCH = re.compile(r"(\d{10})\.json")
+_KINDS = ("streams", "relations", "deliveries")
+_OLDER = ("journal", "lock")
+"""What there is in the directory of a database of release 0.1."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """An entry of a log or a record, as it is read again."""
+
+    number: int
+    kind: str
+    name: str
+    meta: Mapping[str, Any]
+    rows: pa.Table | None = None
+
+
+def checked_sync(sync: str) -> Sync:
+    """One of the three ways."""
+    for known in get_args(Sync):
+        if sync == known:
+            return known  # type: ignore[no-any-return]
+    raise InputError(f"sync is {sync!r}", hint="it is 'off', 'group' or 'always'")
+
+
+class Store:
+    """An open directory. Whoever writes holds the lock of the database; ``wait`` and ``save`` are called without it.
+
+    Bounded by: what is declared; on disk by two versions of the state and the entries since the older one.
+    """
+
+    def __init__(self, files: Files, *, sync: Sync = "off", owner: int | None = None) -> None:
+        self.files, self.sync_way = files, sync
+        self._owner = owner
+        self._logs: dict[tuple[str, str], Log] = {}
+        self._failed: StorageError | None = None
+        """What makes it impossible to write any more."""
+        self._syncing = _Syncing(self)
+        before = self._begin()
+        self._sealed: dict[str, dict[str, int]] = before.get("ends", {})
+        self._unsure = before.get("sync", "off") == "off"
+        """Whether the last owner left it to the system when to write."""
+        self._same_boot = before.get("boot", files.boot) == files.boot
+        self.epoch = before.get("epoch", 0) + 1
+        self.records = Records(files, "catalog")
+        self.states = States(files, "state", epoch=self.epoch)
+        self.number = 0
+        """The number of the last entry."""
+        self.saved = 0
+        """That of the last one that is in a saved state."""
+        self.bytes_since = 0
+        """Bytes of the entries since then, about."""
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: str | Path, *, sync: Sync = "off") -> Store:
+        """Open a directory, or make it; StorageError if another process has it, or it is something else."""
+        root = Path(path)
+        try:
+            if root.exists() and not root.is_dir():
+                raise StorageError(f"{root} is not a directory")
+            _check_kind(root)
+            root.mkdir(parents=True, exist_ok=True)
+            owner = _locked(root)
+        except OSError as error:
+            raise StorageError(f"{root}: cannot be opened: {error}") from error
+        try:
+            return cls(Disk(root), sync=sync, owner=owner)
+        except OSError as error:
+            os.close(owner)
+            raise StorageError(f"{root}: cannot be opened: {error}") from error
+        except BaseException:
+            os.close(owner)
+            raise
+
+    def _begin(self) -> Record:
+        """See what is there; gives what the last one who opened it wrote."""
+        names = self.files.names("")
+        if _HEAD not in names:
+            if self.files.names("epochs") or self.files.folders("streams"):
+                raise StorageError(
+                    f"{self.files.name}/{_HEAD}: missing, so it is not known in which format the rest is",
+                    hint="restore the directory from a backup",
+                )
+            for folder in ("epochs", "catalog", "state"):
+                self.files.make(folder)
+            # Last: before it is there, nothing is.
+            put_record(self.files, _HEAD, {"penstock": "database", "format": FORMAT}, sync=True)
+        head = read_record(self.files, _HEAD)
+        if head.get("penstock") != "database" or head.get("format") != FORMAT:
+            raise StorageError(
+                f"{self.files.name}: written in format {head.get('format')}, this is format {FORMAT}",
+                hint="open it with the release of Penstock that wrote it, or use another directory",
+            )
+        found = [int(m[1]) for m in map(_EPOCH.fullmatch, self.files.names("epochs")) if m]
+        return read_record(self.files, f"epochs/{max(found):010d}.json") if found else {}
+
+    def recover(self) -> tuple[LoadedState | None, Iterator[Item]]:
+        """The newest state that can be read, and all entries behind it in order; then ``begin`` is to be called.
+
+        StorageError if something is missing or damaged. After a restart of the machine the entries end where the first
+        one was lost that had not been forced to the disk.
+        """
+        logs: dict[tuple[str, str], Log] = {}
+        for kind in _KINDS:
+            for folder in self.files.folders(kind):
+                key = kind, unquote(folder)
+                logs[key] = self._opened(key, None)
+        self._logs = logs
+        state: LoadedState | None = None
+        trouble: StorageError | None = None
+        for version in reversed(self.states.versions):
+            try:
+                state = self.states.load(version)
+                for loaded in state.values():
+                    for _ in loaded.tables.values():
+                        pass  # reading it verifies it
+                self.saved = version[0]
+                break
+            except StorageError as error:
+                state, trouble = None, trouble or error
+        first = min([log.first for log in logs.values() if log.bytes] + self.records.numbers[:1], default=None)
+        if trouble is not None and state is None and first != 1:
+            raise trouble
+        self.number = self.saved
+        return state, self._items(self.saved)
+
+    def _items(self, after: int) -> Iterator[Item]:
+        ways: list[Iterator[Item]] = [_of_log(kind, name, log, after) for (kind, name), log in self._logs.items()]
+        ways.append(self._recorded(after))
+        for item in heapq.merge(*ways, key=lambda i: i.number):
+            if item.number != self.number + 1:
+                if self._same_boot:
+                    raise StorageError(
+                        f"{self.files.name}: entry {self.number + 1} is missing; the next one is {item.number}",
+                        hint="`penstock check` says what is damaged; restore the directory from a backup",
+                    )
+                return  # it was not on the disk when the power went; what follows it was not either
+            self.number = item.number
+            yield item
+
+    def _recorded(self, after: int) -> Iterator[Item]:
+        try:
+            for number, record in self.records.read(after):
+                yield Item(number, "catalog", "", record)
+        except StorageError:
+            if self._same_boot or not self._unsure:
+                raise  # else it was not on the disk when the power went
+
+    def begin(self) -> None:
+        """Everything that counts has been read: from here on this process is the owner."""
+        for log in self._logs.values():
+            log.cut(self.number)
+            log.sync(log.dirty())  # the epoch says that they end there
+        self.records.cut(self.number)
+        ends = {f"{kind}/{quote(name, safe='')}": dict(log.ends) for (kind, name), log in self._logs.items()}
+        record: Record = {
+            "epoch": self.epoch, "boot": self.files.boot, "sync": self.sync_way, "ends": ends, "pid": os.getpid(),
+            "host": socket.gethostname(), "opened": time.time(),
+        }  # fmt: skip
+        put_record(self.files, f"epochs/{self.epoch:010d}.json", record, sync=True)
+        for name in self.files.names("epochs"):
+            match = _EPOCH.fullmatch(name)
+            if match and int(match[1]) < self.epoch - 1:
+                with contextlib.suppress(OSError):
+                    self.files.remove(f"epochs/{name}")
+        self.states.forget()
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def log(self, kind: str, name: str, schema: pa.Schema) -> Log:
+        """The log of something; it is made if there is none."""
+        key = kind, name
+        found = self._logs.get(key)
+        if found is None:
+            self.files.make(_folder(key))
+            found = self._logs[key] = self._opened(key, schema)
+        found.use(schema)
+        return found
+
+    def _opened(self, key: tuple[str, str], schema: pa.Schema | None) -> Log:
+        folder = _folder(key)
+        return Log(
+            self.files, folder, schema, epoch=self.epoch, owner=self.epoch - 1, sealed=self._sealed.get(folder, {}),
+            same_boot=self._same_boot,
+        )  # fmt: skip
+
+    def append(self, log: Log, rows: pa.Table | None, meta: Mapping[str, Any]) -> int:
+        """Put an entry into a log; gives its number. If it raises, there is no such entry."""
+        self._check()
+        number = self.number + 1
+        try:
+            log.append(number, rows, meta)
+        except OSError as error:
+            raise self._full(error) from error
+        self.number = number
+        self.bytes_since += 128 if rows is None else 128 + rows.nbytes
+        return number
+
+    def take_back(self, log: Log, number: int) -> None:
+        """The last entry does not count after all. If that cannot be written, nothing more can."""
+        try:
+            log.take_back(number)
+        except OSError as error:
+            self._failed = self._full(error)
+            raise self._failed from error
+        self.number = number - 1
+
+    def record(self, record: Record) -> int:
+        """Make a record; gives its number. If it raises, there is no such record."""
+        self._check()
+        number = self.number + 1
+        try:
+            self.records.add(number, record, sync=self.sync_way != "off")
+        except OSError as error:
+            raise self._full(error) from error
+        self.number = number
+        self.bytes_since += 4096
+        return number
+
+    def drop(self, kind: str, name: str) -> None:
+        """A log is not needed any more; what it has is forgotten with the next state that is saved."""
+        log = self._logs.get((kind, name))
+        if log is not None:
+            log.dropped = True
+
+    def wait(self, number: int) -> None:
+        """Return when everything up to an entry is as safe as ``sync`` says. Without the lock."""
+        if self.sync_way != "off":
+            self._syncing.wait(number)
+
+    # -- the state ------------------------------------------------------------------------------------
+
+    def rolled(self) -> None:
+        """The state is about to be taken: let logs begin new segments, so that older ones can go."""
+        for log in self._logs.values():
+            log.roll()
+
+    def save(self, number: int, state: State) -> None:
+        """Store the state after an entry, and forget the entries that it covers. Without the lock."""
+        self._check()
+        if self.sync_way != "off":
+            self._syncing.wait(number)
+        try:
+            self.states.save(number, state)
+        except OSError as error:
+            raise self._full(error) from error
+
+    def forget(self) -> None:
+        """Forget the entries that all kept versions of the state cover."""
+        versions = self.states.versions
+        if not versions:
+            return
+        self.saved = versions[-1][0]
+        upto = versions[0][0]
+        for key, log in list(self._logs.items()):
+            if log.dropped and log.last <= upto:
+                del self._logs[key]
+                with contextlib.suppress(OSError):
+                    self.files.remove_folder(_folder(key))
+            else:
+                log.forget(upto)
+        self.records.forget(upto)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def check(self) -> Iterator[str]:
+        """Verify every byte of everything; gives what is damaged."""
+        for (kind, name), log in self._logs.items():
+            try:
+                log.check()
+            except StorageError as error:
+                yield f"{kind} {name}: {error.message}"
+        for number in self.records.numbers:
+            try:
+                next(iter(self.records.read(number - 1)))
+            except StorageError as error:
+                yield error.message
+        for version in self.states.versions:
+            try:
+                self.states.check(version)
+            except StorageError as error:
+                yield error.message
+
+    def close(self) -> None:
+        """Let another process have it."""
+        if self.sync_way != "off" and self._failed is None:
+            with contextlib.suppress(StorageError):
+                self._syncing.wait(self.number)
+        self.files.close()
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+    def fail(self, error: StorageError) -> None:
+        """Nothing can be written any more."""
+        self._failed = error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def logs(self) -> list[Log]:
+        """All that are open."""
+        return list(self._logs.values())
+
+    def _full(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"{self.files.name}: cannot be written: {error.strerror or error}",
+            hint="nothing of this has been taken; make room, or see that it can be written, and try again",
+        )
+
+
+class _Syncing:
+    """Those who wait for the disk: one of them syncs for all whose entries are there by then."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turn = threading.Condition()
+        self._busy = False
+        self._done = 0
+
+    def wait(self, number: int) -> None:
+        store = self._store
+        with self._turn:
+            while self._done < number and self._busy:
+                self._turn.wait()
+            if self._done >= number:
+                return
+            self._busy = True
+            upto = store.number
+            todo = [(log, log.dirty()) for log in store.logs()]
+        try:
+            for log, dirty in todo:
+                if dirty:
+                    log.sync(dirty)
+        except OSError as error:
+            # What the system could not write it may have given up: nobody knows what is on the disk.
+            failure = StorageError(
+                f"{store.files.name}: cannot be forced to the disk: {error.strerror or error}",
+                hint="open the database again: what was acknowledged before is there",
+            )
+            store.fail(failure)
+            with self._turn:
+                self._busy = False
+                self._turn.notify_all()
+            raise failure from error
+        with self._turn:
+            self._done = max(self._done, upto)
+            self._busy = False
+            self._turn.notify_all()
+
+
+def _of_log(kind: str, name: str, log: Log, after: int) -> Iterator[Item]:
+    found: list[Entry] = []
+    for entry in log.read(after):
+        found.append(entry)
+        if entry.last:
+            rows = pa.Table.from_batches([e.rows for e in found])
+            yield Item(entry.number, kind, name, found[0].meta, rows)
+            found = []
+
+
+def _folder(key: tuple[str, str]) -> str:
+    return f"{key[0]}/{quote(key[1], safe='')}"
+
+
+def _check_kind(root: Path) -> None:
+    """Refuse a directory that is something else."""
+    if not root.is_dir() or (root / _HEAD).exists() or not any(root.iterdir()):
+        return
+    names = sorted(e.name for e in root.iterdir())
+    if all(name in names for name in _OLDER):
+        raise StorageError(
+            f"{root}: a database of release 0.1, which this release does not open",
+            hint="open it with release 0.1, or use another directory",
+        )
+    if set(names) - {"owner", "epochs", "catalog", "state"}:
+        raise StorageError(
+            f"{root} is not empty and not a database: it has `{names[0]}`", hint="use an empty directory, or a new one"
+        )
+
+
+def _locked(root: Path) -> int:
+    """Make sure that nobody else has the directory; given back when the process ends, however it does."""
+    file = os.open(root / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(file, 4096, 0).decode(errors="replace")
+        os.close(file)
+        try:
+            who = json.loads(holder)
+            shown = f" (process {who['pid']} on {who['host']}, since {who['since']})"
+        except (ValueError, KeyError, TypeError):
+            shown = ""
+        raise StorageError(
+            f"{root} is open in another process{shown}", hint="close it there, or use another directory"
+        ) from None
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+    said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
+    os.ftruncate(file, 0)
+    os.pwrite(file, said, 0)
+    return file
