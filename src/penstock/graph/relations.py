@@ -81,7 +81,7 @@ class RelationInput:
 
     def save(self) -> Saved:
         def waiting(start: int, stop: int) -> pa.Table:
-            return _changes_table(self.schema, self._waiting[start - self._released : stop - self._released])
+            return changes_table(self.schema, self._waiting[start - self._released : stop - self._released])
 
         return together(
             waiting=self._pieces.save(self._released, self._released + len(self._waiting), waiting),
@@ -90,7 +90,7 @@ class RelationInput:
 
     def load(self, state: Loaded) -> None:
         self._released, _, tables = self._pieces.load(state.part("waiting"))
-        self._waiting = [change for table in tables for change in _changes_from(self.schema, table)]
+        self._waiting = [change for table in tables for change in changes_from(self.schema, table)]
         for id, row in self._present.load(state.part("present"), lambda t: rows_from(self.schema, t)):
             self._entered.setdefault(_hashable(row.values), deque()).append(id)
 
@@ -98,7 +98,7 @@ class RelationInput:
         """Go on from a later state."""
         waiting = state.part("waiting")
         gone, tables = self._pieces.catch_up(waiting, self._released, self._released + len(self._waiting))
-        new = [change for table in tables for change in _changes_from(self.schema, table)]
+        new = [change for table in tables for change in changes_from(self.schema, table)]
         self._waiting, self._released = self._waiting[gone:] + new, waiting.meta["tail"]
         rows_gone, rows_new = self._present.catch_up(
             state.part("present"), lambda t: rows_from(self.schema, t), lambda row, saved: None
@@ -117,7 +117,14 @@ class RelationInput:
         return change.ts, int(arrival_sub(self.position, change.group))
 
 
-def _changes_table(schema: Schema, changes: Sequence[Change]) -> pa.Table:
+def changes_schema(schema: Schema) -> pa.Schema:
+    """Of what ``changes_table`` gives."""
+    found: pa.Schema = changes_table(schema, ()).schema
+    return found
+
+
+def changes_table(schema: Schema, changes: Sequence[Change]) -> pa.Table:
+    """Changes of a relation as rows."""
     columns = [to_arrow([c.row[i] for c in changes], f.type) for i, f in enumerate(schema)]
     return table_of(
         schema,
@@ -129,7 +136,8 @@ def _changes_table(schema: Schema, changes: Sequence[Change]) -> pa.Table:
     )
 
 
-def _changes_from(schema: Schema, table: pa.Table) -> list[Change]:
+def changes_from(schema: Schema, table: pa.Table) -> list[Change]:
+    """What ``changes_table`` had."""
     rows = to_rows(table, schema)
     more = [table.column(f"_{name}").to_pylist() for name in ("ts", "sign", "arrival", "group")]
     return [Change(t, s, row, a, g) for row, t, s, a, g in zip(rows, *more, strict=True)]

@@ -37,6 +37,21 @@ from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE, unit_of
 _LIMIT = 2**62
 
 
+@dataclass(frozen=True)
+class Came:
+    """Rows as a stream took them in: what was decided of them then, to be kept and to be had again.
+
+    ``arrival``: the number of the first of them; those that do not fit come after the others. ``late``: which of them
+    came too late, None if none did.
+    """
+
+    table: pa.Table
+    ts: np.ndarray[Any, np.dtype[np.int64]]
+    arrival: int
+    late: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    apart: pa.Table | None = None
+
+
 @dataclass
 class StreamInput:
     """The input side of one declared stream."""
@@ -52,6 +67,8 @@ class StreamInput:
     _promised: Instant = -math.inf
     """Of a closed stream: its progress before it was closed."""
     _waiting: Batch | None = None
+    came: Came | None = None
+    """The rows that were taken in last."""
     late: Kept = field(init=False)
     """Rows that came too late."""
     apart: Kept = field(init=False, default=Kept(SCHEMA))
@@ -89,6 +106,16 @@ class StreamInput:
         return -math.inf if self.closed else self.named
 
     @property
+    def promised(self) -> Instant:
+        """Of a closed stream: its progress before it was closed."""
+        return self._promised
+
+    @property
+    def held(self) -> Batch | None:
+        """The rows that wait for slack to pass."""
+        return self._waiting
+
+    @property
     def newest_row(self) -> Instant:
         """The greatest instant of a row."""
         return self._newest
@@ -114,8 +141,10 @@ class StreamInput:
         waiting: Sequence[Batch],
         late: Kept,
         apart: Kept,
+        promised: Instant = -math.inf,
     ) -> None:
         """Be what an input of the same stream was."""
+        self._promised = promised
         self.progress, self._newest, self._arrivals, self.closed = progress, newest, arrivals, closed
         self._waiting = concat(waiting) if waiting else None
         self.late, self.apart = late, apart
@@ -176,10 +205,12 @@ class StreamInput:
         ts = self._instants(table)
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         priority = self._priorities(table)
+        apart = apart_table(read.apart) if read.apart else None
+        self.came = Came(table, ts, self._arrivals, None, apart)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
         self._arrivals += len(table) + len(read.apart)
-        if read.apart:
-            self.apart = self.apart.plus(apart_table(read.apart))
+        if apart is not None:
+            self.apart = self.apart.plus(apart)
         batch = Batch(self.definition.schema, table, ts, arrival, priority)
         if len(ts) == 0:
             if self.definition.timestamp_by is None and self.progress > -math.inf:
@@ -195,21 +226,39 @@ class StreamInput:
             if late.any():
                 self.lateness = max(self.lateness, int((so_far - ts)[late].max()))
                 self.late = self.late.plus(table.filter(pa.array(late)))
+                self.came = replace(self.came, late=late)
                 batch = batch.take(np.flatnonzero(~late))
         self._newest = max(self._newest, last)
         self.progress = max(self.progress, last - slack)
+        return self._release(batch)
+
+    def again(self, came: Came | None, progress: Instant, newest: Instant, closed: bool) -> Batch:
+        """Take in what was taken in before: nothing is decided anew. Gives back the rows whose turn came then."""
+        if closed and not self.closed:
+            self._promised = self.progress
+        self.progress, self._newest, self.closed, self.came = progress, newest, closed, came
+        if came is None:
+            return self._release(None)
+        arrival = np.arange(came.arrival, came.arrival + len(came.ts), dtype=np.int64)
+        self._arrivals = came.arrival + len(came.ts) + (0 if came.apart is None else len(came.apart))
+        if came.apart is not None:
+            self.apart = self.apart.plus(came.apart)
+        batch = Batch(self.definition.schema, came.table, came.ts, arrival, self._priorities(came.table))
+        if came.late is not None:
+            self.late = self.late.plus(came.table.filter(pa.array(came.late)))
+            batch = batch.take(np.flatnonzero(~came.late))
         return self._release(batch)
 
     def heartbeat(self, at: Instant) -> Batch:
         """No more rows before ``at`` will come."""
         if self.closed:
             raise StateError(f"stream `{self.definition.name}` is closed", hint="its progress is infinite already")
-        self.progress = max(self.progress, at)
+        self.progress, self.came = max(self.progress, at), None
         return self._release(None)
 
     def close(self) -> Batch:
         """No more rows will come at all."""
-        self.closed, self.progress, self._promised = True, math.inf, self.progress
+        self.closed, self.progress, self._promised, self.came = True, math.inf, self.progress, None
         return self._release(None)
 
     def take_late(self) -> pa.Table:

@@ -93,6 +93,11 @@ class Log:
             self.position, self.last = last.position + last.rows, last.number
 
     @property
+    def schema(self) -> pa.Schema:
+        """Of its rows."""
+        return self._schema
+
+    @property
     def ends(self) -> Ends:
         """Its segments, and where they end."""
         return {s.name: s.size for s in self._segments}

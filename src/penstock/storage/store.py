@@ -30,7 +30,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -268,6 +269,36 @@ class Store:
         self.number = number
         self.bytes_since += 4096
         return number
+
+    def put_code(self, name: str, code: bytes) -> None:
+        """Keep the code of a function, apart from everything else: nobody runs it who has not asked for it."""
+        self._check()
+        try:
+            self.files.make("functions")
+            path = f"functions/{quote(name, safe='@')}"
+            self.files.remove(path)  # of one that was never recorded
+            self.files.put(path, [b"%08x\n" % zlib.crc32(code), code], sync=self.sync_way != "off")
+        except OSError as error:
+            raise self._full(error) from error
+
+    def code(self, name: str) -> bytes:
+        """The code of a function."""
+        path = f"functions/{quote(name, safe='@')}"
+        try:
+            content = self.files.read(path).to_pybytes()
+        except OSError as error:
+            raise StorageError(f"{self.files.name}/{path}: cannot be read: {error}") from error
+        crc, _, code = content.partition(b"\n")
+        if not crc.isalnum() or int(crc, 16) != zlib.crc32(code):
+            raise StorageError(f"{self.files.name}/{path}: damaged, its checksum is not what was written")
+        return code
+
+    def forget_code(self, used: Collection[str]) -> None:
+        """Remove the code of functions that nobody calls any more."""
+        for name in self.files.names("functions"):
+            if unquote(name) not in used:
+                with contextlib.suppress(OSError):
+                    self.files.remove(f"functions/{name}")
 
     def drop(self, kind: str, name: str) -> None:
         """A log is not needed any more; what it has is forgotten with the next state that is saved."""

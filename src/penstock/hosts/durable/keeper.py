@@ -1,0 +1,241 @@
+"""What a database writes down before it counts, so that nothing acknowledged is lost when its process ends.
+
+Rows go into the log of their stream, changes into that of their relation; declarations, functions and queries become
+records, deliveries an entry of their own log. Each has its number, and what happened is what the numbers say: whoever
+opens the directory does all of it again from the last saved state on (``restore``).
+
+A thread saves the state from time to time (``Saver``), so that there is little to do again and logs can be forgotten.
+
+Bounded by: the streams and relations; on disk by what ``storage.store`` says.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.graph.relations import changes_schema, changes_table
+from penstock.hosts.core import Core
+from penstock.hosts.durable import forms
+from penstock.hosts.registered import Registered
+from penstock.ingest.relations import RelationStore
+from penstock.ingest.streams import StreamInput
+from penstock.model.change import Change
+from penstock.model.errors import PenstockError
+from penstock.operators.state import State
+from penstock.plan.nodes import calls_functions
+from penstock.plan.serial import to_json
+from penstock.storage.log import Log
+from penstock.storage.store import Store
+
+_log = logging.getLogger("penstock")
+_NOTHING: pa.Schema = pa.schema([])
+SECONDS = 5.0
+"""So long after the first entry that is not in a saved state another one is saved."""
+BYTES = 64 << 20
+"""Or when there are so many bytes of them."""
+_PATIENCE = 60.0
+"""Seconds after which a save that failed is tried again at the latest."""
+
+
+class Keeper:
+    """The directory of one database. All calls but ``wait`` and ``close`` come under the database's lock."""
+
+    def __init__(self, store: Store, core: Core) -> None:
+        self.store, self._core = store, core
+        self.again = True
+        """What happened before is being done again: it is written down already."""
+        self._logs: dict[str, Log] = {}
+        self.functions: dict[str, int] = {}
+        """The version of each function that queries which come now call."""
+        self.notes: dict[str, Any] = {}
+        self.changed = threading.Event()
+        """There is something that is not in the saved state."""
+
+    # -- what happens ---------------------------------------------------------------------------------
+
+    def rows(self, source: StreamInput) -> Callable[[], None] | None:
+        """Write down what a stream has just taken in; gives what takes that back."""
+        if self.again:
+            return None
+        log = self._log("streams", source.definition.name, lambda: forms.rows_schema(source.definition.schema))
+        came = source.came
+        table = None if came is None else forms.rows_table(came, log.schema)
+        return self._append(log, table, forms.rows_meta(source, came))
+
+    def changes(self, relation: RelationStore, changes: Sequence[Change]) -> Callable[[], None] | None:
+        """Write down changes of a relation; gives what takes that back."""
+        if self.again or not changes:
+            return None
+        schema = relation.definition.schema
+        log = self._log("relations", relation.definition.name, lambda: changes_schema(schema))
+        meta = {"clock": relation.clock, "times": relation.times}
+        return self._append(log, changes_table(schema, changes), meta)
+
+    def taken(self, source: StreamInput, what: str) -> None:
+        """A user has taken the late rows of a stream, or those kept apart."""
+        if not self.again:
+            log = self._log("streams", source.definition.name, lambda: forms.rows_schema(source.definition.schema))
+            self._append(log, None, {"taken": what})
+
+    def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
+        """Something was declared."""
+        if self.again:
+            return
+        if isinstance(definition, FunctionDef):
+            version = self.functions.get(definition.name, 0) + 1
+            self.store.put_code(f"{definition.name}@{version}", forms.code_of(definition))
+            self._record(forms.function_record(definition, version))
+            self.functions[definition.name] = version
+        else:
+            self._record(forms.declared(definition, self._core.catalog))
+
+    def dropped(self, name: str) -> None:
+        """Something was dropped."""
+        if not self.again:
+            self._record({"kind": "drop", "name": name})
+            self.forget_logs(name)
+
+    def forget_logs(self, name: str) -> None:
+        """What a stream or relation has had is not needed any more once the state is saved."""
+        for kind in ("streams", "relations"):
+            self._logs.pop(f"{kind}/{name}", None)
+            self.store.drop(kind, name)
+
+    def registered(self, query: Registered) -> None:
+        """A query is about to begin."""
+        if not self.again:
+            self._record(self.query_record(query))
+
+    def query_record(self, query: Registered) -> forms.Record:
+        """All that a query was registered with."""
+        record: forms.Record = {
+            "kind": "query", "name": query.name, "plan": to_json(query.plan), "text": query.text,
+            "reads": sorted(query.reads), "options": forms.options_json(query.options), "count": self._core.query_count,
+        }  # fmt: skip
+        if calls_functions(query.plan):
+            record["functions"] = query.versions or dict(self.functions)
+        return record
+
+    def stopped(self, query: Registered) -> None:
+        """A query is no more."""
+        if not self.again:
+            self._record({"kind": "stop", "name": query.name})
+
+    def delivered(self, query: str, upto: int, notes: Mapping[str, object] | None) -> None:
+        """The reader who is remembered has all results before a position."""
+        if not self.again:
+            meta: dict[str, Any] = {"query": query, "upto": upto}
+            self._append(self._log("deliveries", "default", lambda: _NOTHING), None, meta | _noted(notes))
+            self.notes |= notes or {}
+
+    def note(self, notes: Mapping[str, object]) -> None:
+        """Keep something that users have noted."""
+        self._append(self._log("deliveries", "default", lambda: _NOTHING), None, _noted(notes))
+        self.notes |= notes
+
+    def _log(self, kind: str, name: str, schema: Callable[[], pa.Schema]) -> Log:
+        key = f"{kind}/{name}"
+        found = self._logs.get(key)
+        if found is None:
+            found = self._logs[key] = self.store.log(kind, name, schema())
+        return found
+
+    def _append(self, log: Log, rows: pa.Table | None, meta: Mapping[str, Any]) -> Callable[[], None]:
+        number = self.store.append(log, rows, meta)
+        self.changed.set()
+        return lambda: self.store.take_back(log, number)
+
+    def _record(self, record: forms.Record) -> None:
+        self.store.record(record)
+        self.changed.set()
+
+    def wait(self) -> None:
+        """Return when everything written so far is as safe as was asked for. Without the lock."""
+        self.store.wait(self.store.number)
+
+
+def _noted(notes: Mapping[str, object] | None) -> dict[str, Any]:
+    return {"notes": dict(notes)} if notes else {}
+
+
+class Saver:
+    """The thread that saves the state: when much has happened since, or some time after something has.
+
+    It is stopped by ``close``. While nothing happens it waits.
+    """
+
+    def __init__(self, keeper: Keeper, core: Core, taken: Callable[[], State]) -> None:
+        """``taken`` gives the state; it is called under the lock, when nothing is under way."""
+        self._keeper, self._core, self._taken = keeper, core, taken
+        self._wake = threading.Event()
+        self._closed = False
+        self._one = threading.Lock()
+        self.trouble: PenstockError | None = None
+        """Why the last save failed, if it did."""
+        self._thread = threading.Thread(target=self._keep_saving, name="penstock-saver", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Entries have been added."""
+        if self._keeper.store.bytes_since > BYTES:
+            self._wake.set()
+
+    def _keep_saving(self) -> None:
+        keeper = self._keeper
+        pause = SECONDS
+        while True:
+            keeper.changed.wait()
+            if not self._closed:
+                self._wake.wait(pause)
+            if self._closed:
+                return
+            self._wake.clear()
+            try:
+                self.save()
+                pause = SECONDS
+            except PenstockError as error:
+                pause = min(2 * pause, _PATIENCE)
+                _log.warning("the state cannot be saved, which is tried again in %.0f s: %s", pause, error.one_line)
+            except Exception:
+                pause = _PATIENCE
+                _log.exception("the state cannot be saved")
+
+    def save(self) -> None:
+        """Save the state as it is now. Without the lock."""
+        store, keeper = self._keeper.store, self._keeper
+        with self._one:
+            with self._core.lock:
+                keeper.changed.clear()
+                number = store.number
+                if number == store.saved:
+                    return
+                store.rolled()
+                store.bytes_since = 0
+                state = self._taken()
+            try:
+                store.save(number, state)
+            except PenstockError as error:
+                self.trouble = error
+                keeper.changed.set()
+                raise
+            with self._core.lock:
+                store.forget()
+            self.trouble = None
+
+    def close(self) -> None:
+        """End the thread, and save what has happened since."""
+        self._closed = True
+        self._keeper.changed.set()
+        self._wake.set()
+        self._thread.join()
+        try:
+            self.save()
+        except PenstockError as error:
+            # Nothing is lost: it is in the logs.
+            _log.warning("the state was not saved on closing: %s", error.one_line)
