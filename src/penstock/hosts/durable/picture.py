@@ -1,0 +1,206 @@
+"""The state of a database as pieces, taken while nothing is under way, and a database made of it again.
+
+    database            what is declared, in the order in which it was; functions, notes, counters
+    stream NAME         how far a stream is, the rows that wait for slack, are late or apart
+    history NAME        the rows that a stream retains
+    relation NAME       the rows of a relation, and the changes that are still to come for some
+    query NAME          what a query was registered with and what became of it; the results that wait for readers
+    graph/…             what the operators remember
+
+Taking it costs what is new since it was taken last, and a little for everything that there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.catalog import FunctionDef
+from penstock.cql.declarations import definition_again
+from penstock.hosts.core import Core
+from penstock.hosts.durable import forms
+from penstock.hosts.durable.keeper import Keeper
+from penstock.hosts.registered import Before, Registered
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch, concat
+from penstock.model.change import Dating
+from penstock.model.errors import PenstockError, StorageError
+from penstock.model.schema import arrow_schema
+from penstock.operators.pieces import RowPieces, Whole
+from penstock.operators.state import Loaded, LoadedState, Saved, State, together, under, with_meta
+from penstock.rows.apart import SCHEMA, Kept
+from penstock.scalar.zones import UTC
+
+
+class Picture:
+    """Takes the state of a database, and gives it back. Bounded by what is declared and registered."""
+
+    def __init__(self, keeper: Keeper, core: Core) -> None:
+        self._keeper, self._core = keeper, core
+        self._inputs: dict[str, tuple[Whole, Whole, Whole]] = {}
+        self._history: dict[str, RowPieces] = {}
+        self._results: dict[str, RowPieces] = {}
+
+    # -- taking ---------------------------------------------------------------------------------------
+
+    def taken(self, operators: State) -> State:
+        """The state of the database, of which operators remember this. Under the lock."""
+        core = self._core
+        state: State = {"database": Saved(self._database())}
+        for name, source in core.inputs.items():
+            state[f"stream {name}"] = self._stream(name, source)
+        for name, batches in core.history.items():
+            state[f"history {name}"] = self._retained(name, batches)
+        for name, store in core.relations.items():
+            state[f"relation {name}"] = store.save()
+        for name, query in core.queries.items():
+            state[f"query {name}"] = self._query(query)
+        for pieces, there in ((self._inputs, core.inputs), (self._history, core.history), (self._results, core.queries)):
+            for name in [n for n in pieces if n not in there]:
+                del pieces[name]  # type: ignore[attr-defined]
+        return state | under("graph", operators)
+
+    def _database(self) -> forms.Record:
+        core, keeper = self._core, self._keeper
+        return {
+            "declared": keeper.declarations,
+            "functions": keeper.functions,
+            "known": keeper.known,
+            "next": core.catalog.next_position,
+            "count": core.query_count,
+            "notes": keeper.notes,
+            "zone": core.catalog.zone,
+            "counted": core.instants.counted,
+            "passed": {clock: forms.instant(at) for clock, at in core.instants.gone.items()},
+            "order": list(core.queries),
+        }
+
+    def _stream(self, name: str, source: StreamInput) -> Saved:
+        waiting, late, apart = self._inputs.setdefault(name, (Whole(), Whole(), Whole()))
+        held = source.held
+        meta = {
+            "progress": forms.instant(source.progress), "newest": forms.instant(source.newest_row),
+            "promised": forms.instant(source.promised), "arrivals": source.arrivals, "closed": source.closed,
+            "late": source.late.count, "apart": source.apart.count,
+        }  # fmt: skip
+        empty = Batch(source.definition.schema, arrow_schema(source.definition.schema).empty_table(), _NONE, _NONE)
+        parts = together(
+            waiting=waiting.save(held, lambda: forms.batch_table(held or empty)),
+            late=late.save(source.late, lambda: source.late.table),
+            apart=apart.save(source.apart, lambda: source.apart.table),
+        )
+        return with_meta(parts, input=meta)
+
+    def _retained(self, name: str, batches: list[Batch]) -> Saved:
+        pieces = self._history.setdefault(name, RowPieces())
+        head = self._core.remembered[name]
+        tail = head - sum(map(len, batches))
+
+        def rows(start: int, stop: int) -> pa.Table:
+            kept = concat(batches)
+            return forms.batch_table(kept.take(np.arange(start - tail, stop - tail)))
+
+        return pieces.save(tail, head, rows)
+
+    def _query(self, query: Registered) -> Saved:
+        pieces = self._results.setdefault(query.name, RowPieces())
+        results = query.results
+        record = self._keeper.query_record(query)
+        error = query.error
+        record |= {
+            "status": query.status,
+            "error": None if error is None else _error(error),
+            "failures": [query.runner.failures, query.runner.last_failure],
+            "dating": asdict(query.dating),
+            "before": {name: asdict(b) for name, b in query.before.items()},
+            "runner": query.runner.facts(),
+        }
+        waiting = pieces.save(results.unread, results.next, results.rows)
+        standing = results.standing()
+        parts = together(waiting=waiting) if standing is None else together(waiting=waiting, standing=standing)
+        return with_meta(parts, query=record)
+
+    # -- giving back ----------------------------------------------------------------------------------
+
+    def restored(self, state: LoadedState, queries: Callable[[Iterable[Mapping[str, Any]], LoadedState], None]) -> None:
+        """Make an empty database what the state says. ``queries`` makes the runners of the running ones."""
+        core, keeper = self._core, self._keeper
+        facts = state["database"].meta
+        for record in facts["declared"]:
+            declare_again(core, record)
+        core.catalog.skip_positions(facts["next"])
+        core.query_count = facts["count"]
+        core.instants.counted = facts["counted"]
+        core.instants.gone.update({clock: forms.instant_again(at) for clock, at in facts["passed"].items()})
+        keeper.declarations[:] = facts["declared"]
+        keeper.notes.update(facts["notes"])
+        for name, source in core.inputs.items():
+            if f"stream {name}" in state:
+                self._stream_again(name, source, state[f"stream {name}"])
+        for name in core.history:
+            if f"history {name}" in state:
+                pieces = self._history[name] = RowPieces()
+                _, head, tables = pieces.load(state[f"history {name}"])
+                schema = core.inputs[name].definition.schema
+                core.history[name] = [forms.batch_again(t, schema) for t in tables]
+                core.remembered[name] = head
+        for name, store in core.relations.items():
+            if f"relation {name}" in state:
+                store.restore(state[f"relation {name}"])
+                core.catalog.given_times = core.catalog.given_times or store.timed
+        queries((state[f"query {name}"].meta["query"] for name in facts["order"]), state)
+
+    def _stream_again(self, name: str, source: StreamInput, state: Loaded) -> None:
+        waiting, late, apart = self._inputs[name] = (Whole(), Whole(), Whole())
+        meta, schema = state.meta["input"], source.definition.schema
+
+        def held(table: pa.Table) -> Batch | None:
+            return forms.batch_again(table, schema) if len(table) else None
+
+        def late_rows(table: pa.Table) -> Kept:
+            return Kept(arrow_schema(schema), (table,) if len(table) else (), meta["late"])
+
+        def apart_rows(table: pa.Table) -> Kept:
+            return Kept(SCHEMA, (table,) if len(table) else (), meta["apart"])
+
+        batch = waiting.load(state.part("waiting"), held)
+        source.restore(
+            forms.instant_again(meta["progress"]), forms.instant_again(meta["newest"]), meta["arrivals"],
+            meta["closed"], [] if batch is None else [batch], late.load(state.part("late"), late_rows),
+            apart.load(state.part("apart"), apart_rows), forms.instant_again(meta["promised"]),
+        )  # fmt: skip
+
+    def query_again(self, query: Registered, record: Mapping[str, Any], state: Loaded) -> None:
+        """Give a query back what became of it, and the results that wait."""
+        query.dating = Dating(**record["dating"])
+        query.before = {name: Before(**b) for name, b in record["before"].items()}
+        query.status = record["status"]
+        if record["error"] is not None:
+            query.error = query.failure(_error_again(record["error"]))
+        pieces = self._results[query.name] = RowPieces()
+        tail, head, tables = pieces.load(state.part("waiting"))
+        query.results.restore_rows(tail, head, tables, state.part("standing") if "standing" in state.meta else None)
+
+
+def declare_again(core: Core, record: Mapping[str, Any]) -> None:
+    """Declare what a record says, as it was bound then."""
+    zone, core.catalog.zone = core.catalog.zone, record.get("zone", UTC)
+    try:
+        found = definition_again(
+            record["text"], record["name"], record["position"], record["meanings"], core.catalog
+        )
+        if found is not None:
+            core.put(found)
+        core.catalog.skip_positions(max(core.catalog.next_position, record["next"]))
+    except PenstockError as error:
+        raise StorageError(
+            f"`{record['name']}` of this database is refused by this release: {error.one_line}",
+            hint="drop it with the release of Penstock that wrote it, or use another directory",
+        ) from error
+    finally:
+        core.catalog.zone = zone
