@@ -74,7 +74,7 @@ class Forgetful:
 
     def cut(self, path: str, size: int) -> None:
         self._write(0)
-        del self.now[path].now[size:]
+        del self.now.setdefault(path, _File(bytearray())).now[size:]
 
     def sync(self, path: str) -> None:
         self._write(0)

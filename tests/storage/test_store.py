@@ -51,19 +51,6 @@ def test_what_was_written_is_there_in_its_order() -> None:
     assert found[1][3] == rows(3).to_pylist()
 
 
-def test_an_entry_that_was_taken_back_is_not_there() -> None:
-    files = Forgetful()
-    store, *_ = opened(files)
-    log = store.log("streams", "a", ROWS)
-    for i in range(3):
-        number = store.append(log, rows(2, i), {})
-        if i != 1:
-            store.take_back(log, number)
-    store.append(log, rows(1, 9), {})
-    *_, found = opened(files.killed())
-    assert [item[3] for item in found] == [rows(2, 1).to_pylist(), rows(1, 9).to_pylist()]
-
-
 @given(st.data())
 def test_a_flipped_byte_is_told_and_never_taken_for_the_end(data: st.DataObject) -> None:
     files = Forgetful()

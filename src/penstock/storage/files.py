@@ -47,7 +47,7 @@ class Files(Protocol):
         it was, or what is behind it is cut off by the next one that appends."""
 
     def cut(self, path: str, size: int) -> None:
-        """Let a file end there."""
+        """Let a file end there; it is made if it is not there."""
 
     def sync(self, path: str) -> None:
         """Force the content of a file to the disk."""

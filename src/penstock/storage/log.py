@@ -4,7 +4,7 @@ Rows have positions, from 0. Readers each know how far they are; whoever keeps a
 anything, and whole segments up to there are removed. What is in a log is never changed.
 
 Bounded by: what ``forget`` has not been told of; in memory by the number of segments. It is used under a lock of
-whoever owns it; ``read`` needs none for frames that were there when it was called.
+whoever owns it; ``sync``, and ``read`` of entries that are there when it is called, need none.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Log:
         """The number of the last frame."""
         self.dropped = False
         """Nobody will write or read it any more."""
+        self._unsure = False
         self._before = 0, 0
         """Position and number behind what has been forgotten."""
         self._open(owner, sealed, same_boot)
@@ -143,8 +144,12 @@ class Log:
             content += parts
             size += length
             position += batch.num_rows
+        if self._unsure:
+            self._files.cut(path, current.size)
+        self._unsure = True  # if this is stopped half-way, something may be there that does not count
         end = self._files.append(path, current.size, content)
         assert end == size, "as many bytes as there are"
+        self._unsure = False
         if current is not self._current:
             self._segments.append(current)
             self._current = current
@@ -152,11 +157,6 @@ class Log:
         current.size, current.last = size, number
         self.last = number
         return started
-
-    def take_back(self, number: int) -> None:
-        """The last entry, of this number, does not count after all."""
-        assert self.last == number, "it was the last one"
-        self.cut(number - 1)
 
     def cut(self, after: int) -> None:
         """Entries with numbers greater than this do not count."""

@@ -75,7 +75,8 @@ def checked_sync(sync: str) -> Sync:
 
 
 class Store:
-    """An open directory. Whoever writes holds the lock of the database; ``wait`` and ``save`` are called without it.
+    """An open directory. Any thread may write; entries count in the order of their numbers. ``save`` is called by one
+    thread at a time.
 
     Bounded by: what is declared; on disk by two versions of the state and the entries since the older one.
     """
@@ -83,6 +84,8 @@ class Store:
     def __init__(self, files: Files, *, sync: Sync = "off", owner: int | None = None) -> None:
         self.files, self.sync_way = files, sync
         self._owner = owner
+        self._mutex = threading.RLock()
+        """Guards numbers and logs. Nothing else is waited for with it but the disk."""
         self._logs: dict[tuple[str, str], Log] = {}
         self._failed: StorageError | None = None
         """What makes it impossible to write any more."""
@@ -223,12 +226,16 @@ class Store:
     def log(self, kind: str, name: str, schema: pa.Schema) -> Log:
         """The log of something; it is made if there is none."""
         key = kind, name
-        found = self._logs.get(key)
-        if found is None:
-            self.files.make(_folder(key))
-            found = self._logs[key] = self._opened(key, schema)
-        found.use(schema)
-        return found
+        with self._mutex:
+            found = self._logs.get(key)
+            try:
+                if found is None:
+                    self.files.make(_folder(key))
+                    found = self._logs[key] = self._opened(key, schema)
+            except OSError as error:
+                raise self._full(error) from error
+            found.use(schema)
+            return found
 
     def _opened(self, key: tuple[str, str], schema: pa.Schema | None) -> Log:
         folder = _folder(key)
@@ -239,36 +246,27 @@ class Store:
 
     def append(self, log: Log, rows: pa.Table | None, meta: Mapping[str, Any]) -> int:
         """Put an entry into a log; gives its number. If it raises, there is no such entry."""
-        self._check()
-        number = self.number + 1
-        try:
-            log.append(number, rows, meta)
-        except OSError as error:
-            raise self._full(error) from error
-        self.number = number
-        self.bytes_since += 128 if rows is None else 128 + rows.nbytes
-        return number
-
-    def take_back(self, log: Log, number: int) -> None:
-        """The last entry does not count after all. If that cannot be written, nothing more can."""
-        try:
-            log.take_back(number)
-        except OSError as error:
-            self._failed = self._full(error)
-            raise self._failed from error
-        self.number = number - 1
+        with self._mutex:
+            self._check()
+            try:
+                log.append(self.number + 1, rows, meta)
+            except OSError as error:
+                raise self._full(error) from error
+            self.number += 1
+            self.bytes_since += 128 if rows is None else 128 + rows.nbytes
+            return self.number
 
     def record(self, record: Record) -> int:
         """Make a record; gives its number. If it raises, there is no such record."""
-        self._check()
-        number = self.number + 1
-        try:
-            self.records.add(number, record, sync=self.sync_way != "off")
-        except OSError as error:
-            raise self._full(error) from error
-        self.number = number
-        self.bytes_since += 4096
-        return number
+        with self._mutex:
+            self._check()
+            try:
+                self.records.add(self.number + 1, record, sync=self.sync_way != "off")
+            except OSError as error:
+                raise self._full(error) from error
+            self.number += 1
+            self.bytes_since += 4096
+            return self.number
 
     def put_code(self, name: str, code: bytes) -> None:
         """Keep the code of a function, apart from everything else: nobody runs it who has not asked for it."""
@@ -285,7 +283,7 @@ class Store:
         """The code of a function."""
         path = f"functions/{quote(name, safe='@')}"
         try:
-            content = self.files.read(path).to_pybytes()
+            content: bytes = self.files.read(path).to_pybytes()
         except OSError as error:
             raise StorageError(f"{self.files.name}/{path}: cannot be read: {error}") from error
         crc, _, code = content.partition(b"\n")
@@ -302,9 +300,10 @@ class Store:
 
     def drop(self, kind: str, name: str) -> None:
         """A log is not needed any more; what it has is forgotten with the next state that is saved."""
-        log = self._logs.get((kind, name))
-        if log is not None:
-            log.dropped = True
+        with self._mutex:
+            log = self._logs.get((kind, name))
+            if log is not None:
+                log.dropped = True
 
     def wait(self, number: int) -> None:
         """Return when everything up to an entry is as safe as ``sync`` says. Without the lock."""
@@ -313,10 +312,14 @@ class Store:
 
     # -- the state ------------------------------------------------------------------------------------
 
-    def rolled(self) -> None:
-        """The state is about to be taken: let logs begin new segments, so that older ones can go."""
-        for log in self._logs.values():
-            log.roll()
+    def rolled(self) -> int:
+        """The state is about to be taken: logs begin new segments, so that older ones can go. Gives the number of the
+        last entry before that."""
+        with self._mutex:
+            for log in self._logs.values():
+                log.roll()
+            self.bytes_since = 0
+            return self.number
 
     def save(self, number: int, state: State) -> None:
         """Store the state after an entry, and forget the entries that it covers. Without the lock."""
@@ -333,16 +336,17 @@ class Store:
         versions = self.states.versions
         if not versions:
             return
-        self.saved = versions[-1][0]
         upto = versions[0][0]
-        for key, log in list(self._logs.items()):
-            if log.dropped and log.last <= upto:
-                del self._logs[key]
-                with contextlib.suppress(OSError):
-                    self.files.remove_folder(_folder(key))
-            else:
-                log.forget(upto)
-        self.records.forget(upto)
+        with self._mutex:
+            self.saved = versions[-1][0]
+            for key, log in list(self._logs.items()):
+                if log.dropped and log.last <= upto:
+                    del self._logs[key]
+                    with contextlib.suppress(OSError):
+                        self.files.remove_folder(_folder(key))
+                else:
+                    log.forget(upto)
+            self.records.forget(upto)
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -382,9 +386,10 @@ class Store:
         if self._failed is not None:
             raise self._failed
 
-    def logs(self) -> list[Log]:
-        """All that are open."""
-        return list(self._logs.values())
+    def dirty(self) -> tuple[int, list[tuple[Log, list[tuple[str, int]]]]]:
+        """The number of the last entry, and what of the logs is not on the disk for sure."""
+        with self._mutex:
+            return self.number, [(log, found) for log in self._logs.values() if (found := log.dirty())]
 
     def _full(self, error: OSError) -> StorageError:
         return StorageError(
@@ -410,12 +415,10 @@ class _Syncing:
             if self._done >= number:
                 return
             self._busy = True
-            upto = store.number
-            todo = [(log, log.dirty()) for log in store.logs()]
+        upto, todo = store.dirty()
         try:
             for log, dirty in todo:
-                if dirty:
-                    log.sync(dirty)
+                log.sync(dirty)
         except OSError as error:
             # What the system could not write it may have given up: nobody knows what is on the disk.
             failure = StorageError(

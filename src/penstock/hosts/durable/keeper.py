@@ -59,23 +59,23 @@ class Keeper:
 
     # -- what happens ---------------------------------------------------------------------------------
 
-    def rows(self, source: StreamInput) -> Callable[[], None] | None:
-        """Write down what a stream has just taken in; gives what takes that back."""
+    def rows(self, source: StreamInput) -> None:
+        """Write down what a stream has just taken in."""
         if self.again:
-            return None
+            return
         log = self._log("streams", source.definition.name, lambda: forms.rows_schema(source.definition.schema))
         came = source.came
         table = None if came is None else forms.rows_table(came, log.schema)
-        return self._append(log, table, forms.rows_meta(source, came))
+        self._append(log, table, forms.rows_meta(source, came))
 
-    def changes(self, relation: RelationStore, changes: Sequence[Change]) -> Callable[[], None] | None:
-        """Write down changes of a relation; gives what takes that back."""
+    def changes(self, relation: RelationStore, changes: Sequence[Change]) -> None:
+        """Write down changes of a relation."""
         if self.again or not changes:
-            return None
+            return
         schema = relation.definition.schema
         log = self._log("relations", relation.definition.name, lambda: changes_schema(schema))
         meta = {"clock": relation.clock, "times": relation.times}
-        return self._append(log, changes_table(schema, changes), meta)
+        self._append(log, changes_table(schema, changes), meta)
 
     def taken(self, source: StreamInput, what: str) -> None:
         """A user has taken the late rows of a stream, or those kept apart."""
@@ -146,10 +146,9 @@ class Keeper:
             found = self._logs[key] = self.store.log(kind, name, schema())
         return found
 
-    def _append(self, log: Log, rows: pa.Table | None, meta: Mapping[str, Any]) -> Callable[[], None]:
-        number = self.store.append(log, rows, meta)
+    def _append(self, log: Log, rows: pa.Table | None, meta: Mapping[str, Any]) -> None:
+        self.store.append(log, rows, meta)
         self.changed.set()
-        return lambda: self.store.take_back(log, number)
 
     def _record(self, record: forms.Record) -> None:
         self.store.record(record)
@@ -212,11 +211,9 @@ class Saver:
         with self._one:
             with self._core.lock:
                 keeper.changed.clear()
-                number = store.number
-                if number == store.saved:
+                if store.number == store.saved:
                     return
-                store.rolled()
-                store.bytes_since = 0
+                number = store.rolled()
                 state = self._taken()
             try:
                 store.save(number, state)
