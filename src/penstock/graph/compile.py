@@ -21,9 +21,8 @@ from penstock.graph.ports import Port
 from penstock.graph.sources import Entry, Horizon, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
-from penstock.operators.build import Leaf, Stage, build
+from penstock.operators.build import Leaf, OwnLeaf, Stage, build
 from penstock.operators.emit import Emit
-from penstock.operators.moments import Moments
 from penstock.operators.smart import SmartWindow
 from penstock.operators.stateless import FilterProject
 from penstock.operators.window_store import WindowStore
@@ -51,7 +50,7 @@ Functions = Mapping[str, Callable[..., object]]
 _UNNAMED = 1 << 18
 """Streams that only a query has come after all that are declared; their positions begin here."""
 _KINDS = {
-    "FastJoin": "join", "FastAggregate": "aggregate", "FilterProject": "project", "TopN": "top", "Moments": "identity",
+    "FastJoin": "join", "FastAggregate": "aggregate", "FilterProject": "project", "TopN": "top",
 }  # fmt: skip
 
 
@@ -221,7 +220,7 @@ class Compiler:
             kind = _KINDS.get(stage.name, stage.name.lower())
             ports = [Port(b.schema, elements=False, ends=ends) for b in below]
             inner = passes_on(node) == "pairs"
-            label = "which row is which" if isinstance(stage.operator, Moments) else show_node(node)
+            label = node.label if isinstance(node, OwnLeaf) else show_node(node)
             vertex = Staged(kind, stage.name, label, stage.operator, ports, inner=inner)
             vertex.schema, vertex.errors = node.schema, stage.errors
             return vertex

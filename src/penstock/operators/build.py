@@ -12,13 +12,14 @@ are called. Three choices are made here, from the plan alone:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal as OneOf
+from typing import Protocol, runtime_checkable
 
 from penstock.model.delta import Arrivals, Delta, Step
 from penstock.model.errors import QueryFailed
-from penstock.model.schema import MOMENT, Schema
+from penstock.model.schema import Schema
 from penstock.operators import identity
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.priority import SetPriority
@@ -48,6 +49,24 @@ from penstock.scalar import Context
 Functions = Mapping[str, Callable[..., object]]
 Mode = OneOf["insert", "ends", "changes"]
 _ORDERED = {"first", "last", "collect"}
+
+
+@runtime_checkable
+class OwnLeaf(Protocol):
+    """A window or relation that brings an operator of its own, which works on the rows of a plain one.
+
+    Plug-in point: another way to run a query (``graph.masters``) may put such leaves into its plan.
+    """
+
+    label: str
+    """What the operator does, for people."""
+
+    @property
+    def plain(self) -> Window | RelationScan:
+        """What the operator works on."""
+
+    def operator(self) -> Operator:
+        """The operator, which remembers nothing."""
 
 
 @dataclass
@@ -229,14 +248,10 @@ class _Builder:
         raise TypeError(f"{type(node).__name__} cannot stand here")
 
     def leaf(self, node: Window | RelationScan) -> tuple[int, bool]:
-        if node.moments:
-            from penstock.operators.moments import Moments
-
-            plain = replace(node, moments=False)
-            if isinstance(plain, RelationScan):
-                plain = replace(plain, schema=node.schema[: -len(MOMENT)])
-            number, fifo = self.leaf(plain)
-            return self.add("Moments", Moments(node.schema), node, (), number), fifo
+        if isinstance(node, OwnLeaf):
+            number, fifo = self.leaf(node.plain)
+            operator = node.operator()
+            return self.add(type(operator).__name__, operator, node, (), number), fifo
         if isinstance(node, RelationScan):
             self.tree.leaves.append(Leaf(node, node.position, node.schema))
             return ~(len(self.tree.leaves) - 1), False

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeGuard, TypeVar, cast
 from typing import Literal as OneOf
 
-from penstock.model.schema import MOMENT, Clock, Field, Schema
+from penstock.model.schema import Clock, Field, Schema
 from penstock.model.types import BOOLEAN, DataType
 from penstock.plan.window import WindowSpec, is_bounded
 from penstock.scalar.expr import Call, Expr, UserCall, conjuncts, remap
@@ -45,12 +45,11 @@ class StreamScan:
 
 @dataclass(frozen=True)
 class RelationScan:
-    """The rows of a stored relation, as they are at each instant. ``moments``: the last two columns are ``MOMENT``."""
+    """The rows of a stored relation, as they are at each instant."""
 
     relation: str
     schema: Schema
     position: int
-    moments: bool = False
 
     @property
     def name(self) -> str:
@@ -77,19 +76,15 @@ class QueryStream:
 
 @dataclass(frozen=True)
 class Window:
-    """Stream to relation. ``retractions``: somebody above needs to know when rows leave.
-
-    ``moments``: ``MOMENT`` follows the columns; not in plans that users see.
-    """
+    """Stream to relation. ``retractions``: somebody above needs to know when rows leave."""
 
     input: Node
     spec: WindowSpec
     retractions: bool = True
-    moments: bool = False
 
     @property
     def schema(self) -> Schema:
-        return self.input.schema + MOMENT if self.moments else self.input.schema
+        return self.input.schema
 
 
 @dataclass(frozen=True)

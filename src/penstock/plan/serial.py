@@ -104,7 +104,7 @@ def from_json(obj: object, *, whatever_it_meant: bool = False) -> Query:
     return query
 
 
-_OMITTED = {"priority": "max", "hidden": 0, "moments": False}
+_OMITTED = {"priority": "max", "hidden": 0}
 """Fields that are not written where they have these values."""
 
 
