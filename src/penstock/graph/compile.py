@@ -21,7 +21,7 @@ from penstock.graph.ports import Port
 from penstock.graph.sources import Entry, Horizon, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
-from penstock.operators.build import Leaf, Stage, build
+from penstock.operators.build import Leaf, Stage, build, mirrored
 from penstock.operators.emit import Emit, delivery_keys
 from penstock.operators.moments import Moments
 from penstock.operators.smart import SmartWindow
@@ -43,9 +43,10 @@ from penstock.plan.nodes import (
     stream_scans,
     walk,
 )
-from penstock.plan.steps import RowStep, leaves_rows_out, steps_of
+from penstock.plan.steps import RowStep, expressions_of, leaves_rows_out, steps_of
 from penstock.scalar import Context
-from penstock.scalar.expr import Column
+from penstock.scalar.expr import Column, UserCall
+from penstock.scalar.expr import walk as walk_expr
 
 Functions = Mapping[str, Callable[..., object]]
 _UNNAMED = 1 << 18
@@ -60,6 +61,9 @@ class Vertices(Protocol):
 
     def find(self, key: Hashable) -> OperatorVertex | None:
         """A vertex with this key that a new query may use."""
+
+    def lacks(self, key: Hashable) -> bool:
+        """Whether there is to be a vertex with this key that nobody has made yet."""
 
     def put(self, vertex: OperatorVertex, key: Hashable, inputs: Sequence[OperatorVertex]) -> None:
         """Put a new vertex in, fed by others."""
@@ -216,33 +220,24 @@ class Compiler:
             if not what:
                 return below[0]
             return self._chain(steps_of(node)[0], what, stage.operator, stage.errors, below[0], elements=False)
-
-        def make() -> OperatorVertex:
-            kind = _KINDS.get(stage.name, stage.name.lower())
-            ports = [Port(b.schema, elements=False, ends=ends) for b in below]
-            inner = isinstance(node, Join) and node.kind == "inner"
-            label = "which row is which" if isinstance(stage.operator, Moments) else show_node(node)
-            vertex = Staged(kind, stage.name, label, stage.operator, ports, inner=inner)
-            vertex.schema, vertex.errors = node.schema, stage.errors
-            return vertex
-
         key = (stage.identity, self._strict)
+        make = partial(_staged, stage, below, ends)
         if not isinstance(node, Join):
             return self._use(key, make, *below)
-        mirrored = None
         if self._mirrors and below[0] is not below[1]:
-            mirrored = self._find((key, identity.join(node, self._functions, mirrored=True)), *below[::-1])
-        if mirrored is not None:
-            self.used[mirrored.id] = mirrored
-            return self._turned(node, mirrored)
+            swapped, turned = identity.mirrored(node), below[::-1]
+            wanted = (key, identity.join(swapped, self._functions))
+            if self._find(wanted, *turned) is not None or self._graph.lacks(_key(wanted, turned)):
+                other = partial(mirrored, stage, swapped, self._functions)
+                vertex = self._use(wanted, lambda: _staged(other(self._errors()), turned, ends), *turned)
+                return self._turned(node, swapped, vertex)
         return self._use((key, identity.join(node, self._functions)), make, *below)
 
-    def _turned(self, node: Join, mirrored: OperatorVertex) -> OperatorVertex:
+    def _turned(self, node: Join, swapped: Join, mirrored: OperatorVertex) -> OperatorVertex:
         """The columns of a join that has the sides the other way round, as this one has them."""
         left, right = len(node.left.schema), len(node.right.schema)
         places = [*range(right, right + left), *range(right)]
         exprs = tuple(Column(i, f.type, f.name) for i, f in zip(places, node.schema, strict=True))
-        swapped = Join(node.kind, node.right, node.left)
         project = Project(swapped, exprs, tuple(f.name for f in node.schema))
         errors = self._errors()
         operator = FilterProject([project], swapped.schema, self._functions, errors)
@@ -297,7 +292,7 @@ class Compiler:
             vertex.errors = errors
             return vertex
 
-        called = tuple(sorted((name, id(f)) for name, f in self._functions.items()))
+        called = tuple((name, identity.function(name, self._functions)) for name in sorted(_called(query)))
         # Names of columns do not matter, but finding that out for a whole query is not worth it.
         key = ("windows", repr(query), as_stream, called, self._strict)
         return self._use(key, make, *(read[p] for p in places))
@@ -308,7 +303,7 @@ class Compiler:
         return Context(functions=self._functions, strict=self._strict)
 
     def _find(self, key: Hashable, *inputs: OperatorVertex) -> OperatorVertex | None:
-        return self._graph.find((key, tuple(v.id for v in inputs)))
+        return self._graph.find(_key(key, inputs))
 
     def _use(
         self, key: Hashable, make: Callable[[], OperatorVertex], *inputs: OperatorVertex
@@ -316,9 +311,30 @@ class Compiler:
         vertex = self._find(key, *inputs)
         if vertex is None:
             vertex = make()
-            self._graph.put(vertex, (key, tuple(v.id for v in inputs)), inputs)
+            self._graph.put(vertex, _key(key, inputs), inputs)
         self.used[vertex.id] = vertex
         return vertex
+
+
+def _key(what: Hashable, inputs: Sequence[OperatorVertex]) -> Hashable:
+    return (what, tuple(v.id for v in inputs))
+
+
+def _staged(stage: Stage, below: Sequence[OperatorVertex], ends: bool) -> OperatorVertex:
+    node = stage.node
+    kind = _KINDS.get(stage.name, stage.name.lower())
+    ports = [Port(b.schema, elements=False, ends=ends) for b in below]
+    inner = isinstance(node, Join) and node.kind == "inner"
+    label = "which row is which" if isinstance(stage.operator, Moments) else show_node(node)
+    vertex = Staged(kind, stage.name, label, stage.operator, ports, inner=inner)
+    vertex.schema, vertex.errors = node.schema, stage.errors
+    return vertex
+
+
+def _called(query: Query) -> set[str]:
+    """The names of the user's functions that a query calls."""
+    exprs = (e for node in walk(query) for part in expressions_of(node) for e in walk_expr(part))
+    return {e.function for e in exprs if isinstance(e, UserCall)}
 
 
 def _begins_with_rows(query: Query) -> bool:

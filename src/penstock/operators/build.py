@@ -310,6 +310,19 @@ class _Builder:
         raise TypeError(f"no operator for {type(node).__name__}")
 
 
+def mirrored(stage: Stage, node: Join, functions: Functions, errors: Context) -> Stage:
+    """What a stage that joins is with the sides the other way round: ``node`` is ``identity.mirrored`` of its own."""
+    from penstock.operators.fast_join import FastJoin
+    from penstock.operators.join import GeneralJoin
+
+    own = stage.operator
+    if isinstance(own, FastJoin):
+        made: Operator = FastJoin(node, functions, errors, emit_leaving=own.emit_leaving, ends=own.ends)
+    else:
+        made = GeneralJoin(node, functions, errors)
+    return replace(stage, operator=made, inputs=stage.inputs[::-1], node=node, errors=errors)
+
+
 def build(
     node: Node,
     functions: Functions,

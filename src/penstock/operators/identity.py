@@ -11,13 +11,32 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from penstock.kernels.expressions import can_fail
 from penstock.model.schema import Schema
-from penstock.plan.nodes import Aggregate, Distinct, Join, Node, Prioritise, SemiJoin, SetOp, TopN
+from penstock.plan.nodes import Aggregate, Distinct, Join, JoinKind, Node, Prioritise, SemiJoin, SetOp, TopN
 from penstock.plan.steps import RowStep, columns_of, condition_of, is_step
 from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts, remap
 
 Functions = Mapping[str, Callable[..., object]]
+
+
+class Named(dict[str, Callable[..., object]]):
+    """Functions by the name that queries call them by. ``versions`` tells a function from others that have had its
+    name, in every process; a function that is not in it is told by which object it is, in this process alone.
+    """
+
+    def __init__(self, functions: Functions, versions: Mapping[str, str]) -> None:
+        super().__init__(functions)
+        self.versions = versions
+
+
+def function(name: str, functions: Functions) -> Hashable:
+    """A key of a function of the user's."""
+    version = functions.versions.get(name) if isinstance(functions, Named) else None
+    return id(functions.get(name)) if version is None else version
+
+
 _MIRRORED = {">": "<", ">=": "<="}
 _EITHER_WAY = {"=", "<>", "is_not_distinct"}
+_OTHER_KIND: Mapping[JoinKind, JoinKind] = {"left": "right", "right": "left"}
 
 
 def expression(expr: Expr, functions: Functions) -> Hashable:
@@ -28,17 +47,16 @@ def expression(expr: Expr, functions: Functions) -> Hashable:
         case Literal(value, dtype):
             # 0.0 and -0.0, 1 and TRUE are equal to Python; NaN is not equal to itself.
             return ("literal", type(value).__name__, repr(value), dtype)
-        case Call(function, args, dtype):
+        case Call(called, args, dtype):
             keys = [expression(a, functions) for a in args]
             if len(keys) == 2 and not can_fail(expr):
-                if function in _MIRRORED:
-                    function, keys = _MIRRORED[function], keys[::-1]
-                elif function in _EITHER_WAY:
+                if called in _MIRRORED:
+                    called, keys = _MIRRORED[called], keys[::-1]
+                elif called in _EITHER_WAY:
                     keys = ordered(keys)
-            return (function, dtype, *keys)
-        case UserCall(function, args, dtype):
-            called = functions.get(function)
-            return ("user", function, id(called), dtype, *(expression(a, functions) for a in args))
+            return (called, dtype, *keys)
+        case UserCall(name, args, dtype):
+            return ("user", name, function(name, functions), dtype, *(expression(a, functions) for a in args))
         case Case(branches, otherwise, dtype):
             parts = [e for branch in branches for e in branch]
             return ("case", dtype, *(expression(e, functions) for e in (*parts, otherwise)))
@@ -88,18 +106,21 @@ def chain(steps: Sequence[RowStep], schema: Schema, functions: Functions) -> tup
     return tuple(keys)
 
 
-def join(node: Join, functions: Functions, *, mirrored: bool = False) -> Hashable:
-    """A key of a join; ``mirrored``: that of the join that has the sides the other way round."""
+def join(node: Join, functions: Functions) -> Hashable:
+    """A key of a join."""
     pairs = [(expression(a, functions), expression(b, functions)) for a, b in node.keys]
-    kind, residual = node.kind, node.residual
-    if mirrored:
-        pairs = [(b, a) for a, b in pairs]
-        kind = {"left": "right", "right": "left"}.get(kind, kind)  # type: ignore[assignment]
-        left, right = len(node.left.schema), len(node.right.schema)
-        if residual is not None:
-            residual = remap(residual, lambda i: i + right if i < left else i - left)
     keys: Sequence[Hashable] = pairs if any(can_fail(e) for pair in node.keys for e in pair) else ordered(pairs)
-    return (kind, tuple(keys), condition([residual], functions), node.priority)
+    return (node.kind, tuple(keys), condition([node.residual], functions), node.priority)
+
+
+def mirrored(node: Join) -> Join:
+    """The join that has the sides the other way round."""
+    left, right = len(node.left.schema), len(node.right.schema)
+    residual = None
+    if node.residual is not None:
+        residual = remap(node.residual, lambda i: i + right if i < left else i - left)
+    keys = tuple((b, a) for a, b in node.keys)
+    return Join(_OTHER_KIND.get(node.kind, node.kind), node.right, node.left, keys, residual, node.priority)
 
 
 def node(node: Node, functions: Functions) -> Hashable:
