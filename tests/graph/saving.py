@@ -73,6 +73,10 @@ def _host(db: penstock.Database) -> LocalHost:
     return host
 
 
+def graph_of(db: penstock.Database) -> Graph:
+    return _host(db).graph
+
+
 def named(functions: Functions) -> Named:
     """Functions as they are told apart in every process."""
     return Named(functions, {name: f"{name}@1" for name in functions})
