@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,8 +64,15 @@ Lived = tuple[dict[str, list[tuple[object, ...]]], list[str]]
 """The answers of each query in order, and what was refused."""
 
 
-def lived(life: Life, engine: str, *, fetch: bool = False, shards: int | None = None) -> Lived:
-    """Live it. ``fetch``: after every step."""
+def lived(
+    life: Life,
+    engine: str,
+    *,
+    fetch: bool = False,
+    shards: int | None = None,
+    after: Callable[[penstock.Database], object] = lambda db: None,
+) -> Lived:
+    """Live it. ``fetch``: after every step. ``after``: what to do then."""
     found: dict[str, list[tuple[object, ...]]] = {}
     queries: dict[str, penstock.Query] = {}
     refused: list[str] = []
@@ -112,6 +119,7 @@ def lived(life: Life, engine: str, *, fetch: bool = False, shards: int | None = 
                 refused.append(f"{number}: {error.one_line}")
             if fetch:
                 take()
+            after(db)
         take()
     return found, refused
 

@@ -159,5 +159,5 @@ def test_nothing_is_kept_of_those_that_are_gone(db: penstock.Database) -> None:
     inside = core_of(db).host
     assert isinstance(inside, host.LocalHost)
     assert len(inside.graph.twins) <= 2
-    assert len(inside.graph.twins._since) <= len(inside.graph.vertices)
+    assert len(inside.graph.twins.since) <= len(inside.graph.vertices)
     assert kinds(db, "join") == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -124,8 +124,14 @@ def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
     return case, events
 
 
-def lived(engine: str, case: Case, events: Sequence[Event]) -> dict[str, Counter[object]]:
-    """All answers of every query, those that were there when it was stopped included."""
+def lived(
+    engine: str,
+    case: Case,
+    events: Sequence[Event],
+    after: Callable[[penstock.Database], object] = lambda db: None,
+) -> dict[str, Counter[object]]:
+    """All answers of every query, those that were there when it was stopped included. ``after``: what to do after each
+    event."""
     found: dict[str, Counter[object]] = {}
     with penstock.connect(engine=engine) as db:
         db.execute(case.declare)
@@ -161,6 +167,7 @@ def lived(engine: str, case: Case, events: Sequence[Event]) -> dict[str, Counter
                     if operators and number < 20:
                         resting = operators[number % len(operators)]
                         db.suspend(resting)
+            after(db)
         if resting is not None:
             db.resume(resting)
         for name in case.streams:

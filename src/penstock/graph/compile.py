@@ -21,7 +21,7 @@ from penstock.graph.ports import Port
 from penstock.graph.sources import Entry, Horizon, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
-from penstock.operators.build import Leaf, OwnLeaf, Stage, build
+from penstock.operators.build import Leaf, OwnLeaf, Stage, build, mirrored
 from penstock.operators.emit import Emit
 from penstock.operators.smart import SmartWindow
 from penstock.operators.stateless import FilterProject
@@ -59,6 +59,9 @@ class Vertices(Protocol):
 
     def find(self, key: Hashable) -> OperatorVertex | None:
         """A vertex with this key that a new query may use."""
+
+    def lacks(self, key: Hashable) -> bool:
+        """Whether there is to be a vertex with this key that nobody has made yet."""
 
     def put(self, vertex: OperatorVertex, key: Hashable, inputs: Sequence[OperatorVertex]) -> None:
         """Put a new vertex in, fed by others."""
@@ -215,25 +218,18 @@ class Compiler:
             if not what:
                 return below[0]
             return self._chain(steps_of(node)[0], what, stage.operator, stage.errors, below[0], elements=False)
-
-        def make() -> OperatorVertex:
-            kind = _KINDS.get(stage.name, stage.name.lower())
-            ports = [Port(b.schema, elements=False, ends=ends) for b in below]
-            inner = passes_on(node) == "pairs"
-            label = node.label if isinstance(node, OwnLeaf) else show_node(node)
-            vertex = Staged(kind, stage.name, label, stage.operator, ports, inner=inner)
-            vertex.schema, vertex.errors = node.schema, stage.errors
-            return vertex
-
+        make = partial(_staged, stage, below, ends)
         if self._mirrors and stage.mirrored is not None and below[0] is not below[1]:
-            turned, what = stage.mirrored
-            mirrored = self._find((what, self._strict), *below[::-1])
-            if mirrored is not None:
-                self.used[mirrored.id] = mirrored
-                return self._turned(turned, mirrored)
+            swapped, what = stage.mirrored
+            wanted, turned = (what, self._strict), below[::-1]
+            if self._find(wanted, *turned) is not None or self._graph.lacks(_key(wanted, turned)):
+                vertex = self._use(
+                    wanted, lambda: _staged(mirrored(stage, self._functions, self._errors()), turned, ends), *turned
+                )
+                return self._turned(swapped, vertex)
         return self._use((stage.identity, self._strict), make, *below)
 
-    def _turned(self, node: Join, mirrored: OperatorVertex) -> OperatorVertex:
+    def _turned(self, node: Join, vertex: OperatorVertex) -> OperatorVertex:
         """The columns of a join, its right side first."""
         columns = [Column(i, f.type, f.name) for i, f in enumerate(node.schema)]
         split = len(node.left.schema)
@@ -242,7 +238,7 @@ class Compiler:
         errors = self._errors()
         operator = FilterProject([project], node.schema, self._functions, errors)
         what = identity.chain([project], node.schema, self._functions)
-        return self._chain([project], what, operator, errors, mirrored, elements=False)
+        return self._chain([project], what, operator, errors, vertex, elements=False)
 
     def _emit(
         self,
@@ -292,7 +288,7 @@ class Compiler:
             vertex.errors = errors
             return vertex
 
-        called = tuple(sorted((name, id(f)) for name, f in self._functions.items()))
+        called = tuple((name, identity.function(name, self._functions)) for name in sorted(functions_called(query)))
         # Names of columns do not matter, but finding that out for a whole query is not worth it.
         key = ("windows", repr(query), as_stream, called, self._strict)
         return self._use(key, make, *(read[p] for p in places))
@@ -303,7 +299,7 @@ class Compiler:
         return Context(functions=self._functions, strict=self._strict)
 
     def _find(self, key: Hashable, *inputs: OperatorVertex) -> OperatorVertex | None:
-        return self._graph.find((key, tuple(v.id for v in inputs)))
+        return self._graph.find(_key(key, inputs))
 
     def _use(
         self, key: Hashable, make: Callable[[], OperatorVertex], *inputs: OperatorVertex
@@ -311,6 +307,20 @@ class Compiler:
         vertex = self._find(key, *inputs)
         if vertex is None:
             vertex = make()
-            self._graph.put(vertex, (key, tuple(v.id for v in inputs)), inputs)
+            self._graph.put(vertex, _key(key, inputs), inputs)
         self.used[vertex.id] = vertex
         return vertex
+
+
+def _key(what: Hashable, inputs: Sequence[OperatorVertex]) -> Hashable:
+    return (what, tuple(v.id for v in inputs))
+
+
+def _staged(stage: Stage, below: Sequence[OperatorVertex], ends: bool) -> OperatorVertex:
+    node = stage.node
+    kind = _KINDS.get(stage.name, stage.name.lower())
+    ports = [Port(b.schema, elements=False, ends=ends) for b in below]
+    label = node.label if isinstance(node, OwnLeaf) else show_node(node)
+    vertex = Staged(kind, stage.name, label, stage.operator, ports, inner=passes_on(node) == "pairs")
+    vertex.schema, vertex.errors = node.schema, stage.errors
+    return vertex

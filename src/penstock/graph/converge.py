@@ -29,7 +29,7 @@ class Twins:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.pairs: list[tuple[OperatorVertex, OperatorVertex]] = []
-        self._since: dict[int, Instant] = {}
+        self.since: dict[int, Instant] = {}
         """From when on a vertex is what its twin is, where that is known."""
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class Twins:
         """Make one of each pair that has become the same; gives how many have. Nothing may be under way."""
         done = 0
         while True:
-            self._since = {id: at for id, at in self._since.items() if id in self._graph.vertices}
+            self.since = {id: at for id, at in self.since.items() if id in self._graph.vertices}
             pair = next((p for p in self.pairs if self._same(*p)), None)
             self.pairs = [p for p in self.pairs if p is not pair and self._lives(*p)]
             if pair is None:
@@ -76,7 +76,7 @@ class Twins:
                 case Rows(size, 1):
                     return younger.stats.elements_in >= size
             return False
-        since = self._since.get(younger.id)
+        since = self.since.get(younger.id)
         return since is not None and younger.mark.frontier > since
 
     def _unite(self, older: OperatorVertex, younger: OperatorVertex) -> None:
@@ -107,7 +107,7 @@ class Twins:
         assert isinstance(target, OperatorVertex)
         if target.key is None:
             return
-        self._since[target.id] = max(self._since.get(target.id, since), since)
+        self.since[target.id] = max(self.since.get(target.id, since), since)
         twin = self._graph.rekey(target, _with(target.key, younger, older))
         if twin is not None:
             self.add(twin, target)

@@ -46,11 +46,16 @@ class Past:
 
 @dataclass
 class Member:
-    """A query in the graph: its vertices, inputs first, and how many failures each had counted before it came."""
+    """A query in the graph: its vertices, inputs first, and how many failures each had counted before it came.
+
+    ``strict``, ``masters``: see ``Graph.add``.
+    """
 
     sink: Sink
     vertices: tuple[OperatorVertex, ...]
     before: dict[int, int]
+    strict: bool
+    masters: str
 
     def is_current(self, graph: Graph) -> bool:
         """Whether its sources have been given nothing since it came."""
@@ -68,17 +73,17 @@ class Graph:
         self.members: dict[str, Member] = {}
         self.buffered = False
         """Whether messages may be under way between vertices."""
-        self._told = told
-        self._mirrors = mirrors
+        self.told = told
+        self.mirrors = mirrors
         self._index: dict[Hashable, OperatorVertex] = {}
         self._sources: dict[str, list[Source]] = {}
         self._relations: dict[str, list[Relation]] = {}
         self._ticks: dict[str, list[Ticks]] = {}
-        self._versions: dict[str, int] = {}
-        self._ahead: dict[str, int] = {}
+        self.versions: dict[str, int] = {}
+        self.ahead: dict[str, int] = {}
         """Of each relation, how many changes were still to come for the query that was added last."""
         self.twins = Twins(self)
-        self._next = 0
+        self.next = 0
         self._new: dict[int, OperatorVertex] = {}
 
     # -- queries ------------------------------------------------------------------------------------
@@ -105,14 +110,14 @@ class Graph:
         self._new = {}
         for relation, changes in ({} if past is None else past.changes).items():
             ahead = sum(1 for change in changes if change.ts is not None)
-            if self._ahead.setdefault(relation, ahead) != ahead:
+            if self.ahead.setdefault(relation, ahead) != ahead:
                 # What was to come for older queries has happened.
-                self._ahead[relation] = ahead
-                self._versions[relation] = self._versions.get(relation, 0) + 1
-        compiler = Compiler(self, functions, strict, mirrors=self._mirrors, masters=masters)
+                self.ahead[relation] = ahead
+                self.versions[relation] = self.versions.get(relation, 0) + 1
+        compiler = Compiler(self, functions, strict, mirrors=self.mirrors, masters=masters)
         try:
             answers = compiler.answers(query)
-            sink = Sink(name, query.schema, self._told)
+            sink = Sink(name, query.schema, self.told)
             self.add_vertex(sink, [answers])
         except BaseException:
             for vertex in reversed(list(self._new.values())):
@@ -120,12 +125,12 @@ class Graph:
             raise
         used = (*compiler.used.values(), sink)
         before = {v.id: 0 if v.errors is None or v.id in self._new else v.errors.failures for v in used}
-        self.members[name] = Member(sink, used, before)
+        self.members[name] = Member(sink, used, before, strict, masters)
         for vertex in used:
             vertex.users.add(name)
         sink.priority = priority
         for vertex in compiler.used.values():
-            self._prioritise(vertex)
+            self.prioritise(vertex)
         if past is not None:
             Beginning(self, self.members[name], self._new, past).begin()
         for vertex in self._new.values() if apart else ():
@@ -143,7 +148,7 @@ class Graph:
                 self.forget(vertex)
                 gone.append(vertex)
             else:
-                self._prioritise(vertex)
+                self.prioritise(vertex)
         return gone
 
     def failures(self, name: str) -> int:
@@ -205,7 +210,7 @@ class Graph:
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         """Changes of a relation, in order."""
-        self._versions[relation] = self._versions.get(relation, 0) + 1
+        self.versions[relation] = self.versions.get(relation, 0) + 1
         dated = {ticks.id: ticks.dating.dated(changes) for ticks in self._ticks.get(relation, ())}
         for vertex in self._relations.get(relation, ()):
             below = self.below(vertex)
@@ -235,11 +240,16 @@ class Graph:
 
     def add_vertex(self, vertex: OperatorVertex, inputs: Sequence[OperatorVertex]) -> None:
         """Put a vertex in, fed by others."""
-        vertex.id = self._next
-        self._next += 1
+        vertex.id = self.next
+        self.next += 1
+        self._new[vertex.id] = vertex
+        self.attach(vertex, inputs)
+        vertex.start = self.given_below(vertex)
+
+    def attach(self, vertex: OperatorVertex, inputs: Sequence[OperatorVertex]) -> None:
+        """Put a vertex in that has its number."""
         vertex.watcher = self
         self.vertices[vertex.id] = vertex
-        self._new[vertex.id] = vertex
         for port, source in enumerate(inputs):
             edge = Edge(source, vertex, port)
             source.outputs.append(edge)
@@ -252,7 +262,6 @@ class Graph:
             case Ticks():
                 for relation in vertex.relations:
                     self._ticks.setdefault(relation, []).append(vertex)
-        vertex.start = self.given_below(vertex)
 
     def put(self, vertex: OperatorVertex, key: Hashable, inputs: Sequence[OperatorVertex]) -> None:
         """Put a vertex in that others may find."""
@@ -274,6 +283,14 @@ class Graph:
         """Let a vertex be found under its key, if no other is."""
         self._index.setdefault(vertex.key, vertex)
 
+    def is_kept(self, vertex: OperatorVertex) -> bool:
+        """Whether it is this vertex that is found under its key."""
+        return self._index.get(vertex.key) is vertex
+
+    def lacks(self, key: Hashable) -> bool:
+        """Nobody waits for a vertex."""
+        return False
+
     def converge(self) -> bool:
         """Make one of operators that have become the same, while nothing is under way; gives whether there were any."""
         return bool(len(self.twins)) and self.twins.converged() > 0
@@ -290,9 +307,9 @@ class Graph:
             if isinstance(at, Source):
                 given[f"stream {at.stream} {at.position}"] = at.given
             elif isinstance(at, Relation):
-                given[f"relation {at.relation}"] = self._versions.get(at.relation, 0)
+                given[f"relation {at.relation}"] = self.versions.get(at.relation, 0)
             elif isinstance(at, Ticks):
-                given |= {f"relation {r}": self._versions.get(r, 0) for r in at.relations}
+                given |= {f"relation {r}": self.versions.get(r, 0) for r in at.relations}
         return given
 
     def below(self, vertex: OperatorVertex) -> list[OperatorVertex]:
@@ -325,7 +342,7 @@ class Graph:
                 for relation in vertex.relations:
                     _without(self._ticks, relation, vertex)
 
-    def _prioritise(self, vertex: OperatorVertex) -> None:
+    def prioritise(self, vertex: OperatorVertex) -> None:
         """A vertex is as urgent as the most urgent query that needs it."""
         vertex.priority = max(self.members[user].sink.priority for user in vertex.users)
 

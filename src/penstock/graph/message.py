@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, Ints, concat, joined, sliced
+from penstock.operators.tables import from_number, number
 
 Data = Arrivals | Delta
 
@@ -34,8 +36,19 @@ class Mark:
         return self.frontier == NEVER
 
 
+    def plain(self) -> list[int | float | str]:
+        """As JSON."""
+        return [*self.frontier, number(self.progress), number(self.newest)]
+
+
 BEGIN = Mark((MIN_TS, 0), float("-inf"), float("-inf"))
 """Before anything was said."""
+
+
+def mark_of(plain: Sequence[Any]) -> Mark:
+    """What ``Mark.plain`` gave."""
+    ts, sub, progress, newest = plain
+    return Mark((ts, sub), from_number(progress), from_number(newest))
 
 
 def least(marks: Sequence[Mark]) -> Mark:

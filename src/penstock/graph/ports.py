@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.graph.message import BEGIN, Data, Mark, Message, before, cut, joined_data
+from penstock.graph.message import BEGIN, Data, Mark, Message, before, cut, joined_data, mark_of
 from penstock.model.delta import Delta, Instant, empty, joined
 from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.pieces import RowPieces
-from penstock.operators.state import Json, Loaded, Saved, with_meta
-from penstock.operators.tables import arrivals_of, arrivals_table, delta_of, delta_table, from_number, number
+from penstock.operators.state import Loaded, Saved, with_meta
+from penstock.operators.tables import arrivals_of, arrivals_table, delta_of, delta_table
 
 
 class Port:
@@ -84,9 +84,7 @@ class Port:
 
     def save(self) -> Saved:
         saved = self._pieces.save(self._released, self._released + sum(map(len, self.waiting)), self._table)
-        mark = self.mark
-        said: list[Json] = [*mark.frontier, number(mark.progress), number(mark.newest)]
-        return with_meta(saved, mark=said)
+        return with_meta(saved, mark=[*self.mark.plain()])
 
     def _table(self, start: int, stop: int) -> pa.Table:
         first = self._released
@@ -102,7 +100,7 @@ class Port:
     def load(self, state: Loaded) -> None:
         self._released, _, tables = self._pieces.load(state)
         self.waiting = [self._data(t) for t in tables]
-        self._load_mark(state)
+        self.mark = mark_of(state.meta["mark"])
 
     def catch_up(self, state: Loaded) -> None:
         head = self._released + sum(map(len, self.waiting))
@@ -113,11 +111,7 @@ class Port:
             self.waiting[0] = cut(self.waiting[0], gone, len(self.waiting[0]))
         self.waiting += [self._data(t) for t in tables]
         self._released = state.meta["tail"]
-        self._load_mark(state)
+        self.mark = mark_of(state.meta["mark"])
 
     def _data(self, table: pa.Table) -> Data:
         return arrivals_of(self.schema, table) if self.elements else delta_of(self.schema, table)
-
-    def _load_mark(self, state: Loaded) -> None:
-        ts, sub, progress, newest = state.meta["mark"]
-        self.mark = Mark((ts, sub), from_number(progress), from_number(newest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 
 class Statistics:
@@ -22,6 +23,15 @@ class Statistics:
         self.since = time.perf_counter_ns()  # when counting began
         self.until = self.since  # when the last elements came
         self.began = 0  # when it was called last
+
+    def save(self) -> list[int]:
+        """What was counted, and for how long."""
+        return [self.calls, self.elements_in, self.elements_out, self.busy, self.until - self.since]
+
+    def load(self, saved: Sequence[int]) -> None:
+        """Go on from there, as if counting had been going on until now."""
+        self.calls, self.elements_in, self.elements_out, self.busy, lasted = saved
+        self.since = self.until - lasted
 
     @property
     def selectivity(self) -> float | None:

@@ -71,6 +71,8 @@ class OperatorVertex:
         self.kind, self.label, self.schema = kind, label, schema
         self.name = kind
         self.key: Hashable = None
+        self.digest = ""
+        """What ``graph.saving`` knows it by: made once, since it is long in the making."""
         self.start: Mapping[str, int] = {}
         self.priority = 5
         self.state: State = "ready"

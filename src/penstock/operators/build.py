@@ -12,7 +12,7 @@ are called. Three choices are made here, from the plan alone:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal as OneOf
 from typing import Protocol, runtime_checkable
@@ -326,6 +326,21 @@ class _Builder:
             case TopN():
                 return GeneralTopN(node, self.functions, self.errors, moments=moments)
         raise TypeError(f"no operator for {type(node).__name__}")
+
+
+def mirrored(stage: Stage, functions: Functions, errors: Context) -> Stage:
+    """A stage that joins, with the sides the other way round."""
+    from penstock.operators.fast_join import FastJoin
+    from penstock.operators.join import GeneralJoin
+
+    assert stage.mirrored is not None, "it joins"
+    node, what = stage.mirrored
+    own = stage.operator
+    if isinstance(own, FastJoin):
+        made: Operator = FastJoin(node, functions, errors, emit_leaving=own.emit_leaving, ends=own.ends)
+    else:
+        made = GeneralJoin(node, functions, errors)
+    return replace(stage, operator=made, inputs=stage.inputs[::-1], node=node, identity=what, errors=errors)
 
 
 def build(

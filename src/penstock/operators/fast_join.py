@@ -78,7 +78,7 @@ class FastJoin:
         self.functions, self.errors = functions, errors
         self.ends = ends
         """Whether rows say when they leave."""
-        self._emit_leaving = emit_leaving
+        self.emit_leaving = emit_leaving
         split = len(node.left.schema)
         self._how, self._operator = kernel.CROSS, ordered.LESS
         self._keys: JoinKeys | None = None
@@ -193,7 +193,7 @@ class FastJoin:
         lefts, rights = self._append(0, left, step), self._append(1, right, step)
         mirrored = ordered.MIRRORED[self._operator]
         # Nothing is made of what comes later, so a row that is its own moment is the later one of its pairs.
-        later_is_now = not self._emit_leaving and _is_its_moment(left) and _is_its_moment(right)
+        later_is_now = not self.emit_leaving and _is_its_moment(left) and _is_its_moment(right)
         cursor = kernel.cursor()
         status = kernel.FULL
         while status != kernel.DONE:
@@ -201,7 +201,7 @@ class FastJoin:
             cursor[kernel.WRITTEN] = 0
             while True:
                 kernel.walk(
-                    self._how, self._operator, mirrored, self._emit_leaving, one.side, other.side, one.known,
+                    self._how, self._operator, mirrored, self.emit_leaving, one.side, other.side, one.known,
                     lefts, rights, cursor, out, self._near,
                 )  # fmt: skip
                 status = cursor[kernel.STATUS]

@@ -18,6 +18,24 @@ from penstock.plan.steps import RowStep, columns_of, condition_of
 from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts
 
 Functions = Mapping[str, Callable[..., object]]
+
+
+class Named(dict[str, Callable[..., object]]):
+    """Functions by the name that queries call them by. ``versions`` tells a function from others that have had its
+    name, in every process; a function that is not in it is told by which object it is, in this process alone.
+    """
+
+    def __init__(self, functions: Functions, versions: Mapping[str, str]) -> None:
+        super().__init__(functions)
+        self.versions = versions
+
+
+def function(name: str, functions: Functions) -> Hashable:
+    """A key of a function of the user's."""
+    version = functions.versions.get(name) if isinstance(functions, Named) else None
+    return id(functions.get(name)) if version is None else version
+
+
 _MIRRORED = {">": "<", ">=": "<="}
 _EITHER_WAY = {"=", "<>", "is_not_distinct"}
 
@@ -30,17 +48,16 @@ def expression(expr: Expr, functions: Functions) -> Hashable:
         case Literal(value, dtype):
             # 0.0 and -0.0, 1 and TRUE are equal to Python; NaN is not equal to itself.
             return ("literal", type(value).__name__, repr(value), dtype)
-        case Call(function, args, dtype):
+        case Call(called, args, dtype):
             keys = [expression(a, functions) for a in args]
             if len(keys) == 2 and not can_fail(expr):
-                if function in _MIRRORED:
-                    function, keys = _MIRRORED[function], keys[::-1]
-                elif function in _EITHER_WAY:
+                if called in _MIRRORED:
+                    called, keys = _MIRRORED[called], keys[::-1]
+                elif called in _EITHER_WAY:
                     keys = ordered(keys)
-            return (function, dtype, *keys)
-        case UserCall(function, args, dtype):
-            called = functions.get(function)
-            return ("user", function, id(called), dtype, *(expression(a, functions) for a in args))
+            return (called, dtype, *keys)
+        case UserCall(name, args, dtype):
+            return ("user", name, function(name, functions), dtype, *(expression(a, functions) for a in args))
         case Case(branches, otherwise, dtype):
             parts = [e for branch in branches for e in branch]
             return ("case", dtype, *(expression(e, functions) for e in (*parts, otherwise)))

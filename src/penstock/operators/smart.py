@@ -177,6 +177,7 @@ class SmartWindow(StoredWindow):
         """Whether both hold the same rows, of which they have passed on the same, and will for ever."""
         mine, others = self.inside, other.inside
         same = mine.store is others.store and (mine.tail, mine.head) == (others.tail, others.head)
+        same = same or not (len(mine) or len(others))
         return same and self.passed == other.passed and self._left.instants() == other._left.instants()
 
     def size(self) -> StateSize:

@@ -428,9 +428,10 @@ def bounded_window(query: Query) -> WindowSpec | None:
     return next((window.spec for window in bounded_windows(query)), None)
 
 
-def calls_functions(query: Query) -> bool:
-    """Whether a query calls Python functions of the user anywhere."""
-    return any(isinstance(part, UserCall) for node in walk(query) for e in expressions(node) for part in parts(e))
+def functions_called(query: Query) -> set[str]:
+    """The names of the Python functions of the user that a query calls anywhere."""
+    calls = (part for node in walk(query) for expr in expressions(node) for part in parts(expr))
+    return {part.function for part in calls if isinstance(part, UserCall)}
 
 
 def with_join_priority(query: Query, how: str) -> Query:

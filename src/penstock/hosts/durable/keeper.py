@@ -28,7 +28,7 @@ from penstock.ingest.streams import StreamInput
 from penstock.model.change import Change
 from penstock.model.errors import PenstockError
 from penstock.operators.state import State
-from penstock.plan.nodes import calls_functions
+from penstock.plan.nodes import functions_called
 from penstock.plan.serial import to_json
 from penstock.storage.log import Log
 from penstock.storage.store import Store
@@ -118,7 +118,7 @@ class Keeper:
             "kind": "query", "name": query.name, "plan": to_json(query.plan), "text": query.text,
             "reads": sorted(query.reads), "options": forms.options_json(query.options), "count": self._core.query_count,
         }  # fmt: skip
-        if calls_functions(query.plan):
+        if functions_called(query.plan):
             record["functions"] = query.versions or dict(self.functions)
         return record
 

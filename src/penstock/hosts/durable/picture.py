@@ -12,7 +12,6 @@ Taking it costs what is new since it was taken last, and a little for everything
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.catalog import FunctionDef
 from penstock.cql.declarations import definition_again
 from penstock.hosts.core import Core
 from penstock.hosts.durable import forms

@@ -41,7 +41,7 @@ from penstock.model.delta import Delta, concat, merge
 from penstock.model.errors import CheckpointError, PenstockError
 from penstock.model.schema import Schema
 from penstock.operators.state import Loaded, LoadedState, Piece, Saved, State, under
-from penstock.plan.nodes import calls_functions
+from penstock.plan.nodes import functions_called
 from penstock.storage.versions import StateStore
 
 _KEPT = 64
@@ -273,7 +273,7 @@ class _Family:
     def __init__(self, definitions: Mapping[str, Definition]) -> None:
         self.members = dict(definitions)
         first = next(iter(definitions.values()))
-        functions = first.functions if calls_functions(first.plan) else {}
+        functions = first.functions if functions_called(first.plan) else {}
         self.programs = Programs({id: d.plan for id, d in definitions.items()}, functions, strict=first.strict)
         self.split = live_split(first.plan)
         self.sources = {name: schema for d in definitions.values() for name, schema in d.sources.items()}
@@ -319,7 +319,7 @@ def _company(definition: Definition, query: Assigned) -> object:
     They read frames from the same number on, so that nothing happened between their registrations. Functions come with
     each query anew, and nobody knows whether they are the same.
     """
-    if calls_functions(definition.plan):
+    if functions_called(definition.plan):
         return query.id
     split = live_split(definition.plan)
     keys = None if split.keys is None else tuple(sorted(split.keys.items()))
