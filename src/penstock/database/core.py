@@ -523,8 +523,10 @@ class Core:
         when = self.instants.when(name, at)
         alone = [q for q in readers if not q.inputs and q.every_window]
         before = self.relations[name]
-        store = before.copy() if self.host.may_refuse or alone else before
+        store = before.copy()
         changes = change(store, when)
+        if self.relations.get(name) is not before:
+            raise InputError(f"relation `{name}` was changed by a function that this change of it calls")
         store.times = store.times or (at is not None and at.time)
         for query in alone:
             dating = replace(query.dating)

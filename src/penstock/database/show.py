@@ -38,7 +38,7 @@ def show(core: Core, tree: exp.Expr) -> Result:
             ]
         case "RELATIONS":
             rows = [
-                {"relation": r.name, "columns": _shown(r.schema), "rows": str(len(core.relations[r.name].rows))}
+                {"relation": r.name, "columns": _shown(r.schema), "rows": str(core.relations[r.name].size)}
                 for r in catalog.relations.values()
             ]
         case "VIEWS":

@@ -36,6 +36,7 @@ from penstock.plan.nodes import (
     RelationScan,
     StreamScan,
     bounded_window,
+    functions_called,
     reads_streams,
     relation_scans,
     sources,

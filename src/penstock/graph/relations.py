@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ class RelationInput:
     def __init__(self, schema: Schema, position: int) -> None:
         self.schema = schema
         self.position = position
-        self._waiting: list[Change] = []
+        self._waiting: deque[Change] = deque()
         self._entered: dict[tuple[object, ...], deque[int]] = {}
         self._present: Tracked[Row] = Tracked()
         self._released = 0
@@ -44,11 +45,10 @@ class RelationInput:
 
     def release(self, frontier: Instant) -> Delta:
         """The changes before the frontier."""
-        n = 0
-        while n < len(self._waiting) and self._instant(self._waiting[n]) < frontier:
-            n += 1
-        released, self._waiting = self._waiting[:n], self._waiting[n:]
-        self._released += n
+        released: list[Change] = []
+        while self._waiting and self._instant(self._waiting[0]) < frontier:
+            released.append(self._waiting.popleft())
+        self._released += len(released)
         # Each row's identity is its own place in the relation's history, so that a row that leaves
         # is told from an equal one that enters at the same instant.
         keyed: list[tuple[Instant, int, Change, Instant]] = []
@@ -81,7 +81,8 @@ class RelationInput:
 
     def save(self) -> Saved:
         def waiting(start: int, stop: int) -> pa.Table:
-            return changes_table(self.schema, self._waiting[start - self._released : stop - self._released])
+            some = islice(self._waiting, start - self._released, stop - self._released)
+            return changes_table(self.schema, list(some))
 
         return together(
             waiting=self._pieces.save(self._released, self._released + len(self._waiting), waiting),
@@ -90,7 +91,7 @@ class RelationInput:
 
     def load(self, state: Loaded) -> None:
         self._released, _, tables = self._pieces.load(state.part("waiting"))
-        self._waiting = [change for table in tables for change in changes_from(self.schema, table)]
+        self._waiting = deque(change for table in tables for change in changes_from(self.schema, table))
         for id, row in self._present.load(state.part("present"), lambda t: rows_from(self.schema, t)):
             self._entered.setdefault(_hashable(row.values), deque()).append(id)
 
@@ -98,8 +99,10 @@ class RelationInput:
         """Go on from a later state."""
         waiting = state.part("waiting")
         gone, tables = self._pieces.catch_up(waiting, self._released, self._released + len(self._waiting))
-        new = [change for table in tables for change in changes_from(self.schema, table)]
-        self._waiting, self._released = self._waiting[gone:] + new, waiting.meta["tail"]
+        for _ in range(gone):
+            self._waiting.popleft()
+        self._waiting.extend(change for table in tables for change in changes_from(self.schema, table))
+        self._released = waiting.meta["tail"]
         rows_gone, rows_new = self._present.catch_up(
             state.part("present"), lambda t: rows_from(self.schema, t), lambda row, saved: None
         )

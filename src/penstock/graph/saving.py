@@ -174,7 +174,7 @@ def _join(graph: Graph, name: str, member: Meta, made: Mapping[int, OperatorVert
     vertices = tuple(made[id] for id in member["vertices"])
     sink = next(v for v in vertices if isinstance(v, Sink))
     sink.priority = member["priority"]
-    before = {id: count for id, count in member["before"]}
+    before = dict(member["before"])
     graph.members[name] = Member(sink, vertices, before, member["strict"], member["masters"])
     for vertex in vertices:
         vertex.users.add(name)

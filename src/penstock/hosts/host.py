@@ -96,9 +96,6 @@ class Host(Protocol):
     in ``Abilities``.
     """
 
-    may_refuse: bool
-    """Whether rows and changes can be refused by the host; who gave them must then be able to take them back."""
-
     @property
     def on_its_own(self) -> bool:
         """Whether results come from threads of the host, when no call that gives rows is under way."""

@@ -23,8 +23,6 @@ from penstock.scalar.zones import UTC
 class InProcess:
     """A host whose queries have each their own runner, and work in the thread that pushes."""
 
-    may_refuse = False
-
     def __init__(self, core: Core) -> None:
         self.core = core
         self.closed = False

@@ -7,15 +7,18 @@ start); it forgets a change once all streams are past it.
 
 from __future__ import annotations
 
+import copy
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from penstock import scalar
 from penstock.catalog import RelationDef
 from penstock.ingest.streams import check_calendar
+from penstock.ingest.table import Draft, Row, Table
 from penstock.model.batch import Instant
 from penstock.model.change import Change
 from penstock.model.errors import InputError
@@ -25,9 +28,7 @@ from penstock.model.values import to_python, to_rows
 from penstock.rows.given import as_table
 from penstock.rows.times import FIRST, LAST, TimeForm
 from penstock.rows.values import python_value, said
-from penstock.scalar.expr import Expr
-
-Row = tuple[object, ...]
+from penstock.scalar.expr import Column, Expr
 
 
 @dataclass(frozen=True)
@@ -57,22 +58,43 @@ class When:
 
 
 @dataclass
-class RelationStore:
-    """The content of one relation."""
+class _Pending:
+    """A change that has been made and is not in the table yet: rows by number that go and come, and the changes that
+    have an instant, each with the number of its row."""
 
-    definition: RelationDef
-    rows: list[Row] = field(default_factory=list)
-    _base: list[Row] = field(default_factory=list)
-    last_change: Instant = -math.inf
-    _changes: int = 0
-    _groups: int = 0
-    _later: list[Change] = field(default_factory=list)
-    early: int = 0
-    """The number of the last change that was made before any instant was named."""
-    clock: Clock | None = None
-    """Of which kind the instant of the last change is, as far as that is known."""
-    times: bool = False
-    """Whether instants of its changes have been given as times."""
+    gone: dict[int, Row]
+    came: dict[int, Row]
+    later: list[tuple[Change, int]]
+
+
+class RelationStore:
+    """The content of one relation.
+
+    A change is made in a copy, which costs as much as the change: the two share the table, and the change is written
+    into it when the copy is asked for anything next. Of a store and its copies only one may go on. Whatever stops
+    a change, or the writing of it, leaves the content as it was before or as it is after it.
+
+    The table holds the rows that are there. ``_later`` holds the changes after what all streams have passed; ``forget``
+    lets them go.
+    """
+
+    def __init__(self, definition: RelationDef) -> None:
+        schema = definition.schema
+        self.definition = definition
+        self.last_change: Instant = -math.inf
+        self.early = 0
+        """The number of the last change that was made before any instant was named."""
+        self.clock: Clock | None = None
+        """Of which kind the instant of the last change is, as far as that is known."""
+        self.times = False
+        """Whether instants of its changes have been given as times."""
+        self._table = Table([Column(i, schema[i].type) for i in definition.key or range(len(schema))])
+        self._next = 0
+        """The number of the next row."""
+        self._later: deque[tuple[Change, int]] = deque()
+        self._pending: _Pending | None = None
+        self._changes = 0
+        self._groups = 0
 
     @property
     def where(self) -> str:
@@ -88,9 +110,30 @@ class RelationStore:
         """Whether instants of its changes are times."""
         return self.times or self.clock == "timestamp"
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows as they are, the first that came first."""
+        return list(self._written().rows.values())
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return len(self._written().rows)
+
     def copy(self) -> RelationStore:
-        """The same content, on its own."""
-        return replace(self, rows=list(self.rows), _base=list(self._base), _later=list(self._later))
+        """The same content, to be changed in the place of this one."""
+        self._written()
+        return copy.copy(self)
+
+    def _written(self) -> Table:
+        """The table, with the last change in it. What was interrupted here is done again."""
+        pending = self._pending
+        if pending is not None:
+            self._table.write(pending.gone, pending.came)
+            last = self._later[-1][0].arrival if self._later else -1
+            self._later.extend([later for later in pending.later if later[0].arrival > last])
+            self._pending = None
+        return self._table
 
     def read(self, rows: object, time: TimeForm | None = None) -> pa.Table:
         """Rows as a user gives them, in the declared types, perhaps with columns ``ts`` and ``op``.
@@ -151,50 +194,49 @@ class RelationStore:
         return self._apply([(when.at, -1, row) for row in self._matching(where, context)], when)
 
     def _matching(self, where: Expr | None, context: scalar.Context) -> list[Row]:
-        return [r for r in self.rows if where is None or scalar.evaluate(where, r, context) is True]
+        rows = self._written().matching(where)
+        return [r for r in rows if where is None or scalar.evaluate(where, r, context) is True]
 
     def initial(self, at: Instant) -> list[Change]:
         """What a query that starts now must be given: the rows as they are, and the changes still to come; those up to
         ``at`` are not."""
-        first = [Change(None, 1, row, i - len(self._base)) for i, row in enumerate(self._base)]
-        return first + [replace(c, ts=None) if c.ts is not None and c.ts <= at else c for c in self._later]
+        rows = dict(self._written().rows)
+        for change, number in reversed(self._later):
+            if change.sign > 0:
+                del rows[number]
+            else:
+                rows[number] = change.row
+        first = [Change(None, 1, rows[number], i - len(rows)) for i, number in enumerate(sorted(rows))]
+        later = (change for change, _ in self._later)
+        return first + [replace(c, ts=None) if c.ts is not None and c.ts <= at else c for c in later]
 
     def replay(self, changes: Sequence[Change]) -> None:
         """Take changes over that were made before, as they were made."""
+        draft = Draft(self._written(), self._next)
+        later: list[tuple[Change, int]] = []
         for change in changes:
-            if change.sign > 0:
-                self.rows.append(change.row)
-            else:
-                self.rows.remove(self._find(self.rows, change.row, self.where))
-            if change.ts is not None:
-                self._later.append(change)
-                self.last_change = change.ts
-            elif change.sign > 0:
-                self._base.append(change.row)
-            else:
-                self._base.remove(self._find(self._base, change.row, self.where))
+            number, _ = self._done(draft, change.sign, change.row, self.where)
             self._changes = change.arrival + 1
             if change.ts is None:
                 self.early = change.group
             else:
-                self._groups = change.group + 1
+                later.append((change, number))
+                self.last_change, self._groups = change.ts, change.group + 1
+        self._next, self._pending = draft.next, _Pending(draft.gone, draft.came, later)
 
     def forget(self, before: Instant) -> None:
         """No query that starts from now on needs to know when changes up to this instant happened."""
-        while self._later and (ts := self._later[0].ts) is not None and ts <= before:
-            change = self._later.pop(0)
-            if change.sign > 0:
-                self._base.append(change.row)
-            else:
-                self._base.remove(self._find(self._base, change.row, self.where))
+        self._written()
+        while self._later and (ts := self._later[0][0].ts) is not None and ts <= before:
+            self._later.popleft()
 
     def _apply(
         self, steps: Sequence[tuple[int | None, int, Row]], when: When, one_instant: bool = True
     ) -> list[Change]:
         changes: list[Change] = []
-        rows, last = list(self.rows), self.last_change
-        keys = {self._key(r) for r in rows} if self.definition.key else set()
-        group, number = self._groups, self._changes
+        later: list[tuple[Change, int]] = []
+        draft, last = Draft(self._written(), self._next), self.last_change
+        group, arrival = self._groups, self._changes
         for i, (at, sign, row) in enumerate(steps):
             here = f"{self.where}, row {i + 1}"
             if at is None and (math.isfinite(last) or when.at is not None):
@@ -210,44 +252,34 @@ class RelationStore:
                 raise InputError(
                     f"{here}: a change at {at} comes too late", hint=f"answers up to {when.floor} have been given"
                 )
-            if sign > 0:
-                if self.definition.key and self._key(row) in keys:
-                    shown = ", ".join(repr(row[k]) for k in self.definition.key)
-                    raise InputError(f"{here}: the key ({shown}) is there already", hint="UPDATE or DELETE it")
-                rows.append(row)
-                keys.add(self._key(row))
-            else:
-                row = self._find(rows, row, here)
-                rows.remove(row)
-                keys.discard(self._key(row))
+            number, row = self._done(draft, sign, row, here)
             if changes and not one_instant and (at != last or not math.isfinite(last)):
                 group += 1
-            changes.append(Change(at, sign, row, number, when.number if at is None else group))
-            number += 1
-            last = last if at is None else at
-        self.rows, self.last_change, self._changes, self._groups = rows, last, number, group + 1
-        if any(c.ts is None for c in changes):
+            changes.append(Change(at, sign, row, arrival, when.number if at is None else group))
+            if at is not None:
+                last = at
+                later.append((changes[-1], number))
+            arrival += 1
+        self._next, self._pending = draft.next, _Pending(draft.gone, draft.came, later)
+        self.last_change, self._changes, self._groups = last, arrival, group + 1
+        if len(later) < len(changes):
             self.early = when.number
         elif changes:
             self.clock = when.clock
-        self._later += [c for c in changes if c.ts is not None]
-        for change in changes:
-            if change.ts is None and change.sign > 0:
-                self._base.append(change.row)
-            elif change.ts is None:
-                self._base.remove(self._find(self._base, change.row, self.where))
         return changes
 
-    def _key(self, row: Row) -> object:
-        return tuple(scalar.hashable(row[k]) for k in self.definition.key)
-
-    def _find(self, rows: list[Row], row: Row, here: str) -> Row:
-        """The stored row that a ``-`` means: the one with its key, or an equal one."""
-        wanted = self._key(row) if self.definition.key else scalar.hashable(row)
-        for stored in rows:
-            if (self._key(stored) if self.definition.key else scalar.hashable(stored)) == wanted:
-                return stored
-        raise InputError(f"{here}: there is no such row to take out: {row!r}")
+    def _done(self, draft: Draft, sign: int, row: Row, here: str) -> tuple[int, Row]:
+        """A row put in or taken out: its number, and the row as it is stored. A ``-`` means the row with its key, or
+        the first that is equal."""
+        if sign > 0:
+            if self.definition.key and draft.has(row):
+                shown = ", ".join(repr(row[k]) for k in self.definition.key)
+                raise InputError(f"{here}: the key ({shown}) is there already", hint="UPDATE or DELETE it")
+            return draft.put(row), row
+        taken = draft.take(row)
+        if taken is None:
+            raise InputError(f"{here}: there is no such row to take out: {row!r}")
+        return taken
 
 
 def _instants(column: pa.ChunkedArray, where: str, time: TimeForm | None) -> list[int | None]:

@@ -229,7 +229,7 @@ def _input(db: Database, name: str, derived: bool) -> list[str]:
 
 
 def _held(db: Database, name: str) -> str:
-    return "" if db.closed else count(len(core_of(db).relations[name].rows))
+    return "" if db.closed else count(core_of(db).relations[name].size)
 
 
 def result(shown: Result) -> str:

@@ -74,8 +74,6 @@ class SparkHost(Abilities):
     with ``trigger="push"`` there are none.
     """
 
-    may_refuse = True
-
     def __init__(self, core: Core, path: Path | None, options: SparkOptions) -> None:
         super().__init__("spark")
         _check(options)
