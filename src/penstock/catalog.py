@@ -232,6 +232,11 @@ class Catalog:
         """Add a function, replacing one of the same name."""
         self._functions[definition.name] = definition
 
+    def check_there(self, name: str) -> None:
+        """Refuse a name that nothing has."""
+        if self.kind_of(name) is None:
+            raise self.unknown(name)
+
     def remove(self, name: str) -> None:
         """Forget a stream, relation or view."""
         for table in (self._streams, self._relations, self._views, self._refused):

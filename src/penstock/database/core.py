@@ -18,7 +18,7 @@ import copy
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -49,7 +49,7 @@ from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch, concat
 from penstock.model.change import CHANGES, Change
 from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, StateError, suggest
-from penstock.model.schema import Schema
+from penstock.model.schema import Clock, Schema
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import declared_scans, relation_scans, stream_scans
@@ -79,6 +79,8 @@ class Core:
         self.inputs: dict[str, StreamInput] = {}
         self.relations: dict[str, RelationStore] = {}
         self.history: dict[str, list[Batch]] = {}
+        self.remembered: dict[str, int] = {}
+        """How many rows of each stream that retains some have been put there, ever."""
         self.queries: dict[str, Registered] = {}
         self.instants = Instants(self.catalog, self.inputs, self.relations, self.queries)
         self.query_count = 0
@@ -232,13 +234,31 @@ class Core:
         if options.start == "retained":
             self._check_retained(plan)
         optimized = optimize(carrying_order(plan))
-        schema = answer_schema(optimized)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
-        runner = self.host.runner(optimized, schema, QuerySettings(functions, options.strict))
-        query = Registered(name, optimized, schema, runner, reads, options, text, self.host.results_lock())
+        query = self.made(name, optimized, functions, reads, options, text)
         self.instants.check(query)
-        query.before = self._rows_before(query)
         check_past(query, self.inputs, self.history)
+        self.start(query)
+        return query
+
+    def made(
+        self,
+        name: str,
+        plan: Plan,
+        functions: Mapping[str, Callable[..., object]],
+        reads: frozenset[str],
+        options: QueryOptions,
+        text: str,
+    ) -> Registered:
+        """A query that is not running yet; its plan is what is evaluated."""
+        schema = answer_schema(plan)
+        runner = self.host.runner(plan, schema, QuerySettings(functions, options.strict))
+        return Registered(name, plan, schema, runner, reads, options, text, self.host.results_lock())
+
+    def start(self, query: Registered) -> None:
+        """Let a query begin, with what there is for it from before."""
+        name = query.name
+        query.before = self._rows_before(query)
         self.queries[name] = query
         try:
             self._feed_past(query)
@@ -247,7 +267,6 @@ class Core:
             del self.queries[name]
             raise
         self.host.work([query])
-        return query
 
     def restore(self, query: Registered) -> None:
         self.queries[query.name] = query
@@ -270,6 +289,8 @@ class Core:
         if query.status == "running":
             self.host.finishing(query)
         with self.changing(though_closed=True):
+            if self.queries.get(query.name) is query:
+                self.host.stopping(query)
             if query.status == "running":
                 self._over(query, "stopped")
             if self.queries.get(query.name) is query:
@@ -484,15 +505,42 @@ class Core:
         except PenstockError:
             raise
         except BaseException as error:
-            if self.host.has_begun(readers):
+            reached = self.host.reached(new, batch, readers)
+            if reached == "some":
                 # It was stopped half-way: some operators have the rows, some have not.
-                self.inputs[name] = new
+                self._taken(new, batch)
                 self._broken(readers, error)
+            elif reached == "all":
+                self._taken(new, batch)
+                self.host.work(readers)
             raise
-        self.inputs[name] = new
-        if name in self.history:
-            self._remember(new, batch)
+        self._taken(new, batch)
         self.host.work(readers)
+
+    def _taken(self, source: StreamInput, batch: Batch) -> None:
+        name = source.definition.name
+        self.inputs[name] = source
+        if name in self.history:
+            self._remember(source, batch)
+
+    def again(self, name: str, take: Callable[[StreamInput], Batch]) -> None:
+        """Take in what a stream was given before a restart: it has been found right then."""
+        new = copy.copy(self.inputs[name])
+        batch = take(new)
+        readers = self.readers(name)
+        self.host.deliver(new, batch, readers)
+        self._taken(new, batch)
+        self.host.work(readers)
+
+    def changed_again(self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool) -> None:
+        """Take in changes that were made to a relation before a restart."""
+        store = self.relations[name].copy()
+        store.replay(changes)
+        store.clock, store.times = clock, times
+        readers = [self.queries[q.name] for q in self.instants.readers(name)]
+        readers = [q for q in readers if q.status == "running"]
+        self.host.change(store, changes, readers)
+        self._changed(name, store, changes, readers)
 
     def _broken(self, readers: Sequence[Registered], error: BaseException) -> None:
         for query in readers:
@@ -505,6 +553,7 @@ class Core:
 
     def _remember(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name
+        self.remembered[name] += len(batch)
         kept = [b for b in (*self.history[name], batch) if len(b)]
         if kept and math.isfinite(source.progress):
             oldest = int(source.progress) - source.definition.retain
@@ -541,12 +590,17 @@ class Core:
             self.relations[name] = store
             self._broken(readers, error)
             raise
+        self._changed(name, store, changes, readers)
+        return len(changes)
+
+    def _changed(
+        self, name: str, store: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]
+    ) -> None:
         self.relations[name] = store
         self.catalog.given_times = self.catalog.given_times or store.timed
         self.instants.changed(name, changes)
         store.forget(self.instants.passed(self.instants.clock_of(name)))
         self.host.work(readers)
-        return len(changes)
 
     # -- declarations ---------------------------------------------------------------------------------
 
@@ -560,6 +614,7 @@ class Core:
                 self._stamped = (*self._stamped, definition.name)
             if definition.retain:
                 self.history[definition.name] = []
+                self.remembered[definition.name] = 0
 
     def add_relation(self, store: RelationStore) -> None:
         """Declare a relation."""
@@ -606,8 +661,9 @@ class Core:
         users += [f"view `{v.name}`" for v in self.catalog.views.values() if name in v.reads]
         if users:
             raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
-        self.catalog.remove(name)
+        self.catalog.check_there(name)
         self.host.dropped(name)
+        self.catalog.remove(name)
         self.instants.dropping(name)
         tables: tuple[dict[str, Any], ...] = (self.inputs, self.relations, self.history)
         for table in tables:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,25 +22,35 @@ class DeltaAnswers:
     def __init__(self, query: Query, schema: pa.Schema) -> None:
         self._query, self._schema = query, schema
 
-    def together(self, answers: Sequence[Delta]) -> Delta:
-        return concat(answers)
+    def together(self, answers: Sequence[Delta | pa.Table]) -> Delta | pa.Table:
+        deltas = [a for a in answers if isinstance(a, Delta)]
+        return concat(deltas) if len(deltas) == len(answers) else self.table(answers)
 
-    def table(self, answers: Sequence[Delta]) -> pa.Table:
+    def table(self, answers: Sequence[Delta | pa.Table]) -> pa.Table:
+        """Answers as they are delivered; those from before a restart are tables already."""
         if not answers:
             return self._schema.empty_table()
+        deltas = [a for a in answers if isinstance(a, Delta)]
         # Many small pieces are slow to work with; few large ones are not worth a copy.
-        if len(answers) > 1 and sum(map(len, answers)) < 1_000 * len(answers):
-            answers = [_shown(answers)]
-        tables = [answers_as_table(delta, self._schema, self._query) for delta in answers]
+        if len(deltas) == len(answers) > 1 and sum(map(len, deltas)) < 1_000 * len(deltas):
+            answers = [_shown(deltas)]
+        tables = [
+            answers_as_table(a, self._schema, self._query) if isinstance(a, Delta) else a for a in answers
+        ]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
-    def size(self, answers: Delta) -> int:
-        return answers.nbytes
+    def facts(self) -> Mapping[str, Any]:
+        return {}
 
-    def forget(self, answers: Sequence[Delta]) -> None:
+    def size(self, answers: Delta | pa.Table) -> int:
+        return int(answers.nbytes)
+
+    def forget(self, answers: Sequence[Delta | pa.Table]) -> None:
         pass
 
-    def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
+    def delivered(
+        self, answers: Sequence[Delta | pa.Table], upto: int | None, notes: Mapping[str, object] | None = None
+    ) -> None:
         pass
 
 

@@ -120,6 +120,17 @@ class RelationInput:
         return change.ts, int(arrival_sub(self.position, change.group))
 
 
+def numbered_changes(schema: Schema, changes: Sequence[tuple[Change, int]]) -> pa.Table:
+    """Changes of a relation, each with the number of its row."""
+    table = changes_table(schema, [change for change, _ in changes])
+    return table.append_column("_number", pa.array([number for _, number in changes], pa.int64()))
+
+
+def numbered_from(schema: Schema, table: pa.Table) -> list[tuple[Change, int]]:
+    """What ``numbered_changes`` had."""
+    return list(zip(changes_from(schema, table), table.column("_number").to_pylist(), strict=True))
+
+
 def changes_schema(schema: Schema) -> pa.Schema:
     """Of what ``changes_table`` gives."""
     found: pa.Schema = changes_table(schema, ()).schema

@@ -129,7 +129,7 @@ def _facts(graph: Graph, vertex: OperatorVertex) -> dict[str, Json]:
             facts["born"] = number(vertex.born)
         case Sink():
             assert not vertex.answers, "answers are taken before a graph is saved"
-            facts["error"] = None if vertex.error is None else _error(vertex.error)
+            facts["error"] = None if vertex.error is None else error_json(vertex.error)
     return facts
 
 
@@ -154,7 +154,7 @@ def _become(graph: Graph, vertex: OperatorVertex, facts: Meta, made: Mapping[int
         case Windowed():
             vertex.born = from_number(facts["born"])
         case Sink():
-            vertex.error = None if facts["error"] is None else _error_of(facts["error"])
+            vertex.error = None if facts["error"] is None else error_of(facts["error"])
 
 
 # -- queries ----------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class _Used:
 # -- failures ---------------------------------------------------------------------------------------
 
 
-def _error(error: Exception) -> dict[str, Json]:
+def error_json(error: Exception) -> dict[str, Json]:
     """What is told of a failure."""
     ours = isinstance(error, PenstockError)
     return {
@@ -246,7 +246,7 @@ def _error(error: Exception) -> dict[str, Json]:
     }
 
 
-def _error_of(saved: Mapping[str, Any]) -> Exception:
+def error_of(saved: Mapping[str, Any]) -> Exception:
     """An error that tells the same."""
     name = saved["type"]
     if saved["ours"]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -75,14 +75,20 @@ class Runner(Protocol):
     def size(self, answers: Any) -> int:
         """Bytes of what ``run`` gave, about."""
 
-    def delivered(self, answers: Sequence[Any], notes: Mapping[str, object] | None = None) -> None:
-        """The reader who is remembered has these answers now, and notes this with it."""
+    def delivered(
+        self, answers: Sequence[Any], upto: int | None, notes: Mapping[str, object] | None = None
+    ) -> None:
+        """The reader who is remembered has these answers now, and so all before a position, and notes this with it; or
+        they had to go without that, then it is None."""
 
     def forget(self, answers: Sequence[Any]) -> None:
         """Nobody needs these answers any more."""
 
     def sizes(self) -> Mapping[str, StateSize]:
         """What is remembered, by operator."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What is to be known of it after a restart besides its state, as JSON has it."""
 
     def close(self) -> None:
         """Give everything back; called once, by the database."""
@@ -129,9 +135,11 @@ class Host(Protocol):
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         """Rows of a stream whose turn has come, and its progress. If it raises PenstockError, nothing was taken."""
 
-    def has_begun(self, readers: Sequence[Registered]) -> bool:
-        """After ``deliver`` was interrupted: whether an operator has begun to work on what came. If not, it has been
-        made as if it had never come."""
+    def reached(
+        self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
+    ) -> Literal["none", "some", "all"]:
+        """After ``deliver`` was interrupted: which operators have what came. ``none``: it has been made as if it had
+        never come. ``some``: of those that remember it, some may have it and some not."""
 
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         """Changes of a relation. If it raises PenstockError, nothing has been taken."""
@@ -147,6 +155,9 @@ class Host(Protocol):
 
     def finishing(self, query: Registered) -> None:
         """A query is about to be stopped: the last moment for results that can be had soon. Without the lock."""
+
+    def stopping(self, query: Registered) -> None:
+        """A query is about to be stopped for good. If it raises, it is not."""
 
     def stopped(self, query: Registered) -> None:
         """A query has been stopped, and its name is free."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 import pyarrow as pa
 
@@ -63,8 +64,10 @@ class InProcess:
                 query.runner.push(name, batch)
             query.runner.progress(name, source.progress)
 
-    def has_begun(self, readers: Sequence[Registered]) -> bool:
-        return True
+    def reached(
+        self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
+    ) -> Literal["none", "some", "all"]:
+        return "some"
 
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         for query in readers:
@@ -81,6 +84,9 @@ class InProcess:
         pass
 
     def finishing(self, query: Registered) -> None:
+        pass
+
+    def stopping(self, query: Registered) -> None:
         pass
 
     def stopped(self, query: Registered) -> None:

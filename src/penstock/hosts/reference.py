@@ -87,7 +87,12 @@ class ReferenceRunner:
     def forget(self, answers: Sequence[list[Answer]]) -> None:
         pass
 
-    def delivered(self, answers: Sequence[list[Answer]], notes: Mapping[str, object] | None = None) -> None:
+    def facts(self) -> Mapping[str, object]:
+        return {}
+
+    def delivered(
+        self, answers: Sequence[list[Answer]], upto: int | None, notes: Mapping[str, object] | None = None
+    ) -> None:
         pass
 
     def sizes(self) -> dict[str, StateSize]:

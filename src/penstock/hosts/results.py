@@ -111,6 +111,27 @@ class Results:
         for some in answers:
             self.append(some)
 
+    def unread(self) -> tuple[int, int]:
+        """The positions of the first result that ``default`` has not confirmed, and of the next one."""
+        return max(self._readers[DEFAULT], self.first), self.next
+
+    def rows(self, start: int, stop: int) -> pa.Table:
+        """The results of these positions, which are there."""
+        found = [e for e in self._entries if e.start < stop and start < e.stop]
+        return self._runner.table([e.answers for e in found]).slice(start - found[0].start, stop - start)
+
+    def kept(self) -> tuple[Standing | None, int]:
+        """The answer as it stands, if it is kept, and up to where results are in it."""
+        return self._standing, self._summed
+
+    def restored(self, first: int, next: int, tables: Sequence[pa.Table], standing: Standing | None, summed: int) -> None:
+        """Be what the results of this query were: those from a position on are here, and the sum of those before."""
+        self.first = self.next = self._readers[DEFAULT] = first
+        self._standing, self._summed = standing, summed
+        for table in tables:
+            self.append(table)
+        assert self.next == next, "as many as there were"
+
     def _put_together(self) -> None:
         """Make one of many small entries, or the interpreter would mind their number."""
         some = [self._entries[i] for i in range(-_FEW, 0)]
@@ -136,7 +157,7 @@ class Results:
     def _drop_oldest(self) -> None:
         """Forget whole entries; the newest one stays, whatever its size."""
         while len(self._entries) > 1 and self._exceeded():
-            self._runner.delivered([self._entries[0].answers])
+            self._runner.delivered([self._entries[0].answers], None)
             self._leave(self._entries[0], None)
 
     def _leave(self, entry: _Entry, table: pa.Table | None) -> None:
@@ -232,7 +253,7 @@ class Results:
             if reader == DEFAULT:
                 some = [e.answers for e in self._entries if before < e.stop <= upto]
                 if some or notes:
-                    self._runner.delivered(some, notes)
+                    self._runner.delivered(some, max(before, upto), notes)
             self._readers[reader] = max(before, upto)
             self._clear(table if before == self.first else None)
             self.give_up(reader)

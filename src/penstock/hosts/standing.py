@@ -33,10 +33,29 @@ class Standing:
         self._place = None if keys is None else place_of(keys, Context())
         self._changes: list[pa.Table] = []
         """Columns, and ``sign``: how often a row comes, or goes."""
+        self._content: object = None
         self._count = 0
         self._bytes = 0
         self._least = 0, 0
         """How many there were, and their bytes, when they had last been added up."""
+
+    @property
+    def content(self) -> object:
+        """Another object whenever the changes are others."""
+        return self._content
+
+    def changes(self) -> pa.Table:
+        """What it has been given, as far as that has not been added up."""
+        if not self._changes:
+            return pa.table({})
+        return pa.concat_tables(self._changes)
+
+    def restored(self, changes: pa.Table) -> object:
+        """Be what ``changes`` was of; gives its ``content``."""
+        if changes.num_columns:
+            self._add(changes)
+            self._least = self._count, self._bytes
+        return self._content
 
     def copy(self) -> Standing:
         """The same rows, on their own."""
@@ -62,6 +81,7 @@ class Standing:
         if len(self._changes) >= _TABLES:
             self._changes = [pa.concat_tables(self._changes).combine_chunks()]
         self._changes.append(table)
+        self._content = table
         self._count += table.num_rows
         self._bytes += table.nbytes
 
@@ -79,6 +99,7 @@ class Standing:
             together = left.select([*names, "sign_sum"]).rename_columns([*names, "sign"])
         together = together.combine_chunks()
         self._changes, self._count, self._bytes = [together], together.num_rows, together.nbytes
+        self._content = together
         self._least = self._count, self._bytes
 
     def _counted(self, together: pa.Table) -> pa.Table:

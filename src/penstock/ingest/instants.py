@@ -51,7 +51,7 @@ class Instants:
     queries: Mapping[str, Running]
     counted: int = 0
     """How many changes came before any instant was named."""
-    _passed: dict[Clock, Instant] = field(default_factory=dict)
+    gone: dict[Clock, Instant] = field(default_factory=dict)
     """What streams that are no more have named."""
 
     # -- changes ------------------------------------------------------------------------------------
@@ -91,14 +91,14 @@ class Instants:
     def passed(self, clock: Clock) -> Instant:
         """The newest instant that any stream of this kind of clock has ever named: changes up to it have happened."""
         named = (i.named for i in self.streams.values() if i.definition.clock == clock)
-        return max(self._passed.get(clock, -math.inf), *named, -math.inf)
+        return max(self.gone.get(clock, -math.inf), *named, -math.inf)
 
     def dropping(self, name: str) -> None:
         """A stream is about to go; what it has named stays named."""
         source = self.streams.get(name)
         if source is not None:
             clock = source.definition.clock
-            self._passed[clock] = max(self._passed.get(clock, -math.inf), source.named)
+            self.gone[clock] = max(self.gone.get(clock, -math.inf), source.named)
 
     def _newest(self, relation: str) -> Instant:
         """The newest instant that an open stream or a relation of the same kind of clock has named."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -93,6 +94,7 @@ class RelationStore:
         """The number of the next row."""
         self._later: deque[tuple[Change, int]] = deque()
         self._pending: _Pending | None = None
+        self._passed = 0
         self._changes = 0
         self._groups = 0
 
@@ -224,11 +226,53 @@ class RelationStore:
                 self.last_change, self._groups = change.ts, change.group + 1
         self._next, self._pending = draft.next, _Pending(draft.gone, draft.came, later)
 
+    @property
+    def later(self) -> Sequence[tuple[Change, int]]:
+        """The changes after what all streams have passed, each with the number of its row."""
+        self._written()
+        return self._later
+
+    @property
+    def passed(self) -> int:
+        """How many changes with an instant were before these."""
+        return self._passed
+
+    def facts(self) -> dict[str, Any]:
+        """All that it knows besides rows and changes, as JSON has it."""
+        last = None if self.last_change == -math.inf else int(self.last_change)
+        return {
+            "last": last, "early": self.early, "clock": self.clock, "times": self.times, "next": self._next,
+            "changes": self._changes, "groups": self._groups,
+        }  # fmt: skip
+
+    def restore(
+        self, facts: Mapping[str, Any], rows: Mapping[int, Row], later: Iterable[tuple[Change, int]], passed: int
+    ) -> None:
+        """Be what a store of the same relation was."""
+        self.last_change = -math.inf if facts["last"] is None else facts["last"]
+        self.early, self.clock, self.times = facts["early"], facts["clock"], facts["times"]
+        self._next, self._changes, self._groups = facts["next"], facts["changes"], facts["groups"]
+        self._later, self._passed = deque(later), passed
+        self._table.write({}, rows)
+
+    def touched(self) -> tuple[set[int], Mapping[int, Row]]:
+        """The numbers of rows that came or went since the last call, at first of all there are; and the rows by
+        number."""
+        table = self._written()
+        touched = set(table.rows) if table.touched is None else table.touched
+        table.touched = set()
+        return touched, table.rows
+
+    def untouched(self) -> None:
+        """Count everything as known to whoever calls ``touched``."""
+        self._written().touched = set()
+
     def forget(self, before: Instant) -> None:
         """No query that starts from now on needs to know when changes up to this instant happened."""
         self._written()
         while self._later and (ts := self._later[0][0].ts) is not None and ts <= before:
             self._later.popleft()
+            self._passed += 1
 
     def _apply(
         self, steps: Sequence[tuple[int | None, int, Row]], when: When, one_instant: bool = True

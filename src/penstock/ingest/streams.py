@@ -309,15 +309,17 @@ class StreamInput:
         found = self.definition.priority
         return None if found is None else compile_expr(found, {})
 
-    def _nothing(self) -> Batch:
+    @property
+    def nothing(self) -> Batch:
+        """No rows."""
         return Batch(self.definition.schema, self._arrow.empty_table(), _NONE, _NONE)
 
     def _release(self, batch: Batch | None) -> Batch:
         if self.definition.slack == 0 and self._waiting is None:
-            return batch if batch is not None else self._nothing()
+            return batch if batch is not None else self.nothing
         parts = [b for b in (self._waiting, batch) if b is not None and len(b)]
         if not parts:
-            return self._nothing()
+            return self.nothing
         everything = concat(parts)
         everything = everything.take(np.argsort(everything.ts, kind="stable"))
         ready = int(np.searchsorted(everything.ts, self.progress, side="right"))

@@ -72,6 +72,8 @@ class Table:
 
     def __init__(self, identity: Sequence[Expr]) -> None:
         self.rows: dict[int, Row] = {}
+        self.touched: set[int] | None = None
+        """The rows that came or went since somebody asked, once somebody has."""
         self._identity = tuple(identity)
         self._by_identity: Index | None = None
         self._others: OrderedDict[frozenset[Expr], Index] = OrderedDict()
@@ -108,6 +110,8 @@ class Table:
     def write(self, gone: Mapping[int, Row], came: Mapping[int, Row]) -> None:
         """Take rows out and put rows in. Where this is interrupted, to do it again does the rest."""
         indexes = [*self._others.values(), *([] if self._by_identity is None else [self._by_identity])]
+        if self.touched is not None:
+            self.touched.update(gone, came)
         for number, row in gone.items():
             for index in indexes:
                 index.remove(index.key(row), number)

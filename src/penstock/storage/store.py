@@ -250,9 +250,13 @@ class Store:
             self._check()
             try:
                 log.append(self.number + 1, rows, meta)
+                self.number += 1
             except OSError as error:
                 raise self._full(error) from error
-            self.number += 1
+            except BaseException:
+                if log.last > self.number:  # interrupted just before it counted
+                    self.number += 1
+                raise
             self.bytes_since += 128 if rows is None else 128 + rows.nbytes
             return self.number
 

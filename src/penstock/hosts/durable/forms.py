@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from penstock.cql.declarations import parse_type
 from penstock.ingest.streams import Came, StreamInput
 from penstock.model.amounts import Bound
 from penstock.model.batch import Batch, Instant
-from penstock.model.errors import InputError
+from penstock.model.errors import InputError, PenstockError, QueryFailed
 from penstock.model.schema import Schema, arrow_schema
 from penstock.plan.meanings import NUMBER
 from penstock.rows.apart import SCHEMA
@@ -149,11 +148,6 @@ def options_again(stored: Mapping[str, Any]) -> QueryOptions:
     return QueryOptions(**{**stored, "results": None if results is None else Bound(**results)})
 
 
-def packed(code: bytes) -> str:
-    """Bytes in JSON."""
-    return base64.b64encode(code).decode()
-
-
-def unpacked(text: str) -> bytes:
-    """What ``packed`` had."""
-    return base64.b64decode(text)
+def our_error(error: Exception) -> PenstockError:
+    """What stopped a query."""
+    return error if isinstance(error, PenstockError) else QueryFailed(f"{type(error).__name__}: {error}")

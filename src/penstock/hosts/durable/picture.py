@@ -20,16 +20,22 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.cql.declarations import definition_again
+from penstock.graph.relations import numbered_changes, numbered_from
+from penstock.graph.saving import error_json, error_of
 from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
 from penstock.hosts.durable.keeper import Keeper
 from penstock.hosts.registered import Before, Registered
+from penstock.hosts.standing import Standing
+from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch, concat
 from penstock.model.change import Dating
+from penstock.model.delta import Ints
 from penstock.model.errors import PenstockError, StorageError
 from penstock.model.schema import arrow_schema
-from penstock.operators.pieces import RowPieces, Whole
+from penstock.model.values import to_arrow, to_rows
+from penstock.operators.pieces import KeyedPieces, RowPieces, Whole
 from penstock.operators.state import Loaded, LoadedState, Saved, State, together, under, with_meta
 from penstock.rows.apart import SCHEMA, Kept
 from penstock.scalar.zones import UTC
@@ -42,7 +48,8 @@ class Picture:
         self._keeper, self._core = keeper, core
         self._inputs: dict[str, tuple[Whole, Whole, Whole]] = {}
         self._history: dict[str, RowPieces] = {}
-        self._results: dict[str, RowPieces] = {}
+        self._relations: dict[str, tuple[KeyedPieces, RowPieces]] = {}
+        self._results: dict[str, tuple[RowPieces, Whole]] = {}
 
     # -- taking ---------------------------------------------------------------------------------------
 
@@ -55,12 +62,16 @@ class Picture:
         for name, batches in core.history.items():
             state[f"history {name}"] = self._retained(name, batches)
         for name, store in core.relations.items():
-            state[f"relation {name}"] = store.save()
+            state[f"relation {name}"] = self._relation(name, store)
         for name, query in core.queries.items():
             state[f"query {name}"] = self._query(query)
-        for pieces, there in ((self._inputs, core.inputs), (self._history, core.history), (self._results, core.queries)):
+        known: list[tuple[dict[str, Any], Mapping[str, object]]] = [
+            (self._inputs, core.inputs), (self._history, core.history), (self._relations, core.relations),
+            (self._results, core.queries),
+        ]  # fmt: skip
+        for pieces, there in known:
             for name in [n for n in pieces if n not in there]:
-                del pieces[name]  # type: ignore[attr-defined]
+                del pieces[name]
         return state | under("graph", operators)
 
     def _database(self) -> forms.Record:
@@ -86,9 +97,8 @@ class Picture:
             "promised": forms.instant(source.promised), "arrivals": source.arrivals, "closed": source.closed,
             "late": source.late.count, "apart": source.apart.count,
         }  # fmt: skip
-        empty = Batch(source.definition.schema, arrow_schema(source.definition.schema).empty_table(), _NONE, _NONE)
         parts = together(
-            waiting=waiting.save(held, lambda: forms.batch_table(held or empty)),
+            waiting=waiting.save(held, lambda: forms.batch_table(source.nothing if held is None else held)),
             late=late.save(source.late, lambda: source.late.table),
             apart=apart.save(source.apart, lambda: source.apart.table),
         )
@@ -105,23 +115,48 @@ class Picture:
 
         return pieces.save(tail, head, rows)
 
+    def _relation(self, name: str, store: RelationStore) -> Saved:
+        rows, later = self._relations.setdefault(name, (KeyedPieces(), RowPieces()))
+        schema = store.definition.schema
+        touched, there = store.touched()
+        changed = np.array([n for n in touched if n in there], np.int64)
+        gone = np.array([n for n in touched if n not in there], np.int64)
+        waiting, passed = store.later, store.passed
+
+        def table(ids: Ints) -> pa.Table:
+            some = [there[n] for n in ids.tolist()]
+            columns = [to_arrow([row[i] for row in some], f.type) for i, f in enumerate(schema)]
+            return pa.Table.from_arrays(columns, names=[f"c{i}" for i in range(len(schema))])
+
+        def changes(start: int, stop: int) -> pa.Table:
+            return numbered_changes(schema, list(islice(waiting, start - passed, stop - passed)))
+
+        parts = together(
+            rows=rows.save(changed, gone, len(there), table),
+            later=later.save(passed, passed + len(waiting), changes),
+        )
+        return with_meta(parts, relation=store.facts())
+
     def _query(self, query: Registered) -> Saved:
-        pieces = self._results.setdefault(query.name, RowPieces())
+        pieces, whole = self._results.setdefault(query.name, (RowPieces(), Whole()))
         results = query.results
+        results.add_up()
         record = self._keeper.query_record(query)
-        error = query.error
         record |= {
             "status": query.status,
-            "error": None if error is None else _error(error),
+            "error": None if query.error is None else error_json(query.error),
             "failures": [query.runner.failures, query.runner.last_failure],
             "dating": asdict(query.dating),
             "before": {name: asdict(b) for name, b in query.before.items()},
             "runner": query.runner.facts(),
         }
-        waiting = pieces.save(results.unread, results.next, results.rows)
-        standing = results.standing()
-        parts = together(waiting=waiting) if standing is None else together(waiting=waiting, standing=standing)
-        return with_meta(parts, query=record)
+        with query.lock:
+            standing, record["summed"] = results.kept()
+            waiting = pieces.save(*results.unread(), results.rows)
+        if standing is None:
+            return with_meta(together(waiting=waiting), query=record)
+        added = whole.save(standing.content, standing.changes)
+        return with_meta(together(waiting=waiting, standing=added), query=record)
 
     # -- giving back ----------------------------------------------------------------------------------
 
@@ -149,7 +184,7 @@ class Picture:
                 core.remembered[name] = head
         for name, store in core.relations.items():
             if f"relation {name}" in state:
-                store.restore(state[f"relation {name}"])
+                self._relation_again(name, store, state[f"relation {name}"])
                 core.catalog.given_times = core.catalog.given_times or store.timed
         queries((state[f"query {name}"].meta["query"] for name in facts["order"]), state)
 
@@ -173,16 +208,29 @@ class Picture:
             apart.load(state.part("apart"), apart_rows), forms.instant_again(meta["promised"]),
         )  # fmt: skip
 
+    def _relation_again(self, name: str, store: RelationStore, state: Loaded) -> None:
+        rows, later = self._relations[name] = (KeyedPieces(), RowPieces())
+        schema = store.definition.schema
+        ids, table = rows.load(state.part("rows"))
+        passed, _, tables = later.load(state.part("later"))
+        there = {} if table is None else dict(zip(ids.tolist(), to_rows(table, schema), strict=True))
+        changes = [change for t in tables for change in numbered_from(schema, t)]
+        store.restore(state.meta["relation"], there, changes, passed)
+        store.untouched()
+
     def query_again(self, query: Registered, record: Mapping[str, Any], state: Loaded) -> None:
         """Give a query back what became of it, and the results that wait."""
         query.dating = Dating(**record["dating"])
         query.before = {name: Before(**b) for name, b in record["before"].items()}
         query.status = record["status"]
-        if record["error"] is not None:
-            query.error = query.failure(_error_again(record["error"]))
-        pieces = self._results[query.name] = RowPieces()
-        tail, head, tables = pieces.load(state.part("waiting"))
-        query.results.restore_rows(tail, head, tables, state.part("standing") if "standing" in state.meta else None)
+        query.error = None if record["error"] is None else forms.our_error(error_of(record["error"]))
+        pieces, whole = self._results[query.name] = (RowPieces(), Whole())
+        first, next, tables = pieces.load(state.part("waiting"))
+        standing: Standing | None = None
+        if "standing" in state.meta:
+            standing = Standing(query.plan)
+            whole.load(state.part("standing"), standing.restored)
+        query.results.restored(first, next, tables, standing, record["summed"])
 
 
 def declare_again(core: Core, record: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -191,8 +191,10 @@ class SparkHost(Abilities):
         frame = self.logs.rows(source, batch)
         self._touched |= self.parts.take(source.definition.name, frame, readers)
 
-    def has_begun(self, readers: Sequence[Registered]) -> bool:
-        return True  # the rows may be in the log
+    def reached(
+        self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
+    ) -> Literal["none", "some", "all"]:
+        return "some"  # the rows may be in the log
 
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         self.check()
@@ -255,6 +257,9 @@ class SparkHost(Abilities):
 
     def finishing(self, query: Registered) -> None:
         pass  # what no micro-batch has taken yet is not waited for
+
+    def stopping(self, query: Registered) -> None:
+        pass
 
     def stopped(self, query: Registered) -> None:
         assert isinstance(query.runner, SparkRunner), "this host made it"

@@ -88,7 +88,12 @@ class SparkRunner:
     def size(self, answers: StoredAnswers) -> int:
         return sum(path.stat().st_size for _, paths in answers.batches for path in paths)
 
-    def delivered(self, answers: Sequence[StoredAnswers], notes: Mapping[str, object] | None = None) -> None:
+    def facts(self) -> Mapping[str, object]:
+        return {}
+
+    def delivered(
+        self, answers: Sequence[StoredAnswers], upto: int | None, notes: Mapping[str, object] | None = None
+    ) -> None:
         batches = [number for some in answers for number, _ in some.batches]
         if batches or notes:
             self._host.delivered(self.id, max(batches, default=0), notes or {})
