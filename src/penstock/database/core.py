@@ -290,7 +290,7 @@ class Core:
             self.host.finishing(query)
         with self.changing(though_closed=True):
             if self.queries.get(query.name) is query:
-                self.host.stopping(query)
+                self.host.leaving(query)
             if query.status == "running":
                 self._over(query, "stopped")
             if self.queries.get(query.name) is query:

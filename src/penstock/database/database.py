@@ -39,6 +39,7 @@ from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json
 from penstock.rows.times import to_instant
 from penstock.scalar.zones import UTC
+from penstock.storage.store import checked_sync
 
 
 def _wall_clock() -> int:
@@ -398,7 +399,8 @@ def connect(
     shards: int | None = None,
     trigger: float | Literal["push"] | None = None,
     batch_rows: int | None = None,
-    sync: bool = False,
+    sync: bool | str = False,
+    functions: bool = False,
     spark: Mapping[str, str] | None = None,
     memory: int | str | None = "512 MB",
     disk: int | str | None = None,
@@ -420,6 +422,10 @@ def connect(
     answers are shown, such as ``Europe/Vienna``; by default that of the directory, or of the running Spark session, or
     UTC.
     """
-    options = SparkOptions(master, shards, trigger, batch_rows, sync, spark or {})
+    way = checked_sync(sync if isinstance(sync, str) else "group" if sync else "off")
+    on_spark = (engine or default_engine()) == "spark"
+    options = SparkOptions(master, shards, trigger, batch_rows, on_spark and way != "off", spark or {})
     local = LocalOptions(memory, disk, when_full, spill)
+    if not on_spark:
+        local = replace(local, sync=way, functions=functions)
     return Database(engine, path=path, clock=clock, options=options, local=local, zone=zone)

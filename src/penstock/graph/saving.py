@@ -253,8 +253,9 @@ def error_of(saved: Mapping[str, Any]) -> Exception:
         error: Exception = getattr(errors, name, PenstockError)(saved["text"], hint=saved["hint"])
     else:
         known = getattr(builtins, name, None)
-        plain = isinstance(known, type) and issubclass(known, Exception)
-        error = (known if plain else type(name, (Exception,), {}))(saved["text"])
+        if not (isinstance(known, type) and issubclass(known, Exception)):
+            known = type(name, (Exception,), {})
+        error = known(saved["text"])
     for note in saved["notes"]:
         error.add_note(note)
     return error

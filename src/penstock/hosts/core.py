@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from penstock.catalog import Catalog, RelationDef, StreamDef, ViewDef
+from penstock.catalog import Catalog, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.hosts.host import Answers
 from penstock.hosts.registered import Registered
 from penstock.ingest.instants import Instants
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
+from penstock.model.change import Change
 from penstock.model.errors import PenstockError
+from penstock.model.schema import Clock
+from penstock.plan.nodes import Query as Plan
 
 
 class Core(Protocol):
@@ -29,6 +32,8 @@ class Core(Protocol):
     """The rows of stored relations."""
     history: dict[str, list[Batch]]
     """Rows that streams retain."""
+    remembered: dict[str, int]
+    """How many rows of each stream that retains some have been put there, ever."""
     instants: Instants
     """When changes of relations happen."""
 
@@ -63,6 +68,32 @@ class Core(Protocol):
 
     def restore(self, query: Registered) -> None:
         """Take in a query that was registered before a restart."""
+
+    def made(
+        self,
+        name: str,
+        plan: Plan,
+        functions: Mapping[str, Callable[..., object]],
+        reads: frozenset[str],
+        options: QueryOptions,
+        text: str,
+    ) -> Registered:
+        """A query that is not running yet; its plan is what is evaluated."""
+
+    def start(self, query: Registered) -> None:
+        """Let a query begin, with what there is for it from before."""
+
+    def stop(self, query: Registered) -> None:
+        """End a query and free its name. Without the lock."""
+
+    def drop(self, name: str) -> None:
+        """Forget a stream, relation or view that nothing uses."""
+
+    def again(self, name: str, take: Callable[[StreamInput], Batch]) -> None:
+        """Take in what a stream was given before a restart: it has been found right then."""
+
+    def changed_again(self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool) -> None:
+        """Take in changes that were made to a relation before a restart."""
 
     def running(self) -> Iterable[Registered]:
         """The queries that go on."""

@@ -75,9 +75,7 @@ class Runner(Protocol):
     def size(self, answers: Any) -> int:
         """Bytes of what ``run`` gave, about."""
 
-    def delivered(
-        self, answers: Sequence[Any], upto: int | None, notes: Mapping[str, object] | None = None
-    ) -> None:
+    def delivered(self, answers: Sequence[Any], upto: int | None, notes: Mapping[str, object] | None = None) -> None:
         """The reader who is remembered has these answers now, and so all before a position, and notes this with it; or
         they had to go without that, then it is None."""
 
@@ -156,7 +154,7 @@ class Host(Protocol):
     def finishing(self, query: Registered) -> None:
         """A query is about to be stopped: the last moment for results that can be had soon. Without the lock."""
 
-    def stopping(self, query: Registered) -> None:
+    def leaving(self, query: Registered) -> None:
         """A query is about to be stopped for good. If it raises, it is not."""
 
     def stopped(self, query: Registered) -> None:

@@ -86,7 +86,7 @@ class InProcess:
     def finishing(self, query: Registered) -> None:
         pass
 
-    def stopping(self, query: Registered) -> None:
+    def leaving(self, query: Registered) -> None:
         pass
 
     def stopped(self, query: Registered) -> None:

@@ -22,16 +22,17 @@ def host(engine: str, core: Core, path: Path | None, options: SparkOptions, loca
         from penstock.hosts.spark.live.host import SparkHost
 
         return SparkHost(core, path, options.or_environment())
-    if path is not None:
-        raise EngineError(
-            f"engine `{engine}` keeps nothing on disk", hint="use engine='spark', or leave the directory out"
-        )
     if options != SparkOptions():
         raise EngineError(f"engine `{engine}` takes no settings", hint="they belong to engine='spark'")
     if engine == "local":
         from penstock.hosts.local.host import LocalHost
 
-        return LocalHost(core, local)
+        return LocalHost(core, local, path)
+    if path is not None:
+        raise EngineError(
+            f"engine `{engine}` keeps nothing on disk",
+            hint="use engine='local' or 'spark', or leave the directory out",
+        )
     from penstock.hosts.reference import ReferenceHost
 
     return ReferenceHost(core)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.model.errors import EngineError, InputError
+from penstock.storage.store import Sync
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,18 @@ class SparkOptions:
 @dataclass(frozen=True)
 class LocalOptions:
     """Settings of ``engine="local"``: what may wait in buffers, see ``Settings``; and where the files are for what
-    exceeds the memory, by default among the system's temporary files."""
+    exceeds the memory, by default among the system's temporary files.
+
+    With a directory: ``sync``: what survives a loss of power, see ``storage.store``; ``functions``: the code of Python
+    functions that it has may be run.
+    """
 
     memory: int | str | None = "512 MB"
     disk: int | str | None = None
     when_full: str = "block"
     spill: str | Path | None = None
+    sync: Sync = "off"
+    functions: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.spill, str | Path | None):

@@ -23,6 +23,7 @@ from penstock.plan.window import Generic
 
 Status = Literal["running", "ended", "stopped", "failed"]
 
+
 @dataclass(frozen=True)
 class Before:
     """Rows of a stream that came before a query and that it was not given."""
@@ -57,6 +58,8 @@ class Registered:
         self.results = Results(name, plan, runner, options.results, lock)
         self.status: Status = "running"
         self.error: PenstockError | None = None
+        self.versions: Mapping[str, int] = {}
+        """The versions of the functions that it calls, where the database is kept."""
         self.dating = Dating()
         """Of a query without streams, the instants of the changes that it has been given."""
         self.before: Mapping[str, Before] = {}

@@ -60,9 +60,7 @@ class Results:
     rows come and go, and of any once ``current`` was called.
     """
 
-    def __init__(
-        self, name: str, plan: Plan, runner: Runner, bound: Bound | None, lock: threading.RLock
-    ) -> None:
+    def __init__(self, name: str, plan: Plan, runner: Runner, bound: Bound | None, lock: threading.RLock) -> None:
         self._name, self._plan, self._runner, self._bound = name, plan, runner, bound or BOUND
         self._lock = lock
         self._adding = threading.Lock()
@@ -124,7 +122,9 @@ class Results:
         """The answer as it stands, if it is kept, and up to where results are in it."""
         return self._standing, self._summed
 
-    def restored(self, first: int, next: int, tables: Sequence[pa.Table], standing: Standing | None, summed: int) -> None:
+    def restored(
+        self, first: int, next: int, tables: Sequence[pa.Table], standing: Standing | None, summed: int
+    ) -> None:
         """Be what the results of this query were: those from a position on are here, and the sum of those before."""
         self.first = self.next = self._readers[DEFAULT] = first
         self._standing, self._summed = standing, summed

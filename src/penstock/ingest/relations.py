@@ -178,9 +178,7 @@ class RelationStore:
         """Rows put in at an instant."""
         return self._apply([(when.at, 1, row) for row in rows], when)
 
-    def update(
-        self, where: Expr | None, assign: dict[int, Expr], when: When, context: scalar.Context
-    ) -> list[Change]:
+    def update(self, where: Expr | None, assign: dict[int, Expr], when: When, context: scalar.Context) -> list[Change]:
         """The rows that meet a condition, replaced."""
         steps: list[tuple[int | None, int, Row]] = []
         for row in self._matching(where, context):

@@ -120,7 +120,7 @@ def code_of(definition: FunctionDef) -> bytes:
     from pyspark import cloudpickle  # takes its time, and few have functions
 
     try:
-        found: bytes = cloudpickle.dumps(definition.call)
+        found: bytes = cloudpickle.dumps(definition.call)  # type: ignore[no-untyped-call]
         return found
     except Exception as error:
         raise InputError(

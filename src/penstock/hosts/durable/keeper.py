@@ -51,8 +51,12 @@ class Keeper:
         self.again = True
         """What happened before is being done again: it is written down already."""
         self._logs: dict[str, Log] = {}
+        self.declarations: list[forms.Record] = []
+        """What is declared, in its order."""
         self.functions: dict[str, int] = {}
         """The version of each function that queries which come now call."""
+        self.known: dict[str, forms.Record] = {}
+        """The functions whose code is kept: those, and older ones that queries call."""
         self.notes: dict[str, Any] = {}
         self.changed = threading.Event()
         """There is something that is not in the saved state."""
@@ -88,21 +92,39 @@ class Keeper:
         if self.again:
             return
         if isinstance(definition, FunctionDef):
-            version = self.functions.get(definition.name, 0) + 1
+            self.forget_functions()
+            used = [record["version"] for record in self.known.values() if record["name"] == definition.name]
+            version = max(used, default=0) + 1
+            record = forms.function_record(definition, version)
             self.store.put_code(f"{definition.name}@{version}", forms.code_of(definition))
-            self._record(forms.function_record(definition, version))
+            self._record(record)
             self.functions[definition.name] = version
+            self.known[f"{definition.name}@{version}"] = record
         else:
-            self._record(forms.declared(definition, self._core.catalog))
+            record = forms.declared(definition, self._core.catalog)
+            self._record(record)
+            self.declare(record)
 
     def dropped(self, name: str) -> None:
         """Something was dropped."""
         if not self.again:
             self._record({"kind": "drop", "name": name})
-            self.forget_logs(name)
+            self.drop(name)
 
-    def forget_logs(self, name: str) -> None:
-        """What a stream or relation has had is not needed any more once the state is saved."""
+    def declare(self, record: forms.Record) -> None:
+        """Count something as declared; a view may have been before."""
+        self.declarations[:] = [r for r in self.declarations if r["name"] != record["name"]] + [record]
+
+    def forget_functions(self) -> None:
+        """Let go of functions that nobody calls any more: others have their names, and the queries are gone."""
+        used = {f"{name}@{version}" for name, version in self.functions.items()}
+        for query in self._core.queries.values():
+            used |= {f"{name}@{version}" for name, version in query.versions.items()}
+        self.known = {name: record for name, record in self.known.items() if name in used}
+
+    def drop(self, name: str) -> None:
+        """Count something as dropped: what it has had is not needed any more once the state is saved."""
+        self.declarations[:] = [r for r in self.declarations if r["name"] != name]
         for kind in ("streams", "relations"):
             self._logs.pop(f"{kind}/{name}", None)
             self.store.drop(kind, name)
@@ -110,6 +132,8 @@ class Keeper:
     def registered(self, query: Registered) -> None:
         """A query is about to begin."""
         if not self.again:
+            called = functions_called(query.plan)
+            query.versions = {name: version for name, version in self.functions.items() if name in called}
             self._record(self.query_record(query))
 
     def query_record(self, query: Registered) -> forms.Record:
@@ -118,9 +142,11 @@ class Keeper:
             "kind": "query", "name": query.name, "plan": to_json(query.plan), "text": query.text,
             "reads": sorted(query.reads), "options": forms.options_json(query.options), "count": self._core.query_count,
         }  # fmt: skip
-        if functions_called(query.plan):
-            record["functions"] = query.versions or dict(self.functions)
-        return record
+        return {**record, "functions": dict(query.versions)} if query.versions else record
+
+    def zone(self, zone: str) -> None:
+        """The database has another time zone from now on."""
+        self._record({"kind": "zone", "zone": zone})
 
     def stopped(self, query: Registered) -> None:
         """A query is no more."""

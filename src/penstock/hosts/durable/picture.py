@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ from penstock.operators.pieces import KeyedPieces, RowPieces, Whole
 from penstock.operators.state import Loaded, LoadedState, Saved, State, together, under, with_meta
 from penstock.rows.apart import SCHEMA, Kept
 from penstock.scalar.zones import UTC
+
+_NOTHING = object()
+"""In the place of content that is not there."""
 
 
 class Picture:
@@ -92,13 +96,15 @@ class Picture:
     def _stream(self, name: str, source: StreamInput) -> Saved:
         waiting, late, apart = self._inputs.setdefault(name, (Whole(), Whole(), Whole()))
         held = source.held
-        meta = {
+        meta: dict[str, Any] = {
             "progress": forms.instant(source.progress), "newest": forms.instant(source.newest_row),
             "promised": forms.instant(source.promised), "arrivals": source.arrivals, "closed": source.closed,
             "late": source.late.count, "apart": source.apart.count,
         }  # fmt: skip
         parts = together(
-            waiting=waiting.save(held, lambda: forms.batch_table(source.nothing if held is None else held)),
+            waiting=waiting.save(
+                _NOTHING if held is None else held, lambda: forms.batch_table(source.nothing if held is None else held)
+            ),
             late=late.save(source.late, lambda: source.late.table),
             apart=apart.save(source.apart, lambda: source.apart.table),
         )
@@ -155,7 +161,7 @@ class Picture:
             waiting = pieces.save(*results.unread(), results.rows)
         if standing is None:
             return with_meta(together(waiting=waiting), query=record)
-        added = whole.save(standing.content, standing.changes)
+        added = whole.save(standing.content or _NOTHING, standing.changes)
         return with_meta(together(waiting=waiting, standing=added), query=record)
 
     # -- giving back ----------------------------------------------------------------------------------
@@ -237,9 +243,7 @@ def declare_again(core: Core, record: Mapping[str, Any]) -> None:
     """Declare what a record says, as it was bound then."""
     zone, core.catalog.zone = core.catalog.zone, record.get("zone", UTC)
     try:
-        found = definition_again(
-            record["text"], record["name"], record["position"], record["meanings"], core.catalog
-        )
+        found = definition_again(record["text"], record["name"], record["position"], record["meanings"], core.catalog)
         if found is not None:
             core.put(found)
         core.catalog.skip_positions(max(core.catalog.next_position, record["next"]))

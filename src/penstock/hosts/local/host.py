@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.catalog import QueryOptions
+from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.graph import Graph, Past
 from penstock.graph.operators import Emitting
+from penstock.graph.saving import restore
 from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Place, Source, Ticks
@@ -31,6 +33,7 @@ from penstock.hosts.core import Core
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery
+from penstock.hosts.local.kept import Kept
 from penstock.hosts.local.lags import Lags
 from penstock.hosts.local.placing import Placing
 from penstock.hosts.local.room import Admission, runtime_of
@@ -43,6 +46,7 @@ from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, suggest
+from penstock.operators.state import LoadedState
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
 from penstock.runtime.lines import Bounded
@@ -60,8 +64,12 @@ _REPLACE = 1.0
 class LocalHost(InProcess, Abilities):
     """Runs the graph of one database. Its threads, if it has any, are stopped by ``close``."""
 
-    def __init__(self, core: Core, options: LocalOptions | None = None) -> None:
+    def __init__(self, core: Core, options: LocalOptions | None = None, path: Path | None = None) -> None:
         InProcess.__init__(self, core)
+        self._kept = None if path is None else Kept(path, core, self, options or LocalOptions())
+        self.may_refuse = self._kept is not None
+        self.zone_is_free = False
+        """Whether nobody has said which time zone the database has: then it is that of its directory."""
         Abilities.__init__(self, "local")
         self.graph = Graph(self._told)
         self.runtime = runtime_of(options or LocalOptions(), self._failed, self._bound_of)
@@ -90,14 +98,27 @@ class LocalHost(InProcess, Abilities):
     def inside(self) -> bool:
         return self._delivery is not None and self.runtime.inside
 
+    def zone(self) -> str:
+        self.zone_is_free = True
+        return super().zone()
+
+    def open(self) -> None:
+        if self._kept is not None:
+            self._kept.open()
+
     # -- queries ------------------------------------------------------------------------------------
 
     def runner(self, query: Plan, schema: pa.Schema, settings: QuerySettings) -> GraphRunner:
+        if self._kept is not None:
+            settings = self._kept.named(settings)
         return GraphRunner(self, query, schema, settings)
 
     def begin(self, query: Registered) -> None:
         runner = query.runner
         assert isinstance(runner, GraphRunner), "this host made it"
+        runner.name = query.name
+        if self._kept is not None:
+            self._kept.keeper.registered(query)
         with self.runtime.paused():
             runner.wants = demands(runner.plan, runner.settings.functions)
             self._merge(runner, query)
@@ -179,8 +200,13 @@ class LocalHost(InProcess, Abilities):
         return self.runtime.watching()
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
-        name = source.definition.name
         self._delivering = (_NOW, (), (), 0)
+        if self._kept is not None:
+            self._kept.rows(source)
+        self._into_graph(source, batch)
+
+    def _into_graph(self, source: StreamInput, batch: Batch) -> None:
+        name = source.definition.name
         if self._changed:
             self._tidy()
         if self.graph.twins.pairs:
@@ -194,16 +220,21 @@ class LocalHost(InProcess, Abilities):
         self.graph.progress(name, source.progress)
         self.graph.flush(name)
 
-    def has_begun(self, readers: Sequence[Registered]) -> bool:
+    def reached(
+        self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
+    ) -> Literal["none", "some", "all"]:
         began, sources, places, waiting = self._delivering
         if self.graph.buffered and self.runtime.rows_in() != waiting:
-            return True
+            return "some"
         members = [self.graph.members[query.name] for query in readers if query.name in self.graph.members]
         if any(v.stats.began >= began for member in members for v in member.vertices if _remembers(v)):
-            return True
-        for source, place in zip(sources, places, strict=True):
-            source.go_back(place)
-        return False
+            return "some"
+        for begun, place in zip(sources, places, strict=True):
+            begun.go_back(place)
+        if self._kept is None or not self._kept.is_written:
+            return "none"
+        self._into_graph(source, batch)  # it is written down, so it counts
+        return "all"
 
     def _converge(self) -> None:
         """Operators of queries that came at different times may have become the same. One that is suspended keeps its
@@ -216,6 +247,8 @@ class LocalHost(InProcess, Abilities):
 
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         name = relation.definition.name
+        if self._kept is not None:
+            self._kept.keeper.changes(relation, changes)
         if self._changed:
             self._tidy()
         self.graph.change(name, changes)
@@ -233,7 +266,75 @@ class LocalHost(InProcess, Abilities):
             self.runtime.changed()  # it may be what others wait for
 
     def after(self) -> None:
-        pass  # what there was to do has been done, or workers do it
+        # What there was to do has been done, or workers do it.
+        if self._kept is not None:
+            self._kept.after()
+
+    def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
+        if self._kept is not None:
+            self._kept.keeper.declared(definition)
+
+    def dropped(self, name: str) -> None:
+        if self._kept is not None:
+            self._kept.keeper.dropped(name)
+
+    def leaving(self, query: Registered) -> None:
+        if self._kept is not None and not self.closed:
+            self._kept.keeper.stopped(query)
+
+    def late_taken(self, source: StreamInput) -> None:
+        if self._kept is not None:
+            self._kept.keeper.taken(source, "late")
+
+    def apart_taken(self, source: StreamInput) -> None:
+        if self._kept is not None:
+            self._kept.keeper.taken(source, "apart")
+
+    def delivered(self, runner: GraphRunner, upto: int, notes: Mapping[str, object] | None) -> None:
+        """The reader of a query who is remembered has all results before a position."""
+        if self._kept is not None and not self.closed:
+            self._kept.keeper.delivered(runner.name, upto, notes)
+
+    def notes(self) -> dict[str, Any]:
+        return {} if self._kept is None else dict(self._kept.keeper.notes)
+
+    def note(self, notes: Mapping[str, object]) -> None:
+        if self._kept is not None:
+            self._kept.keeper.note(notes)
+
+    def save(self) -> None:
+        """Save the state now. Without the lock."""
+        if self._kept is not None:
+            self._kept.save()
+
+    def settled(self) -> None:
+        """Let nothing be under way: called under the lock."""
+        self.runtime.settle()
+        if self._delivery is not None:
+            self._delivery.catch_up()
+        if self._changed:
+            self._tidy()
+
+    def restored(self, state: LoadedState, queries: Mapping[str, tuple[Registered, Mapping[str, Any]]]) -> None:
+        """Go on with the queries of a graph that was saved."""
+        plans: dict[str, tuple[Plan, Mapping[str, Callable[..., object]]]] = {}
+        for name, (query, record) in queries.items():
+            runner = query.runner
+            assert isinstance(runner, GraphRunner), "this host made it"
+            runner.name = name
+            runner.resume(record["failures"], ended=query.status == "ended")
+            if query.status != "running":
+                continue
+            runner.wants = demands(runner.plan, runner.settings.functions)
+            runner.raised = {runner.wants[i].window for i in record["runner"]["raised"]}
+            self._runners[name] = runner
+            plans[name] = raised(runner.plan, runner.raised), runner.settings.functions
+            if own := _own(query.options):
+                self.runtime.settings = self.runtime.settings.changed_for(name, own)
+        restore(self.graph, state, plans)
+        for name, runner in self._runners.items():
+            runner.sink, runner.had_past = self.graph.members[name].sink, True
+        self._changed = True
 
     def settle(self, query: Registered | None = None) -> None:
         if self.inside:
@@ -384,6 +485,8 @@ class LocalHost(InProcess, Abilities):
         return metrics(self.graph, self.runtime, self.core.apart())
 
     def close(self) -> None:
+        if self._kept is not None and not self.closed:
+            self._kept.close()
         self.closed = True
         self.runtime.close()
         if self._delivery is not None:
@@ -412,4 +515,3 @@ def _known(settings: Settings, graph: Graph) -> Settings:
     """Without what was set for queries that are gone."""
     left = {name: own for name, own in settings.queries.items() if name in graph.members}
     return settings if len(left) == len(settings.queries) else replace(settings, queries=left)
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ class GraphRunner(DeltaAnswers):
         self.raised: set[tuple[str, int, WindowSpec]] = set()
         """Windows that are not its own, but hold all rows for several queries."""
         self.sink: Sink | None = None
+        self.name = ""
+        """That of its query, once it has begun."""
         self._host = host
         self._ended = False
         self._failures: tuple[int, str | None] = (0, None)
@@ -69,6 +71,19 @@ class GraphRunner(DeltaAnswers):
                 self._failures = (graph.failures(name), graph.last_failure(name))
         return self._failures
 
+    def facts(self) -> Mapping[str, Any]:
+        return {"raised": [i for i, want in enumerate(self.wants) if want.window in self.raised]}
+
+    def resume(self, failures: tuple[int, str | None], *, ended: bool) -> None:
+        """Be the runner of a query that had come so far before a restart."""
+        self._failures, self._ended = (failures[0], failures[1]), ended
+
+    def delivered(
+        self, answers: Sequence[Delta | pa.Table], upto: int | None, notes: Mapping[str, object] | None = None
+    ) -> None:
+        if upto is not None:
+            self._host.delivered(self, upto, notes)
+
     def push(self, stream: str, batch: Batch) -> None:
         self.past.rows.setdefault(stream, []).append(batch)
 
@@ -77,9 +92,6 @@ class GraphRunner(DeltaAnswers):
 
     def progress(self, stream: str, at: Instant) -> None:
         self.past.progress[stream] = at
-
-    def size(self, answers: Delta) -> int:
-        return answers.nbytes
 
     def run(self) -> Delta | None:
         """The answers that workers, or whoever pushed, have left here."""

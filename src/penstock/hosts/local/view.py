@@ -61,17 +61,35 @@ def metrics(graph: Graph, runtime: Runtime, apart: Mapping[str, int]) -> pa.Tabl
     return pa.Table.from_pylist(
         [
             {
-                "sender": edge.source.id, "reader": edge.target.id,
-                "queries": sorted(vertex.users), "stream": stream_of(edge.source),
-                "rows": view.elements, "bytes": view.bytes, "spilled_rows": view.spilled,
-                "spilled_bytes": view.spilled_bytes, "peak": view.peak, "messages": view.passed,
-                "dropped": view.dropped, "lag": view.lag, "apart": 0,
+                "sender": edge.source.id,
+                "reader": edge.target.id,
+                "queries": sorted(vertex.users),
+                "stream": stream_of(edge.source),
+                "rows": view.elements,
+                "bytes": view.bytes,
+                "spilled_rows": view.spilled,
+                "spilled_bytes": view.spilled_bytes,
+                "peak": view.peak,
+                "messages": view.passed,
+                "dropped": view.dropped,
+                "lag": view.lag,
+                "apart": 0,
             }
             for edge, view, vertex in found
         ]
         + [
-            {"queries": [], "stream": stream, "rows": 0, "bytes": 0, "spilled_rows": 0, "spilled_bytes": 0,
-             "peak": 0, "messages": 0, "dropped": max(0, gone.get(stream, 0)), "apart": apart.get(stream, 0)}
+            {
+                "queries": [],
+                "stream": stream,
+                "rows": 0,
+                "bytes": 0,
+                "spilled_rows": 0,
+                "spilled_bytes": 0,
+                "peak": 0,
+                "messages": 0,
+                "dropped": max(0, gone.get(stream, 0)),
+                "apart": apart.get(stream, 0),
+            }
             for stream in dict.fromkeys([*(s for s, rows in gone.items() if rows > 0), *apart])
         ],
         _METRICS,

@@ -208,9 +208,7 @@ def _source(name: str, found: Columns, is_stream: bool, settings: Settings) -> S
         return Source(name, found.schema)
     column, clock = timestamp_column(found, settings.timestamps.get(name), name)
     place = next(i for i, f in enumerate(found.schema) if f.name == column)
-    return Source(
-        name, found.schema, place, clock, settings.slack.get(name, 0), settings.on_error.get(name, "refuse")
-    )
+    return Source(name, found.schema, place, clock, settings.slack.get(name, 0), settings.on_error.get(name, "refuse"))
 
 
 def _kept(source: Source, read: Sequence[Mapping[str, frozenset[int]]]) -> tuple[int, ...]:

@@ -88,9 +88,7 @@ MASTER = "local[*,4]"
 """All cores of this machine. A task may fail three times, as on a cluster; with ``local[*]`` one failure is the end."""
 
 
-def session(
-    master: str = MASTER, *, name: str = "penstock", settings: Mapping[str, str] | None = None
-) -> SparkSession:
+def session(master: str = MASTER, *, name: str = "penstock", settings: Mapping[str, str] | None = None) -> SparkSession:
     """The running Spark session, or a new one with our settings, those given here above them.
 
     The workers of a cluster are sent Penstock if they lack it. Spark's UI (``spark.sparkContext.uiWebUrl``) listens on

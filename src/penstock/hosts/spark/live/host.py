@@ -258,7 +258,7 @@ class SparkHost(Abilities):
     def finishing(self, query: Registered) -> None:
         pass  # what no micro-batch has taken yet is not waited for
 
-    def stopping(self, query: Registered) -> None:
+    def leaving(self, query: Registered) -> None:
         pass
 
     def stopped(self, query: Registered) -> None:

@@ -75,9 +75,7 @@ class Logs:
         definition = relation.definition
         rows = packed(changes_batch(definition.schema, changes))
         marks = Marks(late=CLOCKS.index(relation.clock) + TIMES * relation.times)
-        frame = self.log("relations", definition.name).append(
-            Kind.CHANGES, self.next_frame, rows, len(changes), marks
-        )
+        frame = self.log("relations", definition.name).append(Kind.CHANGES, self.next_frame, rows, len(changes), marks)
         self.next_frame += 1
         return frame
 

@@ -277,9 +277,7 @@ class Part:
                 self._running = False
         raise AssertionError("unreachable")
 
-    def _commit(
-        self, plan: Plan, last: int, admitted: Admitted, reports: Sequence[Report], seconds: float
-    ) -> None:
+    def _commit(self, plan: Plan, last: int, admitted: Admitted, reports: Sequence[Report], seconds: float) -> None:
         """Make the micro-batch count, and hand its answers to the queries."""
         host = self._host
         if not self.queries:

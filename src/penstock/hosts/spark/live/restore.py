@@ -175,12 +175,17 @@ def _query(host: SparkHost, core: Core, id: str, record: QueryRecord) -> None:
     ]
     query.results.restore(waiting, record.answered)
     core.restore(query)
-    if record.status == "running" and "since" not in start and any(
-        isinstance(n, Plan) and not reads_streams(n) for n in walk(plan)
+    if (
+        record.status == "running"
+        and "since" not in start
+        and any(isinstance(n, Plan) and not reads_streams(n) for n in walk(plan))
     ):
-        query.status, query.error = "failed", StateError(
-            f"query `{query.name}` reads relations without a stream and was stored when changes had other instants",
-            hint="STOP QUERY, and start it again",
+        query.status, query.error = (
+            "failed",
+            StateError(
+                f"query `{query.name}` reads relations without a stream and was stored when changes had other instants",
+                hint="STOP QUERY, and start it again",
+            ),
         )
         return
     if record.status == "running":

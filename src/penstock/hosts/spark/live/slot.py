@@ -182,9 +182,7 @@ class Slot:
             family.begin(mine[next(iter(definitions))].slot, self._index, self._slots)
             self._families[f"{plan.number}.{number}"] = family
 
-    def _advance(
-        self, family: _Family, mine: Mapping[str, Assigned], plan: Plan, inputs: Inputs
-    ) -> dict[str, Outcome]:
+    def _advance(self, family: _Family, mine: Mapping[str, Assigned], plan: Plan, inputs: Inputs) -> dict[str, Outcome]:
         programs = family.programs
         query = mine[next(iter(family.members))]
         before = {id: programs.busy(id) for id in family.members}

@@ -1,0 +1,172 @@
+"""Opening a directory: the saved state, and all that happened since, done again in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.catalog import FunctionDef
+from penstock.graph.relations import changes_from
+from penstock.hosts.core import Core
+from penstock.hosts.durable import forms
+from penstock.hosts.durable.keeper import Keeper
+from penstock.hosts.durable.picture import Picture, declare_again
+from penstock.hosts.registered import Registered
+from penstock.hosts.results import DEFAULT
+from penstock.ingest.streams import StreamInput
+from penstock.model.errors import PenstockError, PlanError, StorageError
+from penstock.operators.identity import Named
+from penstock.operators.state import LoadedState, below
+from penstock.plan.meanings import changed_in_plan
+from penstock.plan.serial import from_json
+from penstock.storage.store import Item
+
+Graph = Callable[[LoadedState, Mapping[str, tuple[Registered, Mapping[str, Any]]]], None]
+"""Takes the state of the operators, and the queries with what was saved of each."""
+
+
+class Opening:
+    """Makes an empty database what a directory says. ``trusted``: the code of functions that it has may be run."""
+
+    def __init__(self, keeper: Keeper, picture: Picture, core: Core, graph: Graph, *, trusted: bool) -> None:
+        self._keeper, self._picture, self._core, self._graph = keeper, picture, core, graph
+        self._trusted = trusted
+        self._functions: dict[str, FunctionDef] = {}
+
+    def open(self) -> None:
+        """Do so; from here on everything is written down."""
+        keeper, store = self._keeper, self._keeper.store
+        state, items = store.recover()
+        if state is not None:
+            facts = state["database"].meta
+            self._core.catalog.zone = facts["zone"]
+            for record in facts["known"].values():
+                self._known(record)
+            keeper.functions.update(facts["functions"])
+            for name, version in keeper.functions.items():
+                self._core.catalog.add_function(self._functions[f"{name}@{version}"])
+            self._picture.restored(state, self._queries)
+        for item in items:
+            try:
+                self._again(item)
+            except StorageError:
+                raise
+            except PenstockError as error:
+                raise StorageError(
+                    f"{store.files.name}: entry {item.number} ({item.kind} {item.name}) is refused: {error.one_line}",
+                    hint="open it with the release of Penstock that wrote it",
+                ) from error
+        store.begin()
+        store.forget_code(keeper.known)
+        keeper.again = False
+
+    # -- what happened --------------------------------------------------------------------------------
+
+    def _again(self, item: Item) -> None:
+        match item.kind:
+            case "streams":
+                self._rows(item)
+            case "relations":
+                assert item.rows is not None
+                schema = self._core.relations[item.name].definition.schema
+                meta = item.meta
+                self._core.changed_again(item.name, changes_from(schema, item.rows), meta["clock"], meta["times"])
+            case "deliveries":
+                self._keeper.notes |= item.meta.get("notes", {})
+                query = self._core.queries.get(item.meta.get("query", ""))
+                if query is not None:
+                    query.results.confirm(DEFAULT, item.meta["upto"])
+            case _:
+                self._record(item.meta)
+
+    def _rows(self, item: Item) -> None:
+        source, meta = self._core.inputs[item.name], item.meta
+        if "taken" in meta:
+            if meta["taken"] == "late":
+                source.take_late()
+            else:
+                source.take_apart()
+            return
+        assert item.rows is not None
+        came = forms.came_again(meta, item.rows, source.definition.schema)
+        progress, newest = forms.instant_again(meta["p"]), forms.instant_again(meta["n"])
+        closed = meta.get("closed", False)
+        self._core.again(
+            item.name, partial(StreamInput.again, came=came, progress=progress, newest=newest, closed=closed)
+        )
+
+    def _record(self, record: Mapping[str, Any]) -> None:
+        core, keeper = self._core, self._keeper
+        match record["kind"]:
+            case "declare":
+                declare_again(core, record)
+                keeper.declare(dict(record))
+            case "drop":
+                core.drop(record["name"])
+                keeper.drop(record["name"])
+            case "function":
+                definition = self._known(record)
+                keeper.functions[definition.name] = record["version"]
+                core.catalog.add_function(definition)
+            case "zone":
+                core.catalog.zone = record["zone"]
+            case "query":
+                core.query_count = record["count"]
+                core.start(self._made(record))
+            case "stop":
+                core.stop(core.queries[record["name"]])
+            case other:
+                raise StorageError(
+                    f"there is a record `{other}`, which this release does not know",
+                    hint="open it with the release of Penstock that wrote it",
+                )
+
+    # -- queries and functions ------------------------------------------------------------------------
+
+    def _known(self, record: Mapping[str, Any]) -> FunctionDef:
+        store = self._keeper.store
+        if not self._trusted:
+            raise StorageError(
+                f"{store.files.name}: the database calls Python functions, such as `{record['name']}`",
+                hint="connect(…, functions=True) runs their code, which is in the directory: do so if you trust it",
+            )
+        name = f"{record['name']}@{record['version']}"
+        definition = forms.function_again(record, store.code(name))
+        self._functions[name] = definition
+        self._keeper.known[name] = dict(record)
+        return definition
+
+    def _made(self, record: Mapping[str, Any]) -> Registered:
+        plan, running = record["plan"], record.get("status", "running") == "running"
+        changed = changed_in_plan(plan["query"], plan["penstock_plan"])
+        versions = record.get("functions", {})
+        calls = {name: self._functions[f"{name}@{version}"].call for name, version in versions.items()}
+        functions = Named(calls, {name: f"{name}@{version}" for name, version in versions.items()})
+        query = self._core.made(
+            record["name"], from_json(plan, whatever_it_meant=True), functions, frozenset(record["reads"]),
+            forms.options_again(record["options"]), record["text"],
+        )  # fmt: skip
+        query.versions = dict(versions)
+        if running and changed is not None:
+            name, what = changed
+            query.status, query.error = (
+                "failed",
+                PlanError(
+                    f"query `{query.name}`: `{name}` has another meaning than when the query was stored: {what}",
+                    hint="stop it and register it anew; answers that it gave before can be fetched",
+                ),
+            )
+        return query
+
+    def _queries(self, records: Iterable[Mapping[str, Any]], state: LoadedState) -> None:
+        queries: dict[str, tuple[Registered, Mapping[str, Any]]] = {}
+        for record in records:
+            query = self._made(record)
+            failed = query.error
+            self._picture.query_again(query, record, state[f"query {query.name}"])
+            if failed is not None:
+                query.status, query.error = "failed", failed
+            self._core.restore(query)
+            queries[query.name] = query, record
+        self._graph(below("graph", state), queries)
