@@ -29,6 +29,7 @@ import pyarrow as pa
 
 import penstock
 from benchmarks.support.report import Report, amount, options, progress
+from penstock.database.database import core_of
 
 _DECLARE = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
 _QUERY = "SELECT ISTREAM avg(v) AS a FROM s [ROWS 1000] WHERE v > 0.01"
@@ -156,7 +157,7 @@ def while_saving(folder: Path, report: Report, count: int, window: int) -> None:
         for start in range(0, window, 100_000):
             db.push("s", rows(start, 100_000))
             db.queries["q"].fetch()
-        db.save()
+        core_of(db).host.abilities().save()
         numbers = itertools.count(window)
         quiet = push_times(db, numbers, count)
         busy: list[float] = []
@@ -167,7 +168,7 @@ def while_saving(folder: Path, report: Report, count: int, window: int) -> None:
             over = threading.Event()
 
             def saving(over: threading.Event = over) -> None:
-                db.save()
+                core_of(db).host.abilities().save()
                 over.set()
 
             thread = threading.Thread(target=saving)
@@ -207,7 +208,7 @@ def restarts(folder: Path, report: Report, count: int) -> None:
             table = rows(start, min(1_000_000, count - start))
             size += table.nbytes
             db.push("s", table)
-        db.save()
+        core_of(db).host.abilities().save()
     on_disk = sum(f.stat().st_size for f in (path / "state").iterdir())
     times = []
     for _ in range(3):

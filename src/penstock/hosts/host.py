@@ -210,6 +210,9 @@ class Abilities:
         """Let it go on."""
         self.suspend(operator)
 
+    def save(self) -> None:
+        """Save the state now, where there is a directory; else it is saved now and then. Without the lock."""
+
     def notes(self) -> dict[str, Any]:
         """What has been noted."""
         return {}

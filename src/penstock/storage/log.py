@@ -64,6 +64,7 @@ class Log:
         self.folder = folder
         self._files, self._epoch = files, epoch
         self._schema = _NOTHING if schema is None else schema
+        self._empty = pa.RecordBatch.from_pylist([], self._schema)
         self._segments: list[_Known] = []
         self._current: _Known | None = None
         self.position = 0
@@ -117,15 +118,15 @@ class Log:
         """Rows are of this schema from now on."""
         if not self._schema.equals(schema):
             self._schema, self._current = schema, None
+            self._empty = pa.RecordBatch.from_pylist([], schema)
         self.dropped = False
 
-    def append(self, number: int, rows: pa.Table | None, meta: Mapping[str, Any]) -> int:
-        """Add an entry with a greater number than all so far; gives the position of its first row. All or nothing.
+    def append(self, number: int, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any]) -> int:
+        """Add an entry with a greater number than all so far; gives how many bytes it takes. All or nothing.
 
         It survives the process from here on; what survives the machine is a matter of ``sync``.
         """
-        table = self._schema.empty_table() if rows is None else rows
-        batches = record_batches(table, _FRAME_BYTES)
+        batches = record_batches(self._empty if rows is None else rows, _FRAME_BYTES)
         current = self._current
         if current is None or current.size >= SEGMENT:
             # A name that nobody has used: the number is greater than any so far.
@@ -153,10 +154,10 @@ class Log:
         if current is not self._current:
             self._segments.append(current)
             self._current = current
-        started, self.position = self.position, position
+        grown = size - current.size
+        self.position, self.last = position, number
         current.size, current.last = size, number
-        self.last = number
-        return started
+        return grown
 
     def cut(self, after: int) -> None:
         """Entries with numbers greater than this do not count."""

@@ -36,6 +36,8 @@ _OF_FRAME = struct.Struct("<4sI")
 _ALIGNED = 64
 _FRAME_SIZE = 64
 _LAST = 1
+_FEW = 16
+"""Rows of which nobody asks how large they are."""
 Meta = Mapping[str, Any]
 
 
@@ -239,8 +241,12 @@ class Segment:
 _LOST = "`penstock check` says what else is damaged; restore the directory from a backup"
 
 
-def record_batches(table: pa.Table, most: int) -> Sequence[pa.RecordBatch]:
-    """A table as batches of about so many bytes at the most, each column of each in one piece."""
+def record_batches(table: pa.Table | pa.RecordBatch, most: int) -> Sequence[pa.RecordBatch]:
+    """Rows as batches of about so many bytes at the most, each column of each in one piece."""
+    if isinstance(table, pa.RecordBatch):
+        if table.num_rows <= _FEW or table.nbytes <= most:
+            return (table,)
+        table = pa.Table.from_batches([table])
     rows = table.num_rows
     parts = max(1, -(-table.nbytes // most))
     step = max(1, -(-rows // parts))

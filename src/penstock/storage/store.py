@@ -244,12 +244,12 @@ class Store:
             same_boot=self._same_boot,
         )  # fmt: skip
 
-    def append(self, log: Log, rows: pa.Table | None, meta: Mapping[str, Any]) -> int:
+    def append(self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any]) -> int:
         """Put an entry into a log; gives its number. If it raises, there is no such entry."""
         with self._mutex:
             self._check()
             try:
-                log.append(self.number + 1, rows, meta)
+                self.bytes_since += log.append(self.number + 1, rows, meta)
                 self.number += 1
             except OSError as error:
                 raise self._full(error) from error
@@ -257,7 +257,6 @@ class Store:
                 if log.last > self.number:  # interrupted just before it counted
                     self.number += 1
                 raise
-            self.bytes_since += 128 if rows is None else 128 + rows.nbytes
             return self.number
 
     def record(self, record: Record) -> int:

@@ -22,6 +22,7 @@ from penstock.rows.apart import SCHEMA
 from penstock.scalar.zones import UTC
 
 Record = dict[str, Any]
+_IN_TIME = pa.array([False] * 65_536)
 _FURTHER = [("_ts", pa.int64()), ("_late", pa.bool_())]
 
 
@@ -31,10 +32,17 @@ def rows_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*columns, *(pa.field(*f) for f in _FURTHER)])
 
 
-def rows_table(came: Came, schema: pa.Schema) -> pa.Table:
+def rows_table(came: Came, schema: pa.Schema) -> pa.Table | pa.RecordBatch:
     """Rows as they are logged."""
-    late = pa.array(np.zeros(len(came.ts), np.bool_) if came.late is None else came.late)
-    return pa.Table.from_arrays([*came.table.columns, pa.array(came.ts), late], schema=schema)
+    count = len(came.ts)
+    if came.late is None:
+        late = _IN_TIME.slice(0, count) if count <= len(_IN_TIME) else pa.array(np.zeros(count, np.bool_))
+    else:
+        late = pa.array(came.late)
+    columns = came.table.columns
+    if all(c.num_chunks == 1 for c in columns):
+        return pa.RecordBatch.from_arrays([*(c.chunk(0) for c in columns), pa.array(came.ts), late], schema=schema)
+    return pa.Table.from_arrays([*columns, pa.array(came.ts), late], schema=schema)
 
 
 def rows_meta(source: StreamInput, came: Came | None) -> Record:

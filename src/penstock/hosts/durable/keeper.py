@@ -172,7 +172,7 @@ class Keeper:
             found = self._logs[key] = self.store.log(kind, name, schema())
         return found
 
-    def _append(self, log: Log, rows: pa.Table | None, meta: Mapping[str, Any]) -> None:
+    def _append(self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any]) -> None:
         self.store.append(log, rows, meta)
         self.changed.set()
 
