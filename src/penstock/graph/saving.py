@@ -11,7 +11,6 @@ than one of these.
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -174,8 +173,7 @@ def _join(graph: Graph, name: str, member: Meta, made: Mapping[int, OperatorVert
     vertices = tuple(made[id] for id in member["vertices"])
     sink = next(v for v in vertices if isinstance(v, Sink))
     sink.priority = member["priority"]
-    before = {id: count for id, count in member["before"]}
-    graph.members[name] = Member(sink, vertices, before, member["strict"], member["masters"])
+    graph.members[name] = Member(sink, vertices, dict(member["before"]), member["strict"], member["masters"])
     for vertex in vertices:
         vertex.users.add(name)
 
@@ -236,25 +234,19 @@ class _Used:
 
 def _error(error: Exception) -> dict[str, Json]:
     """What is told of a failure."""
-    ours = isinstance(error, PenstockError)
-    return {
-        "type": type(error).__name__,
-        "text": error.message if isinstance(error, PenstockError) else str(error),
-        "hint": error.hint if isinstance(error, PenstockError) else None,
-        "ours": ours,
-        "notes": [*getattr(error, "__notes__", ())],
-    }
+    told: dict[str, Json] = {"type": type(error).__name__, "notes": [*getattr(error, "__notes__", ())]}
+    if isinstance(error, PenstockError):
+        return {**told, "message": error.message, "hint": error.hint}
+    return {**told, "text": str(error)}
 
 
 def _error_of(saved: Mapping[str, Any]) -> Exception:
     """An error that tells the same."""
     name = saved["type"]
-    if saved["ours"]:
-        error: Exception = getattr(errors, name, PenstockError)(saved["text"], hint=saved["hint"])
+    if "message" in saved:
+        error: Exception = getattr(errors, name, PenstockError)(saved["message"], hint=saved["hint"])
     else:
-        known = getattr(builtins, name, None)
-        plain = isinstance(known, type) and issubclass(known, Exception)
-        error = (known if plain else type(name, (Exception,), {}))(saved["text"])
+        error = type(name, (Exception,), {})(saved["text"])
     for note in saved["notes"]:
         error.add_note(note)
     return error

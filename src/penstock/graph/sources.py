@@ -158,6 +158,10 @@ class Source(Stream):
             stats.elements_in += len(data)
         self.send(data, mark)
 
+    def save(self) -> State:
+        assert not self._waiting, "what was pushed is sent on before a save"
+        return super().save()
+
     def reach(self, batches: Sequence[Batch]) -> None:
         """Elements up to the last of these have been dealt with elsewhere."""
         for batch in batches:
