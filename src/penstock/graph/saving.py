@@ -193,10 +193,9 @@ def _compile(
     compiler = Compiler(found, functions, member["strict"], mirrors=graph.mirrors, masters=member["masters"])
     answers = compiler.answers(plan)
     sink = Sink(name, plan.schema, graph.told)
-    sink.id = next((f["id"] for f in used if not f["what"] and f["inputs"] == [answers.id]), -1)
+    (sink.id,) = {*member["vertices"]} - {*compiler.used}
+    assert saved[sink.id]["inputs"] == [answers.id], "who feeds a query is known by all that is below"
     made[sink.id] = sink
-    if {*compiler.used, sink.id} != {*member["vertices"]}:
-        raise CheckpointError(f"the saved graph has other operators for query `{name}` than its plan", hint=_HINT)
 
 
 class _Used:
