@@ -246,10 +246,7 @@ def error_of(saved: Mapping[str, Any]) -> Exception:
     if "message" in saved:
         error: Exception = getattr(errors, name, PenstockError)(saved["message"], hint=saved["hint"])
     else:
-        known = getattr(builtins, name, None)
-        if not (isinstance(known, type) and issubclass(known, Exception)):
-            known = type(name, (Exception,), {})
-        error = known(saved["text"])
+        error = type(name, (Exception,), {})(saved["text"])
     for note in saved["notes"]:
         error.add_note(note)
     return error

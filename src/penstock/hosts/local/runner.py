@@ -93,6 +93,9 @@ class GraphRunner(DeltaAnswers):
     def progress(self, stream: str, at: Instant) -> None:
         self.past.progress[stream] = at
 
+    def size(self, answers: Delta | pa.Table) -> int:
+        return int(answers.nbytes)
+
     def run(self) -> Delta | None:
         """The answers that workers, or whoever pushed, have left here."""
         sink = self.sink
