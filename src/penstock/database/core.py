@@ -24,7 +24,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,11 +31,10 @@ from penstock.catalog import (
     Catalog,
     FunctionDef,
     QueryOptions,
-    RelationDef,
     StreamDef,
-    ViewDef,
     retain_example,
 )
+from penstock.database.declaring import Declaring
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
 from penstock.hosts.options import LocalOptions, SparkOptions
@@ -61,7 +59,7 @@ from penstock.scalar.zones import UTC
 from penstock.scalar.zones import checked as checked_zone
 
 
-class Core:
+class Core(Declaring):
     """See above. What hosts may ask of it is ``hosts.core.Core``."""
 
     def __init__(
@@ -562,9 +560,7 @@ class Core:
                 kept[0] = kept[0].take(np.flatnonzero(kept[0].ts >= oldest))
         self.history[name] = [concat(kept)] if len(kept) > 64 else kept
 
-    def change_relation(
-        self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None
-    ) -> int:
+    def change_relation(self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None) -> int:
         """Apply a change to a relation at an instant; without one, right after all instants that have been named."""
         self.catalog.relation(name)
         found = (self.queries[q.name] for q in self.instants.readers(name))
@@ -602,80 +598,12 @@ class Core:
         store.forget(self.instants.passed(self.instants.clock_of(name)))
         self.host.work(readers)
 
-    # -- declarations ---------------------------------------------------------------------------------
-
-    def add_stream(self, definition: StreamDef) -> None:
-        """Declare a stream; one that is not derived gets an input."""
-        self.catalog.add(definition)
-        self._declared(definition, lambda: self.catalog.remove(definition.name))
-        if not definition.derived:
-            self.inputs[definition.name] = StreamInput(definition, self.clock)
-            if definition.timestamp_by is None:
-                self._stamped = (*self._stamped, definition.name)
-            if definition.retain:
-                self.history[definition.name] = []
-                self.remembered[definition.name] = 0
-
-    def add_relation(self, store: RelationStore) -> None:
-        """Declare a relation."""
-        self.catalog.add(store.definition)
-        self._declared(store.definition, lambda: self.catalog.remove(store.definition.name))
-        self.relations[store.definition.name] = store
-
-    def replace_view(self, view: ViewDef) -> None:
-        """Declare a view, in the place of one of the same name."""
-        before = self.catalog.views.get(view.name)
-        self.catalog.replace_view(view)
-        self._declared(
-            view, lambda: self.catalog.replace_view(before) if before else self.catalog.remove(view.name)
-        )
-
-    def put(self, definition: StreamDef | RelationDef | ViewDef) -> None:
-        """Declare something."""
-        match definition:
-            case StreamDef():
-                self.add_stream(definition)
-            case RelationDef():
-                self.add_relation(RelationStore(definition))
-            case ViewDef():
-                self.replace_view(definition)
-
-    def add_function(self, definition: FunctionDef) -> None:
-        """Let queries call a function of the user's."""
-        before = self.catalog.functions.get(definition.name)
-        self.catalog.add_function(definition)
-        self._declared(definition, lambda: self.catalog.restore_function(definition.name, before))
-
-    def _declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef, undo: Callable[[], None]) -> None:
-        """Let the host know; if it cannot take it, nothing has been declared."""
-        try:
-            self.host.declared(definition)
-        except PenstockError:
-            undo()
-            raise
-
-    def drop(self, name: str) -> None:
-        """Forget a stream, relation or view that nothing uses."""
-        users = [f"query `{q.name}`" for q in self.queries.values() if name in q.reads and q.status == "running"]
-        users += [f"stream `{s.name}`" for s in self.catalog.streams.values() if name in s.reads]
-        users += [f"view `{v.name}`" for v in self.catalog.views.values() if name in v.reads]
-        if users:
-            raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
-        self.catalog.check_there(name)
-        self.host.dropped(name)
-        self.catalog.remove(name)
-        self.instants.dropping(name)
-        tables: tuple[dict[str, Any], ...] = (self.inputs, self.relations, self.history)
-        for table in tables:
-            table.pop(name, None)
-        self._stamped = tuple(other for other in self._stamped if other != name)
+    # -- the end ----------------------------------------------------------------------------------
 
     def define(self, definition: FunctionDef) -> None:
         """Let queries call a function of the user's. Without the lock."""
         with self.changing():
             self.add_function(definition)
-
-    # -- the end --------------------------------------------------------------------------------------
 
     def settle(self, query: Registered | None = None) -> None:
         """Return when everything given so far has been worked on, and subscribers have been called."""
