@@ -101,6 +101,10 @@ class Host(Protocol):
     """
 
     @property
+    def combines(self) -> bool:
+        """Whether small pushes of several threads are better taken as one: to take them costs more than they do."""
+
+    @property
     def on_its_own(self) -> bool:
         """Whether results come from threads of the host, when no call that gives rows is under way."""
 

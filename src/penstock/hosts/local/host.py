@@ -91,6 +91,10 @@ class LocalHost(InProcess, Abilities):
         return self
 
     @property
+    def combines(self) -> bool:
+        return self._kept is not None and self._kept.gathers and not self.graph.buffered
+
+    @property
     def on_its_own(self) -> bool:
         return self._delivery is not None
 
