@@ -79,6 +79,9 @@ class Runner(Protocol):
         """The reader who is remembered has these answers now, and so all before a position, and notes this with it; or
         they had to go without that, then it is None."""
 
+    def written(self) -> None:
+        """Return when what ``delivered`` has said is as safe as was asked for. Without any lock."""
+
     def forget(self, answers: Sequence[Any]) -> None:
         """Nobody needs these answers any more."""
 

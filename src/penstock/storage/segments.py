@@ -252,7 +252,8 @@ def record_batches(table: pa.Table | pa.RecordBatch, most: int) -> Sequence[pa.R
     step = max(1, -(-rows // parts))
     found: list[pa.RecordBatch] = []
     for start in range(0, max(rows, 1), step):
-        piece = table.slice(start, step).combine_chunks()
+        # Of a table without columns, a slice has as many rows as it is told.
+        piece = table.slice(start, min(step, rows - start)).combine_chunks()
         batches = piece.to_batches()
         found.append(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema))
     return found

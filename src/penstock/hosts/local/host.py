@@ -300,7 +300,7 @@ class LocalHost(InProcess, Abilities):
             self._kept.keeper.delivered(runner.name, upto, notes)
 
     def notes(self) -> dict[str, Any]:
-        return {} if self._kept is None else dict(self._kept.keeper.notes)
+        return {} if self._kept is None else self._kept.keeper.noted()
 
     def note(self, notes: Mapping[str, object]) -> None:
         if self._kept is not None:

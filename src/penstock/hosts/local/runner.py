@@ -84,6 +84,9 @@ class GraphRunner(DeltaAnswers):
         if upto is not None:
             self._host.delivered(self, upto, notes)
 
+    def written(self) -> None:
+        self._host.after()
+
     def push(self, stream: str, batch: Batch) -> None:
         self.past.rows.setdefault(stream, []).append(batch)
 
