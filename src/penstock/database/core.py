@@ -44,6 +44,7 @@ from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.subscribers import Subscribers
 from penstock.ingest.flood import check_beginning, check_change, check_past, check_rows
 from penstock.ingest.instants import Instants
+from penstock.ingest.keys import Key
 from penstock.ingest.relations import At, RelationStore, When
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch, concat
@@ -379,9 +380,11 @@ class Core:
         store = self.relations.get(name)
         return self.input(name).arrivals if store is None else store.changes
 
-    def push(self, name: str, rows: object, at: At | None = None) -> None:
-        """Rows into a stream, or into a relation. Without the lock."""
+    def push(self, name: str, rows: object, at: At | None = None, key: Key | None = None) -> None:
+        """Rows into a stream, or into a relation; not if it has what has this key. Without the lock."""
         self.check_open()
+        if key is not None:
+            self.host.abilities().check_keys()
         if name not in self.relations and name.lower() in self.relations:
             name = name.lower()
         target = self.relations.get(name) or self.input(name)
@@ -392,28 +395,30 @@ class Core:
             time_form = None if self.zone == UTC else TimeForm("", self.zone)
             table = target.read(rows, time_form)
             with self.changing():
-                self.change_relation(name, lambda store, when: store.load(table, when, time_form), at)
+                self.change_relation(name, lambda store, when: store.load(table, when, time_form), at, key)
             return
         read = target.read(rows)
-        self._push(name, target.definition, read, rows)
+        self._push(name, target.definition, read, rows, key)
         if read.stopped is not None:
             raise read.stopped
 
-    def _push(self, name: str, definition: StreamDef, read: Rows, rows: object) -> None:
-        if not self._pushed(name, definition, read, rows):
+    def _push(self, name: str, definition: StreamDef, read: Rows, rows: object, key: Key | None) -> None:
+        if not self._pushed(name, definition, read, rows, key):
             with self.host.room() as wait:
-                while not self._pushed(name, definition, read, rows):
+                while not self._pushed(name, definition, read, rows, key):
                     wait()
 
-    def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object) -> bool:
+    def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object, key: Key | None) -> bool:
         now = self._now()
         with self.changing():
             source = self.input(name)
+            if key is not None and source.keys.has(key, source.where):
+                return True
             if not self.host.admits(source, read.table):
                 return False
             if source.definition is not definition:  # somebody has declared it anew meanwhile
                 read = source.read(rows)
-            self._take(source, partial(StreamInput.push, rows=read, now=now), stamps=len(read) > 0, now=now)
+            self._take(source, partial(StreamInput.push, rows=read, now=now, key=key), stamps=len(read) > 0, now=now)
             return True
 
     def heartbeat(self, name: str, at: int) -> None:
@@ -532,9 +537,11 @@ class Core:
         self._taken(new, batch)
         self.host.work(readers)
 
-    def changed_again(self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool) -> None:
+    def changed_again(
+        self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool, key: Key | None
+    ) -> None:
         """Take in changes that were made to a relation before a restart."""
-        store = self.relations[name].copy()
+        store = self.relations[name].copy(key)
         store.replay(changes)
         store.clock, store.times = clock, times
         readers = [self.queries[q.name] for q in self.instants.readers(name)]
@@ -563,16 +570,18 @@ class Core:
         self.history[name] = [concat(kept)] if len(kept) > 64 else kept
 
     def change_relation(
-        self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None
+        self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None, key: Key | None = None
     ) -> int:
         """Apply a change to a relation at an instant; without one, right after all instants that have been named."""
         self.catalog.relation(name)
+        if key is not None and self.relations[name].keys.has(key, self.relations[name].where):
+            return 0
         found = (self.queries[q.name] for q in self.instants.readers(name))
         readers = [q for q in found if q.status == "running"]
         when = self.instants.when(name, at)
         alone = [q for q in readers if not q.inputs and q.every_window]
         before = self.relations[name]
-        store = before.copy()
+        store = before.copy(key)
         changes = change(store, when)
         if self.relations.get(name) is not before:
             raise InputError(f"relation `{name}` was changed by a function that this change of it calls")

@@ -74,11 +74,13 @@ class Keeper:
 
     def changes(self, relation: RelationStore, changes: Sequence[Change]) -> None:
         """Write down changes of a relation."""
-        if self.again or not changes:
+        if self.again or not (changes or relation.key):
             return
         schema = relation.definition.schema
         log = self._log("relations", relation.definition.name, lambda: changes_schema(schema))
-        meta = {"clock": relation.clock, "times": relation.times}
+        meta: dict[str, Any] = {"clock": relation.clock, "times": relation.times}
+        if relation.key is not None:
+            meta["key"] = relation.key
         self._append(log, changes_table(schema, changes), meta)
 
     def taken(self, source: StreamInput, what: str) -> None:
