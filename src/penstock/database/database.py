@@ -407,6 +407,7 @@ def connect(
     batch_rows: int | None = None,
     sync: bool | str = False,
     functions: bool = False,
+    quota: int | str | None = None,
     spark: Mapping[str, str] | None = None,
     memory: int | str | None = "512 MB",
     disk: int | str | None = None,
@@ -431,7 +432,7 @@ def connect(
     way = checked_sync(sync if isinstance(sync, str) else "group" if sync else "off")
     on_spark = (engine or default_engine()) == "spark"
     options = SparkOptions(master, shards, trigger, batch_rows, on_spark and way != "off", spark or {})
-    local = LocalOptions(memory, disk, when_full, spill)
+    local = LocalOptions(memory, disk, when_full, spill, quota=quota)
     if not on_spark:
         local = replace(local, sync=way, functions=functions)
     return Database(engine, path=path, clock=clock, options=options, local=local, zone=zone)
