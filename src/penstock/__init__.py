@@ -21,6 +21,7 @@ from penstock.model.errors import (
     ResultsGone,
     SpillError,
     StateError,
+    StorageError,
 )
 from penstock.model.version import VERSION
 
@@ -33,11 +34,12 @@ __version__ = VERSION
 
 _PUBLIC = (
     BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, Database, EngineError, InputError,
-    PenstockError, PlanError, Query, QueryFailed, ResultsGone, SpillError, StateError,
+    PenstockError, PlanError, Query, QueryFailed, ResultsGone, SpillError, StateError, StorageError,
 )  # fmt: skip
 __all__ = [
     "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError",
     "InputError", "PenstockError", "PlanError", "Query", "QueryFailed", "ResultsGone", "SpillError", "StateError",
+    "StorageError",
     "connect",
 ]  # fmt: skip
 

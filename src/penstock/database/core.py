@@ -43,6 +43,7 @@ from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.subscribers import Subscribers
 from penstock.ingest.flood import check_beginning, check_change, check_past, check_rows
 from penstock.ingest.instants import Instants
+from penstock.ingest.keys import Key
 from penstock.ingest.relations import At, RelationStore, When
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch, concat
@@ -69,13 +70,14 @@ class Push:
     name: str
     definition: StreamDef
     read: Rows
+    key: Key | None = None
     done: bool = False
     error: PenstockError | None = None
 
     @property
     def is_small(self) -> bool:
         """Whether it may be taken together with others."""
-        return len(self.read.table) <= _SMALL and not self.read.apart
+        return len(self.read.table) <= _SMALL and not self.read.apart and self.key is None
 
 
 class Core(Declaring):
@@ -400,9 +402,11 @@ class Core(Declaring):
         store = self.relations.get(name)
         return self.input(name).arrivals if store is None else store.changes
 
-    def push(self, name: str, rows: object, at: At | None = None) -> None:
-        """Rows into a stream, or into a relation. Without the lock."""
+    def push(self, name: str, rows: object, at: At | None = None, key: Key | None = None) -> None:
+        """Rows into a stream, or into a relation; not if it has what has this key. Without the lock."""
         self.check_open()
+        if key is not None:
+            self.host.abilities().check_keys()
         if name not in self.relations and name.lower() in self.relations:
             name = name.lower()
         target = self.relations.get(name) or self.input(name)
@@ -413,22 +417,22 @@ class Core(Declaring):
             time_form = None if self.zone == UTC else TimeForm("", self.zone)
             table = target.read(rows, time_form)
             with self.changing():
-                self.change_relation(name, lambda store, when: store.load(table, when, time_form), at)
+                self.change_relation(name, lambda store, when: store.load(table, when, time_form), at, key)
             return
         read = target.read(rows)
-        self._push(name, target.definition, read, rows)
+        self._push(name, target.definition, read, rows, key)
         if read.stopped is not None:
             raise read.stopped
 
-    def _push(self, name: str, definition: StreamDef, read: Rows, rows: object) -> None:
-        if not self._pushed(name, definition, read, rows):
+    def _push(self, name: str, definition: StreamDef, read: Rows, rows: object, key: Key | None) -> None:
+        if not self._pushed(name, definition, read, rows, key):
             with self.host.room() as wait:
-                while not self._pushed(name, definition, read, rows):
+                while not self._pushed(name, definition, read, rows, key):
                     wait()
 
-    def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object) -> bool:
+    def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object, key: Key | None) -> bool:
         now = self._now()
-        mine = Push(name, definition, read)
+        mine = Push(name, definition, read, key)
         if mine.is_small and self.host.combines:
             self.check_outside()
             return self._pushed_together(mine, rows, now)
@@ -471,6 +475,8 @@ class Core(Declaring):
         others = self._waiting_with(mine)
         source = self.input(mine.name)
         read = mine.read
+        if mine.key is not None and source.keys.has(mine.key, source.where):
+            return True
         if not self.host.admits(source, read.table):
             return False
         if source.definition is not mine.definition:  # somebody has declared it anew meanwhile
@@ -478,11 +484,11 @@ class Core(Declaring):
         elif others:
             self._take_together(mine, others, now)
             return True
-        self._take_rows(source, read, now)
+        self._take_rows(source, read, now, mine.key)
         return True
 
-    def _take_rows(self, source: StreamInput, read: Rows, now: int | None) -> None:
-        self._take(source, partial(StreamInput.push, rows=read, now=now), stamps=len(read) > 0, now=now)
+    def _take_rows(self, source: StreamInput, read: Rows, now: int | None, key: Key | None = None) -> None:
+        self._take(source, partial(StreamInput.push, rows=read, now=now, key=key), stamps=len(read) > 0, now=now)
 
     def _waiting_with(self, mine: Push) -> list[Push]:
         """The small pushes into the same stream that wait, in their order, without the caller's own."""
@@ -508,8 +514,9 @@ class Core(Declaring):
                     self._take_rows(self.input(mine.name), push.read, now)
                 except PenstockError as error:
                     push.error = error
+                push.done = True
         finally:
-            if self.inputs.get(mine.name) is not source:
+            if self.inputs.get(mine.name) is not source:  # else, after an interrupt, they are left to their threads
                 for push in others:
                     push.done = True
         if mine.error is not None:
@@ -631,9 +638,11 @@ class Core(Declaring):
         self._taken(new, batch)
         self.host.work(readers)
 
-    def changed_again(self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool) -> None:
+    def changed_again(
+        self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool, key: Key | None
+    ) -> None:
         """Take in changes that were made to a relation before a restart."""
-        store = self.relations[name].copy()
+        store = self.relations[name].copy(key)
         store.replay(changes)
         store.clock, store.times = clock, times
         readers = [self.queries[q.name] for q in self.instants.readers(name)]
@@ -661,15 +670,19 @@ class Core(Declaring):
                 kept[0] = kept[0].take(np.flatnonzero(kept[0].ts >= oldest))
         self.history[name] = [concat(kept)] if len(kept) > 64 else kept
 
-    def change_relation(self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None) -> int:
+    def change_relation(
+        self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None, key: Key | None = None
+    ) -> int:
         """Apply a change to a relation at an instant; without one, right after all instants that have been named."""
         self.catalog.relation(name)
+        if key is not None and self.relations[name].keys.has(key, self.relations[name].where):
+            return 0
         found = (self.queries[q.name] for q in self.instants.readers(name))
         readers = [q for q in found if q.status == "running"]
         when = self.instants.when(name, at)
         alone = [q for q in readers if not q.inputs and q.every_window]
         before = self.relations[name]
-        store = before.copy()
+        store = before.copy(key)
         changes = change(store, when)
         if self.relations.get(name) is not before:
             raise InputError(f"relation `{name}` was changed by a function that this change of it calls")

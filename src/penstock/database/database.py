@@ -27,6 +27,7 @@ from penstock.database.statements import explained, run_statements
 from penstock.graph.view import GraphView
 from penstock.hosts.options import LocalOptions, SparkOptions, check_engine, default_engine
 from penstock.hosts.registered import Registered
+from penstock.ingest.keys import checked_key
 from penstock.ingest.relations import At
 from penstock.model import shown
 from penstock.model.batch import Instant
@@ -239,14 +240,19 @@ class Database:
 
     # -- data ---------------------------------------------------------------------------------------
 
-    def push(self, name: str, rows: object, *, at: object = None) -> None:
+    def push(self, name: str, rows: object, *, at: object = None, key: tuple[str, int] | None = None) -> None:
         """Rows into a stream, or into a relation (there perhaps ``at`` an instant). All of them, or none.
+
+        ``key``: a producer and a sequence, such as ``("sensor 7", 41)``. A push whose key has been taken already is
+        acknowledged, and its rows are not taken again, also after a restart: so a producer that has no answer sends
+        again. The newest 1,000 sequences of a producer are remembered, and the 10,000 producers that sent last.
 
         What becomes of rows that do not fit a stream is said in its declaration: ``WITH (on_error = …)``. Where rows
         wait in buffers and there is no room for more, it waits for it; with ``when_full="raise"``, and where nobody
         would make room, it raises ``BufferFullError``.
         """
-        self._core.push(name, rows, None if at is None else At(to_instant(at, self.zone), isinstance(at, str | date)))
+        when = None if at is None else At(to_instant(at, self.zone), isinstance(at, str | date))
+        self._core.push(name, rows, when, None if key is None else checked_key(key))
 
     def heartbeat(self, name: str | None = None, at: object = None) -> None:
         """Progress without data: no more rows of a stream before ``at`` will come (ticks, datetime, or ISO text).
@@ -401,6 +407,7 @@ def connect(
     batch_rows: int | None = None,
     sync: bool | str = False,
     functions: bool = False,
+    quota: int | str | None = None,
     spark: Mapping[str, str] | None = None,
     memory: int | str | None = "512 MB",
     disk: int | str | None = None,
@@ -425,7 +432,7 @@ def connect(
     way = checked_sync(sync if isinstance(sync, str) else "group" if sync else "off")
     on_spark = (engine or default_engine()) == "spark"
     options = SparkOptions(master, shards, trigger, batch_rows, on_spark and way != "off", spark or {})
-    local = LocalOptions(memory, disk, when_full, spill)
+    local = LocalOptions(memory, disk, when_full, spill, quota=quota)
     if not on_spark:
         local = replace(local, sync=way, functions=functions)
     return Database(engine, path=path, clock=clock, options=options, local=local, zone=zone)

@@ -10,6 +10,7 @@ from penstock.catalog import Catalog, QueryOptions, RelationDef, StreamDef, View
 from penstock.hosts.host import Answers
 from penstock.hosts.registered import Registered
 from penstock.ingest.instants import Instants
+from penstock.ingest.keys import Key
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
@@ -92,7 +93,9 @@ class Core(Protocol):
     def again(self, name: str, take: Callable[[StreamInput], Batch]) -> None:
         """Take in what a stream was given before a restart: it has been found right then."""
 
-    def changed_again(self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool) -> None:
+    def changed_again(
+        self, name: str, changes: Sequence[Change], clock: Clock | None, times: bool, key: Key | None
+    ) -> None:
         """Take in changes that were made to a relation before a restart."""
 
     def running(self) -> Iterable[Registered]:

@@ -217,6 +217,9 @@ class Abilities:
         """Let it go on."""
         self.suspend(operator)
 
+    def check_keys(self) -> None:
+        """Refuse pushes with keys where these would not be remembered as long as the rows."""
+
     def save(self) -> None:
         """Save the state now, where there is a directory; else it is saved now and then. Without the lock."""
 

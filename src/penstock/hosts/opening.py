@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.hosts.core import Core
 from penstock.hosts.host import Host
 from penstock.hosts.options import LocalOptions, SparkOptions, check_engine
-from penstock.model.errors import EngineError
+from penstock.model.errors import EngineError, InputError
 
 
 def host(engine: str, core: Core, path: Path | None, options: SparkOptions, local: LocalOptions) -> Host:
@@ -15,7 +15,8 @@ def host(engine: str, core: Core, path: Path | None, options: SparkOptions, loca
     check_engine(engine)
     if engine != "local" and local != LocalOptions():
         raise EngineError(
-            f"engine `{engine}` has no buffers in memory: memory, disk, when_full and spill belong to engine='local'",
+            f"engine `{engine}` has no buffers in memory and no quota: memory, disk, when_full, spill and quota belong "
+            "to engine='local'",
             hint="on Spark, rows wait in the streams' logs on disk",
         )
     if engine == "spark":
@@ -24,6 +25,11 @@ def host(engine: str, core: Core, path: Path | None, options: SparkOptions, loca
         return SparkHost(core, path, options.or_environment())
     if options != SparkOptions():
         raise EngineError(f"engine `{engine}` takes no settings", hint="they belong to engine='spark'")
+    if local.quota is not None and path is None:
+        raise InputError(
+            f"quota is {local.quota!r}, but there is no directory that it could bound",
+            hint="name one, as in connect('directory', engine='local', quota='10 GB'); `memory` bounds buffers",
+        )
     if engine == "local":
         from penstock.hosts.local.host import LocalHost
 

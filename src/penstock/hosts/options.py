@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from penstock.model.amounts import parse_bytes
 from penstock.model.errors import EngineError, InputError
 from penstock.storage.store import Sync
 
@@ -49,7 +50,7 @@ class LocalOptions:
     exceeds the memory, by default among the system's temporary files.
 
     With a directory: ``sync``: what survives a loss of power, see ``storage.store``; ``functions``: the code of Python
-    functions that it has may be run.
+    functions that it has may be run; ``quota``: how large it may become, such as ``"10 GB"`` (None: no limit).
     """
 
     memory: int | str | None = "512 MB"
@@ -58,8 +59,15 @@ class LocalOptions:
     spill: str | Path | None = None
     sync: Sync = "off"
     functions: bool = False
+    quota: int | str | None = None
+
+    @property
+    def quota_bytes(self) -> int | None:
+        """The quota in bytes."""
+        return None if self.quota is None else parse_bytes("quota", self.quota)
 
     def __post_init__(self) -> None:
+        _ = self.quota_bytes  # checks it
         if not isinstance(self.spill, str | Path | None):
             raise InputError(f"spill is {self.spill!r}", hint="it is a directory in which files can be made")
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock import scalar
 from penstock.catalog import RelationDef
+from penstock.ingest.keys import Key, Keys
 from penstock.ingest.streams import check_calendar
 from penstock.ingest.table import Draft, Row, Table
 from penstock.model.batch import Instant
@@ -89,6 +90,10 @@ class RelationStore:
         """Of which kind the instant of the last change is, as far as that is known."""
         self.times = False
         """Whether instants of its changes have been given as times."""
+        self.keys = Keys()
+        """Those of the changes that were made."""
+        self.key: Key | None = None
+        """That of the last one."""
         self._table = Table([Column(i, schema[i].type) for i in definition.key or range(len(schema))])
         self._next = 0
         """The number of the next row."""
@@ -122,10 +127,14 @@ class RelationStore:
         """How many rows there are."""
         return len(self._written().rows)
 
-    def copy(self) -> RelationStore:
-        """The same content, to be changed in the place of this one."""
+    def copy(self, key: Key | None = None) -> RelationStore:
+        """The same content, to be changed in the place of this one; ``key`` is that of the change."""
         self._written()
-        return copy.copy(self)
+        new = copy.copy(self)
+        new.key = key
+        if key is not None:
+            new.keys = self.keys.plus(key)
+        return new
 
     def _written(self) -> Table:
         """The table, with the last change in it. What was interrupted here is done again."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.catalog import StreamDef
+from penstock.ingest.keys import Key, Keys
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
@@ -42,7 +43,7 @@ class Came:
     """Rows as a stream took them in: what was decided of them then, to be kept and to be had again.
 
     ``arrival``: the number of the first of them; those that do not fit come after the others. ``late``: which of them
-    came too late, None if none did.
+    came too late, None if none did. ``key``: what their producer calls them.
     """
 
     table: pa.Table
@@ -50,6 +51,7 @@ class Came:
     arrival: int
     late: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     apart: pa.Table | None = None
+    key: Key | None = None
 
 
 @dataclass
@@ -69,6 +71,8 @@ class StreamInput:
     _waiting: Batch | None = None
     came: Came | None = None
     """The rows that were taken in last."""
+    keys: Keys = field(default_factory=Keys)
+    """Those of what was taken in."""
     late: Kept = field(init=False)
     """Rows that came too late."""
     apart: Kept = field(init=False, default=Kept(SCHEMA))
@@ -142,9 +146,11 @@ class StreamInput:
         late: Kept,
         apart: Kept,
         promised: Instant = -math.inf,
+        keys: Keys | None = None,
     ) -> None:
         """Be what an input of the same stream was."""
         self._promised = promised
+        self.keys = keys or Keys()
         self.progress, self._newest, self._arrivals, self.closed = progress, newest, arrivals, closed
         self._waiting = concat(waiting) if waiting else None
         self.late, self.apart = late, apart
@@ -196,9 +202,9 @@ class StreamInput:
             self._check_instants(table.column(stream.timestamp_by))
         check_calendar(table, [f for f in stream.schema if f.name != stream.timestamp_by], self.where)
 
-    def push(self, rows: object, now: int | None = None) -> Batch:
+    def push(self, rows: object, now: int | None = None, key: Key | None = None) -> Batch:
         """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave. ``now``:
-        what the clock said when they came, if it has been asked already."""
+        what the clock said when they came, if it has been asked already. ``key``: one that ``keys`` does not have."""
         if self.closed:
             raise StateError(f"{self.where} is closed", hint="rows cannot follow close_stream")
         read = rows if isinstance(rows, Rows) else self.read(rows)
@@ -207,7 +213,9 @@ class StreamInput:
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         priority = self._priorities(table)
         apart = apart_table(read.apart) if read.apart else None
-        self.came = Came(table, ts, self._arrivals, None, apart)
+        self.came = Came(table, ts, self._arrivals, None, apart, key)
+        if key is not None:
+            self.keys = self.keys.plus(key)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
         self._arrivals += len(table) + len(read.apart)
         if apart is not None:
@@ -240,6 +248,8 @@ class StreamInput:
         self.progress, self._newest, self.closed, self.came = progress, newest, closed, came
         if came is None:
             return self._release(None)
+        if came.key is not None:
+            self.keys = self.keys.plus(came.key)
         arrival = np.arange(came.arrival, came.arrival + len(came.ts), dtype=np.int64)
         self._arrivals = came.arrival + len(came.ts) + (0 if came.apart is None else len(came.apart))
         if came.apart is not None:

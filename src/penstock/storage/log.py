@@ -10,8 +10,9 @@ whoever owns it; ``sync``, and ``read`` of entries that are there when it is cal
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,10 +122,14 @@ class Log:
             self._empty = pa.RecordBatch.from_pylist([], schema)
         self.dropped = False
 
-    def append(self, number: int, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any]) -> int:
+    def append(
+        self, number: int, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any],
+        admit: Callable[[int], None] | None = None,
+    ) -> int:  # fmt: skip
         """Add an entry with a greater number than all so far; gives how many bytes it takes. All or nothing.
 
-        It survives the process from here on; what survives the machine is a matter of ``sync``.
+        It survives the process from here on; what survives the machine is a matter of ``sync``. ``admit`` is told how
+        many bytes it takes before any is written, and raises if these are too many.
         """
         batches = record_batches(self._empty if rows is None else rows, _FRAME_BYTES)
         current = self._current
@@ -145,6 +150,8 @@ class Log:
             content += parts
             size += length
             position += batch.num_rows
+        if admit is not None:
+            admit(size - current.size)
         if self._unsure:
             self._files.cut(path, current.size)
         self._unsure = True  # if this is stopped half-way, something may be there that does not count
@@ -227,15 +234,8 @@ class Log:
             made |= not known.synced
             known.synced = max(known.synced, size)
         if made:
-            self._files.sync_folder(self.folder)
-
-    def check(self) -> int:
-        """Verify every byte; gives how many frames there are."""
-        count = 0
-        for known in self._segments:
-            for _ in Segment(self._files, f"{self.folder}/{known.name}", known.size).frames():
-                count += 1
-        return count
+            for folder in (self.folder, os.path.dirname(self.folder), ""):  # these may be new too
+                self._files.sync_folder(folder)
 
     def _remove(self, path: str) -> None:
         # What cannot be removed is found again when the log is opened, or is in the way of nobody.

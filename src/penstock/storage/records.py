@@ -20,6 +20,8 @@ from penstock.model.errors import StorageError
 from penstock.storage.files import Files
 
 Record = dict[str, Any]
+BLOCK = 4096
+"""Bytes of the disk that a small file takes."""
 
 
 class Records:
@@ -29,6 +31,11 @@ class Records:
         self._files, self._folder = files, folder
         self.numbers = sorted(int(n.removesuffix(".json")) for n in files.names(folder) if n.endswith(".json"))
         """Those that are there, ascending."""
+
+    @property
+    def bytes(self) -> int:
+        """How much of the disk they take, about."""
+        return BLOCK * len(self.numbers)
 
     def read(self, after: int = 0) -> Iterator[tuple[int, Record]]:
         """The records with numbers greater than this, in order."""

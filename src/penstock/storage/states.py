@@ -72,6 +72,8 @@ class States:
         """Bytes of the files that the last version has pieces in."""
         self.written = 0
         """Bytes written since it was opened."""
+        self.bytes = 0
+        """How large all versions are, as far as ``measure`` has seen."""
 
     def _found(self) -> list[Version]:
         found = map(_VERSION.fullmatch, self._files.names(self._folder))
@@ -218,6 +220,15 @@ class States:
             if name.endswith(".segment") and name not in used:
                 with contextlib.suppress(OSError):
                     self._files.remove(f"{self._folder}/{name}")
+
+
+    def measure(self) -> None:
+        """See how large the versions are that there are."""
+        total = 0
+        for name in self._files.names(self._folder):
+            with contextlib.suppress(FileNotFoundError):
+                total += self._files.size(f"{self._folder}/{name}")
+        self.bytes = total
 
 
 class _Writer:

@@ -35,15 +35,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
+from penstock.model.amounts import shown
 from penstock.model.errors import InputError, StorageError
 from penstock.operators.state import LoadedState, State
 from penstock.storage.files import Disk, Files
 from penstock.storage.log import Entry, Log
-from penstock.storage.records import Record, Records, put_record, read_record
+from penstock.storage.names import NAME, file_name, is_shortened, name_of
+from penstock.storage.records import BLOCK, Record, Records, put_record, read_record
 from penstock.storage.states import States
 
 FORMAT = 1
@@ -78,11 +79,15 @@ class Store:
     """An open directory. Any thread may write; entries count in the order of their numbers. ``save`` is called by one
     thread at a time.
 
-    Bounded by: what is declared; on disk by two versions of the state and the entries since the older one.
+    Bounded by: what is declared; on disk by two versions of the state and the entries since the older one, and by
+    ``quota``: what is new is refused when it would not fit in so many bytes. What makes room is not: deliveries,
+    records of what is dropped and stopped, and versions of the state.
     """
 
-    def __init__(self, files: Files, *, sync: Sync = "off", owner: int | None = None) -> None:
-        self.files, self.sync_way = files, sync
+    def __init__(
+        self, files: Files, *, sync: Sync = "off", owner: int | None = None, quota: int | None = None
+    ) -> None:
+        self.files, self.sync_way, self.quota = files, sync, quota
         self._owner = owner
         self._mutex = threading.RLock()
         """Guards numbers and logs. Nothing else is waited for with it but the disk."""
@@ -104,11 +109,15 @@ class Store:
         """That of the last one that is in a saved state."""
         self.bytes_since = 0
         """Bytes of the entries since then, about."""
+        self.pressed = False
+        """Whether something has been refused for the quota since the state was saved."""
+        self._logged = 0
+        """Bytes of all logs."""
 
     # -- opening --------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: str | Path, *, sync: Sync = "off") -> Store:
+    def open(cls, path: str | Path, *, sync: Sync = "off", quota: int | None = None) -> Store:
         """Open a directory, or make it; StorageError if another process has it, or it is something else."""
         root = Path(path)
         try:
@@ -120,7 +129,7 @@ class Store:
         except OSError as error:
             raise StorageError(f"{root}: cannot be opened: {error}") from error
         try:
-            return cls(Disk(root), sync=sync, owner=owner)
+            return cls(Disk(root), sync=sync, owner=owner, quota=quota)
         except OSError as error:
             os.close(owner)
             raise StorageError(f"{root}: cannot be opened: {error}") from error
@@ -159,8 +168,9 @@ class Store:
         logs: dict[tuple[str, str], Log] = {}
         for kind in _KINDS:
             for folder in self.files.folders(kind):
-                key = kind, unquote(folder)
-                logs[key] = self._opened(key, None)
+                name = log_name(self.files, f"{kind}/{folder}")
+                if name is not None:
+                    logs[kind, name] = self._opened((kind, name), None)
         self._logs = logs
         state: LoadedState | None = None
         trouble: StorageError | None = None
@@ -208,7 +218,7 @@ class Store:
             log.cut(self.number)
             log.sync(log.dirty())  # the epoch says that they end there
         self.records.cut(self.number)
-        ends = {f"{kind}/{quote(name, safe='')}": dict(log.ends) for (kind, name), log in self._logs.items()}
+        ends = {_folder(key): dict(log.ends) for key, log in self._logs.items()}
         record: Record = {
             "epoch": self.epoch, "boot": self.files.boot, "sync": self.sync_way, "ends": ends, "pid": os.getpid(),
             "host": socket.gethostname(), "opened": time.time(),
@@ -220,6 +230,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     self.files.remove(f"epochs/{name}")
         self.states.forget()
+        self._measure()
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -230,12 +241,18 @@ class Store:
             found = self._logs.get(key)
             try:
                 if found is None:
-                    self.files.make(_folder(key))
+                    self._make(key)
                     found = self._logs[key] = self._opened(key, schema)
             except OSError as error:
                 raise self._full(error) from error
             found.use(schema)
             return found
+
+    def _make(self, key: tuple[str, str]) -> None:
+        folder = _folder(key)
+        self.files.make(folder)
+        if is_shortened(folder) and NAME not in self.files.names(folder):
+            put_record(self.files, f"{folder}/{NAME}", {"name": key[1]}, sync=True)
 
     def _opened(self, key: tuple[str, str], schema: pa.Schema | None) -> Log:
         folder = _folder(key)
@@ -244,13 +261,18 @@ class Store:
             same_boot=self._same_boot,
         )  # fmt: skip
 
-    def append(self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any]) -> int:
-        """Put an entry into a log; gives its number. If it raises, there is no such entry."""
+    def append(
+        self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any], *, new: bool = False
+    ) -> int:
+        """Put an entry into a log; gives its number. If it raises, there is no such entry. ``new``: the quota counts."""
         with self._mutex:
             self._check()
             try:
-                self.bytes_since += log.append(self.number + 1, rows, meta)
+                limited = new and self.quota is not None
+                grown = log.append(self.number + 1, rows, meta, self._admit if limited else None)
                 self.number += 1
+                self.bytes_since += grown
+                self._logged += grown
             except OSError as error:
                 raise self._full(error) from error
             except BaseException:
@@ -259,45 +281,43 @@ class Store:
                 raise
             return self.number
 
-    def record(self, record: Record) -> int:
-        """Make a record; gives its number. If it raises, there is no such record."""
+    def record(self, record: Record, *, new: bool = False) -> int:
+        """Make a record; gives its number. If it raises, there is no such record. ``new``: the quota counts."""
         with self._mutex:
             self._check()
+            if new:
+                self._admit(BLOCK)
             try:
                 self.records.add(self.number + 1, record, sync=self.sync_way != "off")
             except OSError as error:
                 raise self._full(error) from error
             self.number += 1
-            self.bytes_since += 4096
+            self.bytes_since += BLOCK
             return self.number
 
     def put_code(self, name: str, code: bytes) -> None:
         """Keep the code of a function, apart from everything else: nobody runs it who has not asked for it."""
         self._check()
+        self._admit(len(code))
         try:
             self.files.make("functions")
-            path = f"functions/{quote(name, safe='@')}"
+            path = code_path(name)
             self.files.remove(path)  # of one that was never recorded
             self.files.put(path, [b"%08x\n" % zlib.crc32(code), code], sync=self.sync_way != "off")
+            if self.sync_way != "off":
+                self.files.sync_folder("")
         except OSError as error:
             raise self._full(error) from error
 
     def code(self, name: str) -> bytes:
         """The code of a function."""
-        path = f"functions/{quote(name, safe='@')}"
-        try:
-            content: bytes = self.files.read(path).to_pybytes()
-        except OSError as error:
-            raise StorageError(f"{self.files.name}/{path}: cannot be read: {error}") from error
-        crc, _, code = content.partition(b"\n")
-        if not crc.isalnum() or int(crc, 16) != zlib.crc32(code):
-            raise StorageError(f"{self.files.name}/{path}: damaged, its checksum is not what was written")
-        return code
+        return read_code(self.files, code_path(name))
 
     def forget_code(self, used: Collection[str]) -> None:
         """Remove the code of functions that nobody calls any more."""
+        paths = set(map(code_path, used))
         for name in self.files.names("functions"):
-            if unquote(name) not in used:
+            if f"functions/{name}" not in paths:
                 with contextlib.suppress(OSError):
                     self.files.remove(f"functions/{name}")
 
@@ -333,6 +353,7 @@ class Store:
             self.states.save(number, state)
         except OSError as error:
             raise self._full(error) from error
+        self.states.measure()
 
     def forget(self) -> None:
         """Forget the entries that all kept versions of the state cover."""
@@ -350,26 +371,37 @@ class Store:
                 else:
                     log.forget(upto)
             self.records.forget(upto)
+            self._logged = sum(log.bytes for log in self._logs.values())
+
+    # -- the quota ------------------------------------------------------------------------------------
+
+    @property
+    def used(self) -> int:
+        """Bytes of logs, records and versions of the state."""
+        return self._logged + self.states.bytes + self.records.bytes
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether there would be fewer bytes in logs and records if the state were saved once more."""
+        versions = self.states.versions
+        return not versions or versions[0][0] < self.number
+
+    def _measure(self) -> None:
+        self._logged = sum(log.bytes for log in self._logs.values())
+        self.states.measure()
+
+    def _admit(self, bytes: int) -> None:
+        if self.quota is None or self.used + bytes <= self.quota:
+            return
+        self.pressed = True
+        raise StorageError(
+            f"{self.files.name}: the quota is {shown(self.quota)}, of which {shown(self.used)} are used, and this takes "
+            f"{shown(bytes)}",
+            hint="nothing of it has been taken; fetch results that wait, stop queries or drop streams, then try again "
+            "in some seconds, or connect with a larger quota",
+        )
 
     # -- the end --------------------------------------------------------------------------------------
-
-    def check(self) -> Iterator[str]:
-        """Verify every byte of everything; gives what is damaged."""
-        for (kind, name), log in self._logs.items():
-            try:
-                log.check()
-            except StorageError as error:
-                yield f"{kind} {name}: {error.message}"
-        for number in self.records.numbers:
-            try:
-                next(iter(self.records.read(number - 1)))
-            except StorageError as error:
-                yield error.message
-        for version in self.states.versions:
-            try:
-                self.states.check(version)
-            except StorageError as error:
-                yield error.message
 
     def close(self) -> None:
         """Let another process have it."""
@@ -450,7 +482,40 @@ def _of_log(kind: str, name: str, log: Log, after: int) -> Iterator[Item]:
 
 
 def _folder(key: tuple[str, str]) -> str:
-    return f"{key[0]}/{quote(key[1], safe='')}"
+    return f"{key[0]}/{file_name(key[1])}"
+
+
+def log_name(files: Files, folder: str) -> str | None:
+    """Whose log is in a folder; None if nothing has been written there."""
+    if not is_shortened(folder):
+        return name_of(folder.rpartition("/")[2])
+    names = files.names(folder)
+    if not names:
+        return None
+    found: str = read_record(files, f"{folder}/{NAME}")["name"]
+    return found
+
+
+def code_path(name: str) -> str:
+    """Where the code of a function is."""
+    return f"functions/{file_name(name)}"
+
+
+def read_code(files: Files, path: str) -> bytes:
+    """The code of a function; StorageError if it is not what was written."""
+    try:
+        content: bytes = files.read(path).to_pybytes()
+    except FileNotFoundError:
+        raise StorageError(f"{files.name}/{path}: missing", hint="restore the directory from a backup") from None
+    except OSError as error:
+        raise StorageError(f"{files.name}/{path}: cannot be read: {error}") from error
+    crc, _, code = content.partition(b"\n")
+    if crc != b"%08x" % zlib.crc32(code):
+        raise StorageError(
+            f"{files.name}/{path}: damaged, its checksum is not what was written",
+            hint="`penstock check` says what else is damaged; restore the directory from a backup",
+        )
+    return code
 
 
 def _check_kind(root: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.cql.declarations import parse_type
+from penstock.ingest.keys import Key
 from penstock.ingest.streams import Came, StreamInput
 from penstock.model.amounts import Bound
 from penstock.model.batch import Batch, Instant
@@ -54,6 +55,8 @@ def rows_meta(source: StreamInput, came: Came | None) -> Record:
         meta["a"] = came.arrival
         if came.apart is not None:
             meta["apart"] = came.apart.to_pydict()
+        if came.key is not None:
+            meta["key"] = came.key
     return meta
 
 
@@ -69,8 +72,14 @@ def came_again(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Came 
     apart = meta.get("apart")
     return Came(
         table, rows.column("_ts").to_numpy(), meta["a"], late if late.any() else None,
-        None if apart is None else pa.table(apart, schema=SCHEMA),
+        None if apart is None else pa.table(apart, schema=SCHEMA), key_again(meta),
     )  # fmt: skip
+
+
+def key_again(meta: Mapping[str, Any]) -> Key | None:
+    """What the producer called an entry."""
+    key = meta.get("key")
+    return None if key is None else (key[0], key[1])
 
 
 def batch_table(batch: Batch) -> pa.Table:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ SECONDS = 5.0
 """So long after the first entry that is not in a saved state another one is saved."""
 BYTES = 64 << 20
 """Or when there are so many bytes of them."""
+_PRESSED = 1.0
+"""Seconds between states that are saved because the quota is used up."""
 _PATIENCE = 60.0
 """Seconds after which a save that failed is tried again at the latest."""
 
@@ -73,16 +76,18 @@ class Keeper:
         log = self._log("streams", source.definition.name, lambda: forms.rows_schema(source.definition.schema))
         came = source.came
         table = None if came is None else forms.rows_table(came, log.schema)
-        self._append(log, table, forms.rows_meta(source, came))
+        self._append(log, table, forms.rows_meta(source, came), new=came is not None)
 
     def changes(self, relation: RelationStore, changes: Sequence[Change]) -> None:
         """Write down changes of a relation."""
-        if self.again or not changes:
+        if self.again or not (changes or relation.key):
             return
         schema = relation.definition.schema
         log = self._log("relations", relation.definition.name, lambda: changes_schema(schema))
-        meta = {"clock": relation.clock, "times": relation.times}
-        self._append(log, changes_table(schema, changes), meta)
+        meta: dict[str, Any] = {"clock": relation.clock, "times": relation.times}
+        if relation.key is not None:
+            meta["key"] = relation.key
+        self._append(log, changes_table(schema, changes), meta, new=any(c.sign > 0 for c in changes))
 
     def taken(self, source: StreamInput, what: str) -> None:
         """A user has taken the late rows of a stream, or those kept apart."""
@@ -100,12 +105,12 @@ class Keeper:
             version = max(used, default=0) + 1
             record = forms.function_record(definition, version)
             self.store.put_code(f"{definition.name}@{version}", forms.code_of(definition))
-            self._record(record)
+            self._record(record, new=True)
             self.functions[definition.name] = version
             self.known[f"{definition.name}@{version}"] = record
         else:
             record = forms.declared(definition, self._core.catalog)
-            self._record(record)
+            self._record(record, new=True)
             self.declare(record)
 
     def dropped(self, name: str) -> None:
@@ -137,7 +142,7 @@ class Keeper:
         if not self.again:
             called = functions_called(query.plan)
             query.versions = {name: version for name, version in self.functions.items() if name in called}
-            self._record(self.query_record(query))
+            self._record(self.query_record(query), new=True)
 
     def query_record(self, query: Registered) -> forms.Record:
         """All that a query was registered with."""
@@ -183,12 +188,14 @@ class Keeper:
             found = self._logs[key] = self.store.log(kind, name, schema())
         return found
 
-    def _append(self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any]) -> None:
-        self.store.append(log, rows, meta)
+    def _append(
+        self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any], *, new: bool = False
+    ) -> None:
+        self.store.append(log, rows, meta, new=new)
         self.changed.set()
 
-    def _record(self, record: forms.Record) -> None:
-        self.store.record(record)
+    def _record(self, record: forms.Record, *, new: bool = False) -> None:
+        self.store.record(record, new=new)
         self.changed.set()
 
     def wait(self) -> None:
@@ -207,6 +214,7 @@ class Saver:
         self._keeper, self._core, self._taken = keeper, core, taken
         self._wake = threading.Event()
         self._closed = False
+        self._not_before = 0.0
         self._one = threading.Lock()
         self.trouble: PenstockError | None = None
         """Why the last save failed, if it did."""
@@ -214,8 +222,12 @@ class Saver:
         self._thread.start()
 
     def look(self) -> None:
-        """Entries have been added."""
-        if self._keeper.store.bytes_since > BYTES:
+        """Entries have been added, or refused for the quota."""
+        store = self._keeper.store
+        if store.bytes_since > (BYTES if store.quota is None else min(BYTES, store.quota // 4)):
+            self._wake.set()
+        elif store.pressed and store.may_shrink and time.monotonic() > self._not_before:
+            self._keeper.changed.set()
             self._wake.set()
 
     def _keep_saving(self) -> None:
@@ -240,23 +252,31 @@ class Saver:
 
     def save(self) -> None:
         """Save the state as it is now. Without the lock."""
-        store, keeper = self._keeper.store, self._keeper
+        store = self._keeper.store
         with self._one:
-            with self._core.lock:
-                keeper.changed.clear()
-                if store.number == store.saved:
-                    return
-                number = store.rolled()
-                state = self._taken()
-            try:
-                store.save(number, state)
-            except PenstockError as error:
-                self.trouble = error
-                keeper.changed.set()
-                raise
-            with self._core.lock:
-                store.forget()
-            self.trouble = None
+            pressed, self._not_before = store.pressed, time.monotonic() + _PRESSED
+            self._save()
+            if pressed and store.may_shrink:
+                self._save(again=True)  # lets the logs go that only the version before needs
+            store.pressed = False
+
+    def _save(self, *, again: bool = False) -> None:
+        store, keeper = self._keeper.store, self._keeper
+        with self._core.lock:
+            keeper.changed.clear()
+            if store.number == store.saved and not again:
+                return
+            number = store.rolled()
+            state = self._taken()
+        try:
+            store.save(number, state)
+        except PenstockError as error:
+            self.trouble = error
+            keeper.changed.set()
+            raise
+        with self._core.lock:
+            store.forget()
+        self.trouble = None
 
     def close(self) -> None:
         """End the thread, and save what has happened since."""

@@ -71,7 +71,9 @@ class Opening:
                 assert item.rows is not None
                 schema = self._core.relations[item.name].definition.schema
                 meta = item.meta
-                self._core.changed_again(item.name, changes_from(schema, item.rows), meta["clock"], meta["times"])
+                self._core.changed_again(
+                    item.name, changes_from(schema, item.rows), meta["clock"], meta["times"], forms.key_again(meta)
+                )
             case "deliveries":
                 self._keeper.notes |= item.meta.get("notes", {})
                 query = self._core.queries.get(item.meta.get("query", ""))

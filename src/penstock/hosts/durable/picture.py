@@ -28,6 +28,7 @@ from penstock.hosts.durable import forms
 from penstock.hosts.durable.keeper import Keeper
 from penstock.hosts.registered import Before, Registered
 from penstock.hosts.standing import Standing
+from penstock.ingest.keys import Keys
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch, concat
@@ -50,9 +51,9 @@ class Picture:
 
     def __init__(self, keeper: Keeper, core: Core) -> None:
         self._keeper, self._core = keeper, core
-        self._inputs: dict[str, tuple[Whole, Whole, Whole]] = {}
+        self._inputs: dict[str, tuple[Whole, Whole, Whole, Whole]] = {}
         self._history: dict[str, RowPieces] = {}
-        self._relations: dict[str, tuple[KeyedPieces, RowPieces]] = {}
+        self._relations: dict[str, tuple[KeyedPieces, RowPieces, Whole]] = {}
         self._results: dict[str, tuple[RowPieces, Whole]] = {}
 
     # -- taking ---------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class Picture:
         }
 
     def _stream(self, name: str, source: StreamInput) -> Saved:
-        waiting, late, apart = self._inputs.setdefault(name, (Whole(), Whole(), Whole()))
+        waiting, late, apart, keys = self._inputs.setdefault(name, (Whole(), Whole(), Whole(), Whole()))
         held = source.held
         meta: dict[str, Any] = {
             "progress": forms.instant(source.progress), "newest": forms.instant(source.newest_row),
@@ -108,6 +109,7 @@ class Picture:
             ),
             late=late.save(source.late, lambda: source.late.table),
             apart=apart.save(source.apart, lambda: source.apart.table),
+            keys=keys.save(source.keys, source.keys.table),
         )
         return with_meta(parts, input=meta)
 
@@ -123,7 +125,7 @@ class Picture:
         return pieces.save(tail, head, rows)
 
     def _relation(self, name: str, store: RelationStore) -> Saved:
-        rows, later = self._relations.setdefault(name, (KeyedPieces(), RowPieces()))
+        rows, later, keys = self._relations.setdefault(name, (KeyedPieces(), RowPieces(), Whole()))
         schema = store.definition.schema
         touched, there = store.touched()
         changed = np.array([n for n in touched if n in there], np.int64)
@@ -141,6 +143,7 @@ class Picture:
         parts = together(
             rows=rows.save(changed, gone, len(there), table),
             later=later.save(passed, passed + len(waiting), changes),
+            keys=keys.save(store.keys, store.keys.table),
         )
         return with_meta(parts, relation=store.facts())
 
@@ -196,7 +199,7 @@ class Picture:
         queries((state[f"query {name}"].meta["query"] for name in facts["order"]), state)
 
     def _stream_again(self, name: str, source: StreamInput, state: Loaded) -> None:
-        waiting, late, apart = self._inputs[name] = (Whole(), Whole(), Whole())
+        waiting, late, apart, keys = self._inputs[name] = (Whole(), Whole(), Whole(), Whole())
         meta, schema = state.meta["input"], source.definition.schema
 
         def held(table: pa.Table) -> Batch | None:
@@ -213,16 +216,18 @@ class Picture:
             forms.instant_again(meta["progress"]), forms.instant_again(meta["newest"]), meta["arrivals"],
             meta["closed"], [] if batch is None else [batch], late.load(state.part("late"), late_rows),
             apart.load(state.part("apart"), apart_rows), forms.instant_again(meta["promised"]),
+            keys.load(state.part("keys"), Keys.of),
         )  # fmt: skip
 
     def _relation_again(self, name: str, store: RelationStore, state: Loaded) -> None:
-        rows, later = self._relations[name] = (KeyedPieces(), RowPieces())
+        rows, later, keys = self._relations[name] = (KeyedPieces(), RowPieces(), Whole())
         schema = store.definition.schema
         ids, table = rows.load(state.part("rows"))
         passed, _, tables = later.load(state.part("later"))
         there = {} if table is None else dict(zip(ids.tolist(), to_rows(table, schema), strict=True))
         changes = [change for t in tables for change in numbered_from(schema, t)]
         store.restore(state.meta["relation"], there, changes, passed)
+        store.keys = keys.load(state.part("keys"), Keys.of)
         store.untouched()
 
     def query_again(self, query: Registered, record: Mapping[str, Any], state: Loaded) -> None:

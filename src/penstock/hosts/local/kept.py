@@ -29,7 +29,7 @@ class Kept:
     def __init__(self, path: Path, core: Core, host: LocalHost, options: LocalOptions) -> None:
         self._core, self._host = core, host
         self._trusted = options.functions
-        self.keeper = Keeper(Store.open(path, sync=options.sync), core)
+        self.keeper = Keeper(Store.open(path, sync=options.sync, quota=options.quota_bytes), core)
         self._picture = Picture(self.keeper, core)
         self._saver: Saver | None = None
         self._before = 0

@@ -270,6 +270,12 @@ class SparkHost(Abilities):
         if not self.stopping and query.runner.id in self.journal.model.queries:
             self.journal.add({"kind": "stop", "id": query.runner.id})
 
+    def check_keys(self) -> None:
+        raise EngineError(
+            "engine `spark` does not remember keys of pushes, so it cannot tell what comes twice",
+            hint="push without a key, or use engine='local'",
+        )
+
     def notes(self) -> dict[str, Any]:
         return dict(self.journal.model.notes)
 
