@@ -20,13 +20,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.catalog import (
     Catalog,
@@ -36,6 +35,7 @@ from penstock.catalog import (
     retain_example,
 )
 from penstock.database.declaring import Declaring
+from penstock.database.gathering import Gathering, is_small
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
 from penstock.hosts.options import LocalOptions, SparkOptions
@@ -59,25 +59,6 @@ from penstock.rows.apart import Rows
 from penstock.rows.times import TimeForm
 from penstock.scalar.zones import UTC
 from penstock.scalar.zones import checked as checked_zone
-
-_SMALL = 64
-
-
-@dataclass(slots=True, eq=False)
-class Push:
-    """Rows that a thread gives. ``done``: they have been taken or refused, or the thread has given up."""
-
-    name: str
-    definition: StreamDef
-    read: Rows
-    key: Key | None = None
-    done: bool = False
-    error: PenstockError | None = None
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it may be taken together with others."""
-        return len(self.read.table) <= _SMALL and not self.read.apart and self.key is None
 
 
 class Core(Declaring):
@@ -108,10 +89,7 @@ class Core(Declaring):
         """The streams that are stamped on arrival; replaced as a whole, so it is read without the lock."""
         self._changer: int | None = None
         """The thread that has the lock to change something, and may be calling functions of users."""
-        self._pushes: deque[Push] = deque()
-        """Small pushes of threads that wait: whoever is next takes all of them. Bounded by the threads."""
-        self._gathering = threading.Condition()
-        self._leading = False
+        self._gathering = Gathering(self)
         self._news: deque[Subscribers] = deque()
         """Subscribers that the threads which gave rows call when they have left the lock."""
         self.host = host(engine, self, path, options, local)
@@ -432,95 +410,24 @@ class Core(Declaring):
 
     def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object, key: Key | None) -> bool:
         now = self._now()
-        mine = Push(name, definition, read, key)
-        if mine.is_small and self.host.combines:
-            self.check_outside()
-            return self._pushed_together(mine, rows, now)
+        if key is None and self.host.combines and is_small(read):
+            return self._gathering.push(name, definition, read, rows, now)
         with self.changing():
-            return self._admitted(mine, rows, now)
+            return self.admit(name, definition, read, rows, now, key)
 
-    def _pushed_together(self, mine: Push, rows: object, now: int | None) -> bool:
-        """Push with others that do so now: while one thread waits for the disk, others gather behind it, and the next
-        one takes the rows of all of them."""
-        self._pushes.append(mine)
-        with self._gathering:
-            while self._leading and not mine.done:
-                self._gathering.wait()
-            if not mine.done:
-                self._leading = True
-        if mine.done:
-            self.after()
-            if mine.error is not None:
-                raise mine.error
-            return True
-        try:
-            with self.lock:
-                self.check_open()
-                self._changer = threading.get_ident()
-                try:
-                    taken = self._admitted(mine, rows, now)
-                finally:
-                    self._changer = None
-            self.host.after()
-        finally:
-            mine.done = True
-            with self._gathering:
-                self._leading = False
-                self._gathering.notify_all()
-        self.after()
-        return taken
-
-    def _admitted(self, mine: Push, rows: object, now: int | None) -> bool:
-        """Take rows, and those of others that wait, if there is room. Under the lock."""
-        others = self._waiting_with(mine)
-        source = self.input(mine.name)
-        read = mine.read
-        if mine.key is not None and source.keys.has(mine.key, source.where):
+    def admit(
+        self, name: str, definition: StreamDef, read: Rows, rows: object, now: int | None, key: Key | None = None
+    ) -> bool:
+        """Take rows, if there is room. Under the lock."""
+        source = self.input(name)
+        if key is not None and source.keys.has(key, source.where):
             return True
         if not self.host.admits(source, read.table):
             return False
-        if source.definition is not mine.definition:  # somebody has declared it anew meanwhile
+        if source.definition is not definition:  # somebody has declared it anew meanwhile
             read = source.read(rows)
-        elif others:
-            self._take_together(mine, others, now)
-            return True
-        self._take_rows(source, read, now, mine.key)
-        return True
-
-    def _take_rows(self, source: StreamInput, read: Rows, now: int | None, key: Key | None = None) -> None:
         self._take(source, partial(StreamInput.push, rows=read, now=now, key=key), stamps=len(read) > 0, now=now)
-
-    def _waiting_with(self, mine: Push) -> list[Push]:
-        """The small pushes into the same stream that wait, in their order, without the caller's own."""
-        found: list[Push] = []
-        left: list[Push] = []
-        while self._pushes:
-            push = self._pushes.popleft()
-            same = push.name == mine.name and push.definition is mine.definition
-            if not push.done and push is not mine:
-                (found if same else left).append(push)
-        self._pushes.extendleft(reversed(left))
-        return found
-
-    def _take_together(self, mine: Push, others: Sequence[Push], now: int | None) -> None:
-        """Take several pushes as one; if that is refused, each for itself. Each counts on its own."""
-        source = self.input(mine.name)
-        together = [mine, *others]
-        try:
-            self._take_rows(source, Rows(pa.concat_tables([p.read.table for p in together])), now)
-        except PenstockError:
-            for push in together:
-                try:
-                    self._take_rows(self.input(mine.name), push.read, now)
-                except PenstockError as error:
-                    push.error = error
-                push.done = True
-        finally:
-            if self.inputs.get(mine.name) is not source:  # else, after an interrupt, they are left to their threads
-                for push in others:
-                    push.done = True
-        if mine.error is not None:
-            raise mine.error
+        return True
 
     def heartbeat(self, name: str, at: int) -> None:
         """Progress of a stream without rows. Without the lock."""
