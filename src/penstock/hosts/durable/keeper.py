@@ -132,12 +132,13 @@ class Keeper:
             self._logs.pop(f"{kind}/{name}", None)
             self.store.drop(kind, name)
 
-    def registered(self, query: Registered) -> None:
-        """A query is about to begin."""
+    def registered(self, query: Registered) -> int:
+        """A query is about to begin; gives the number that tells it from others of its name."""
         if not self.again:
             called = functions_called(query.plan)
             query.versions = {name: version for name, version in self.functions.items() if name in called}
-            self._record(self.query_record(query))
+            return self._record(self.query_record(query))
+        return self.store.number
 
     def query_record(self, query: Registered) -> forms.Record:
         """All that a query was registered with."""
@@ -156,8 +157,8 @@ class Keeper:
         if not self.again:
             self._record({"kind": "stop", "name": query.name})
 
-    def delivered(self, query: str, upto: int, notes: Mapping[str, object] | None) -> None:
-        """The reader who is remembered has all results before a position."""
+    def delivered(self, query: int, upto: int, notes: Mapping[str, object] | None) -> None:
+        """The reader of the query with this number who is remembered has all results before a position."""
         if not self.again:
             self._deliver({"query": query, "upto": upto}, notes)
 
@@ -187,9 +188,10 @@ class Keeper:
         self.store.append(log, rows, meta)
         self.changed.set()
 
-    def _record(self, record: forms.Record) -> None:
-        self.store.record(record)
+    def _record(self, record: forms.Record) -> int:
+        number = self.store.record(record)
         self.changed.set()
+        return number
 
     def wait(self) -> None:
         """Return when everything written so far is as safe as was asked for. Without the lock."""
