@@ -159,6 +159,7 @@ class Picture:
         }
         with query.lock:
             standing, record["summed"] = results.kept()
+            record["places"] = results.places()
             waiting = pieces.save(*results.unread(), results.rows)
         if standing is None:
             return with_meta(together(waiting=waiting), query=record)
@@ -237,7 +238,7 @@ class Picture:
         if "standing" in state.meta:
             standing = Standing(query.plan)
             whole.load(state.part("standing"), standing.restored)
-        query.results.restored(first, next, tables, standing, record["summed"])
+        query.results.restored(first, next, tables, standing, record["summed"], record["places"])
 
 
 def declare_again(core: Core, record: Mapping[str, Any]) -> None:
