@@ -42,3 +42,12 @@ def test_results_that_are_gone_are_told_after_a_restart_too() -> None:
         lived([Say(S), Say(bounded), *pushes, *end, Fetch("one"), Fetch("one")])
         lived([Say(S), Say(bounded), *pushes[:2], *end, *pushes[2:], Fetch("one"), Fetch("one")])
         lived([Say(S), Say(bounded), *pushes, Fetch("one"), *end, Fetch("one")])
+
+
+def test_a_view_over_one_that_was_replaced_is_there_and_means_what_it_meant() -> None:
+    begin = [Say(S), Say("CREATE VIEW v AS SELECT k FROM s [ROWS 3]"), Say("CREATE VIEW w AS SELECT k FROM v"),
+             Say("CREATE OR REPLACE VIEW v AS SELECT k + 1 AS k FROM s [ROWS 1]")]  # fmt: skip
+    ask = [Say("CREATE QUERY one AS SELECT ISTREAM k FROM w"), Push("s", ((1, 1),)), Fetch("one")]
+    for more in ([], [Say("CREATE OR REPLACE VIEW w AS SELECT k FROM v")], [Say("DROP VIEW w"), Say("DROP VIEW v")]):
+        for end in ([Interrupt("killed")], [Save(0), Interrupt("killed"), Save(0), Interrupt("closed")]):
+            lived([*begin, *more, *end, *ask])

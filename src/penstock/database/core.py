@@ -228,7 +228,16 @@ class Core:
     ) -> Registered:
         """Start a bound plan as a query."""
         options = options or QueryOptions()
-        name = self._free_name() if name is None else name
+        count = self.query_count
+        try:
+            return self._register(plan, reads, self._free_name() if name is None else name, options, text)
+        except PenstockError:
+            self.query_count = count  # the name is free again
+            raise
+
+    def _register(
+        self, plan: Plan, reads: frozenset[str], name: str, options: QueryOptions, text: str
+    ) -> Registered:
         if name in self.queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
         if options.start == "retained":
@@ -606,8 +615,7 @@ class Core:
 
     def add_stream(self, definition: StreamDef) -> None:
         """Declare a stream; one that is not derived gets an input."""
-        self.catalog.add(definition)
-        self._declared(definition, lambda: self.catalog.remove(definition.name))
+        self._add(definition)
         if not definition.derived:
             self.inputs[definition.name] = StreamInput(definition, self.clock)
             if definition.timestamp_by is None:
@@ -618,17 +626,25 @@ class Core:
 
     def add_relation(self, store: RelationStore) -> None:
         """Declare a relation."""
-        self.catalog.add(store.definition)
-        self._declared(store.definition, lambda: self.catalog.remove(store.definition.name))
+        self._add(store.definition)
         self.relations[store.definition.name] = store
+
+    def _add(self, definition: StreamDef | RelationDef) -> None:
+        """Let the catalog have it, if the host takes it."""
+        position = self.catalog.next_position
+
+        def undo() -> None:
+            self.catalog.remove(definition.name)
+            self.catalog.skip_positions(position)
+
+        self.catalog.add(definition)
+        self._declared(definition, undo)
 
     def replace_view(self, view: ViewDef) -> None:
         """Declare a view, in the place of one of the same name."""
-        before = self.catalog.views.get(view.name)
+        before = dict(self.catalog.views)
         self.catalog.replace_view(view)
-        self._declared(
-            view, lambda: self.catalog.replace_view(before) if before else self.catalog.remove(view.name)
-        )
+        self._declared(view, lambda: self.catalog.restore_views(before))
 
     def put(self, definition: StreamDef | RelationDef | ViewDef) -> None:
         """Declare something."""

@@ -53,7 +53,7 @@ class Keeper:
         """What happened before is being done again: it is written down already."""
         self._logs: dict[str, Log] = {}
         self.declarations: list[forms.Record] = []
-        """What is declared, in its order."""
+        """What is declared, in its order; with what a view was before, where others that are there mean that."""
         self.functions: dict[str, int] = {}
         """The version of each function that queries which come now call."""
         self.known: dict[str, forms.Record] = {}
@@ -116,7 +116,18 @@ class Keeper:
 
     def declare(self, record: forms.Record) -> None:
         """Count something as declared; a view may have been before."""
-        self.declarations[:] = [r for r in self.declarations if r["name"] != record["name"]] + [record]
+        self._declare([*self.declarations, record])
+
+    def _declare(self, records: Sequence[forms.Record]) -> None:
+        """Keep of these what is there, and what that was declared with."""
+        found: list[forms.Record] = []
+        read: dict[str, bool] = {}  # names that stand behind: whether something reads them as they were before that
+        for record in reversed(records):
+            if read.get(record["name"], True):
+                found.append(record)
+                read[record["name"]] = False
+                read |= {name: True for name in record.get("reads", ())}
+        self.declarations[:] = reversed(found)
 
     def forget_functions(self) -> None:
         """Let go of functions that nobody calls any more: others have their names, and the queries are gone."""
@@ -127,7 +138,7 @@ class Keeper:
 
     def drop(self, name: str) -> None:
         """Count something as dropped: what it has had is not needed any more once the state is saved."""
-        self.declarations[:] = [r for r in self.declarations if r["name"] != name]
+        self._declare([r for r in self.declarations if r["name"] != name])
         for kind in ("streams", "relations"):
             self._logs.pop(f"{kind}/{name}", None)
             self.store.drop(kind, name)
