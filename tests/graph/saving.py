@@ -11,6 +11,7 @@ from penstock.database.database import core_of
 from penstock.graph.graph import Graph
 from penstock.graph.saving import restore, save
 from penstock.graph.sharing import raised
+from penstock.graph.vertices import OperatorVertex
 from penstock.hosts.local.host import LocalHost
 from penstock.operators.identity import Functions, Named
 from penstock.storage.versions import StateStore
@@ -49,14 +50,8 @@ class Restarts:
             assert state is not None
             graph = Graph(host._told)
             runners = host._runners
-            restore(
-                graph,
-                state,
-                {
-                    name: (raised(r.plan, r.raised), anew(r.settings.functions))
-                    for name, r in runners.items()
-                },
-            )
+            plans = {n: (raised(r.plan, r.raised), anew(r.settings.functions)) for n, r in runners.items()}
+            restore(graph, state, plans)
             assert list(graph.members) == list(host.graph.members)
             was, now = shape(host.graph), shape(graph)
             assert now == was, [(a, b) for a, b in zip(was, now, strict=True) if a != b]
@@ -97,14 +92,20 @@ def restarts() -> Iterator[Restarts]:
         yield Restarts(folder)
 
 
+def held(vertex: OperatorVertex) -> int | None:
+    """How many rows an operator holds. One that has stopped holds nothing that matters; bounded windows forget whole
+    batches, which other than those that came are read back."""
+    return None if vertex.state == "stopped" or vertex.kind == "windows" else vertex.size().rows
+
+
 def shape(graph: Graph) -> list[object]:
     """What there is: operators, their inputs and users, how far they are, and how many rows they hold."""
     return [
         (
             v.id, v.kind, v.label, [e.source.id for e in v.inputs], [(e.target.id, e.port, e.since) for e in v.outputs],
             sorted(v.users), v.priority, v.touched, dict(v.start), v.mark.plain(), v.sent.plain(), v.quiet,
-            graph.is_kept(v), v.state, None if v.errors is None else (v.errors.failures, v.errors.last_failure),
-            0 if v.state == "stopped" else v.size().rows,
+            graph.is_kept(v), v.state == "stopped", held(v),
+            None if v.errors is None else (v.errors.failures, v.errors.last_failure),
         )
         for v in graph.vertices.values()
     ]  # fmt: skip

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 import experiments  # noqa: F401 - more of everything
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,11 +26,11 @@ from penstock.plan.nodes import Join, Query, transform
 from penstock.storage.versions import StateStore
 from tests.budget import examples
 from tests.generated.language import Case
-from tests.generated.lives import Life, counted, lives
+from tests.generated.lives import Life, Lived, counted, lives
 from tests.generated.lives import lived as lived_with_relations
 from tests.generated.running import comparable
 from tests.graph import test_law
-from tests.graph.saving import Restarts, graph_of, named, restarts, shape
+from tests.graph.saving import Restarts, graph_of, held, named, restarts, shape
 from tests.state.programs import plan
 from tests.state.test_early import found, parts, rows
 
@@ -69,10 +68,7 @@ def turns(todo: Sequence[What], restarts: Restarts) -> Callable[[penstock.Databa
 
 def sharing(db: penstock.Database) -> list[object]:
     """What there is in the graph now."""
-    return [
-        (v.id, v.kind, sorted(v.users), v.touched, v.state, 0 if v.state == "stopped" else v.size().rows)
-        for v in graph_of(db).vertices.values()
-    ]
+    return [(v.id, v.kind, sorted(v.users), v.touched, v.state, held(v)) for v in graph_of(db).vertices.values()]
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=RELAXED)
@@ -80,15 +76,17 @@ def sharing(db: penstock.Database) -> list[object]:
 def test_databases_with_relations(life: Life, todo: list[What]) -> None:
     threads = any(step in ("configure graph", "configure operator") for step in life.steps)
     looks: list[list[object]] = [[], []]
-    straight = lived_with_relations(life, "local", after=lambda db: looks[0].append(sharing(db)))
-    with restarts() as again:
-        step = turns(todo, again)
 
+    def lived(look: list[object], step: Callable[[penstock.Database], object]) -> Lived:
         def after(db: penstock.Database) -> None:
             step(db)
-            looks[1].append(sharing(db))
+            look.append(None if threads else sharing(db))  # threads may be changing it
 
-        saved = lived_with_relations(life, "local", after=after)
+        return lived_with_relations(life, "local", after=after)
+
+    straight = lived(looks[0], lambda db: None)
+    with restarts() as again:
+        saved = lived(looks[1], turns(todo, again))
     if threads:
         assert counted(saved) == counted(straight), str(life)
     else:
@@ -242,7 +240,7 @@ def told(events: Sequence[Event], after: Callable[[penstock.Database], object]) 
     return seen
 
 
-@settings(max_examples=examples(400), deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=RELAXED)
 @given(events=histories(), todo=whats)
 def test_functions_failures_and_sharing(events: list[Event], todo: list[What]) -> None:
     with restarts() as again:
@@ -362,8 +360,6 @@ def test_state_of_another_plan_is_refused() -> None:
         restored(graph, {"n": (plan("SELECT k FROM s [ROWS 4]"), {})})
     with pytest.raises(CheckpointError, match="query `n`, of which there is no plan"):
         restored(graph, {})
-    with pytest.raises(CheckpointError, match="other operators for query `n`"):
-        restored(graph, {"n": (plan("SELECT k, v FROM s"), {})})
 
 
 def test_a_save_writes_what_is_new() -> None:

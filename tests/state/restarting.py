@@ -84,6 +84,9 @@ class RestartingRunner:
     def size(self, answers: Delta) -> int:
         return answers.nbytes
 
+    def written(self) -> None:
+        pass
+
     def forget(self, answers: Sequence[Delta]) -> None:
         pass
 

@@ -157,6 +157,17 @@ def test_a_save_that_failed_is_made_good_by_the_next() -> None:
     assert [state["x"].tables[n].num_rows for n in state["x"].tables] == [5, 2]
 
 
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_tables_without_columns_have_their_rows(count: int) -> None:
+    files = Forgetful()
+    store, *_ = opened(files)
+    store.record({})
+    store.save(1, {"x": Saved({}, (Piece("0", rows(count).select([])),))})
+    state, _ = Store(files.killed()).recover()
+    assert state is not None
+    assert state["x"].tables["0"].num_rows == count
+
+
 def test_what_a_dead_owner_still_writes_is_never_read() -> None:
     files = Forgetful()
     old, *_ = opened(files)

@@ -24,7 +24,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,11 +31,11 @@ from penstock.catalog import (
     Catalog,
     FunctionDef,
     QueryOptions,
-    RelationDef,
     StreamDef,
-    ViewDef,
     retain_example,
 )
+from penstock.database.declaring import Declaring
+from penstock.database.gathering import Gathering, is_small
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
 from penstock.hosts.options import LocalOptions, SparkOptions
@@ -62,7 +61,7 @@ from penstock.scalar.zones import UTC
 from penstock.scalar.zones import checked as checked_zone
 
 
-class Core:
+class Core(Declaring):
     """See above. What hosts may ask of it is ``hosts.core.Core``."""
 
     def __init__(
@@ -90,6 +89,7 @@ class Core:
         """The streams that are stamped on arrival; replaced as a whole, so it is read without the lock."""
         self._changer: int | None = None
         """The thread that has the lock to change something, and may be calling functions of users."""
+        self._gathering = Gathering(self)
         self._news: deque[Subscribers] = deque()
         """Subscribers that the threads which gave rows call when they have left the lock."""
         self.host = host(engine, self, path, options, local)
@@ -410,16 +410,24 @@ class Core:
 
     def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object, key: Key | None) -> bool:
         now = self._now()
+        if key is None and self.host.combines and is_small(read):
+            return self._gathering.push(name, definition, read, rows, now)
         with self.changing():
-            source = self.input(name)
-            if key is not None and source.keys.has(key, source.where):
-                return True
-            if not self.host.admits(source, read.table):
-                return False
-            if source.definition is not definition:  # somebody has declared it anew meanwhile
-                read = source.read(rows)
-            self._take(source, partial(StreamInput.push, rows=read, now=now, key=key), stamps=len(read) > 0, now=now)
+            return self.admit(name, definition, read, rows, now, key)
+
+    def admit(
+        self, name: str, definition: StreamDef, read: Rows, rows: object, now: int | None, key: Key | None = None
+    ) -> bool:
+        """Take rows, if there is room. Under the lock."""
+        source = self.input(name)
+        if key is not None and source.keys.has(key, source.where):
             return True
+        if not self.host.admits(source, read.table):
+            return False
+        if source.definition is not definition:  # somebody has declared it anew meanwhile
+            read = source.read(rows)
+        self._take(source, partial(StreamInput.push, rows=read, now=now, key=key), stamps=len(read) > 0, now=now)
+        return True
 
     def heartbeat(self, name: str, at: int) -> None:
         """Progress of a stream without rows. Without the lock."""
@@ -611,80 +619,12 @@ class Core:
         store.forget(self.instants.passed(self.instants.clock_of(name)))
         self.host.work(readers)
 
-    # -- declarations ---------------------------------------------------------------------------------
-
-    def add_stream(self, definition: StreamDef) -> None:
-        """Declare a stream; one that is not derived gets an input."""
-        self.catalog.add(definition)
-        self._declared(definition, lambda: self.catalog.remove(definition.name))
-        if not definition.derived:
-            self.inputs[definition.name] = StreamInput(definition, self.clock)
-            if definition.timestamp_by is None:
-                self._stamped = (*self._stamped, definition.name)
-            if definition.retain:
-                self.history[definition.name] = []
-                self.remembered[definition.name] = 0
-
-    def add_relation(self, store: RelationStore) -> None:
-        """Declare a relation."""
-        self.catalog.add(store.definition)
-        self._declared(store.definition, lambda: self.catalog.remove(store.definition.name))
-        self.relations[store.definition.name] = store
-
-    def replace_view(self, view: ViewDef) -> None:
-        """Declare a view, in the place of one of the same name."""
-        before = self.catalog.views.get(view.name)
-        self.catalog.replace_view(view)
-        self._declared(
-            view, lambda: self.catalog.replace_view(before) if before else self.catalog.remove(view.name)
-        )
-
-    def put(self, definition: StreamDef | RelationDef | ViewDef) -> None:
-        """Declare something."""
-        match definition:
-            case StreamDef():
-                self.add_stream(definition)
-            case RelationDef():
-                self.add_relation(RelationStore(definition))
-            case ViewDef():
-                self.replace_view(definition)
-
-    def add_function(self, definition: FunctionDef) -> None:
-        """Let queries call a function of the user's."""
-        before = self.catalog.functions.get(definition.name)
-        self.catalog.add_function(definition)
-        self._declared(definition, lambda: self.catalog.restore_function(definition.name, before))
-
-    def _declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef, undo: Callable[[], None]) -> None:
-        """Let the host know; if it cannot take it, nothing has been declared."""
-        try:
-            self.host.declared(definition)
-        except PenstockError:
-            undo()
-            raise
-
-    def drop(self, name: str) -> None:
-        """Forget a stream, relation or view that nothing uses."""
-        users = [f"query `{q.name}`" for q in self.queries.values() if name in q.reads and q.status == "running"]
-        users += [f"stream `{s.name}`" for s in self.catalog.streams.values() if name in s.reads]
-        users += [f"view `{v.name}`" for v in self.catalog.views.values() if name in v.reads]
-        if users:
-            raise CatalogError(f"`{name}` is used by {', '.join(users)}", hint="stop or drop those first")
-        self.catalog.check_there(name)
-        self.host.dropped(name)
-        self.catalog.remove(name)
-        self.instants.dropping(name)
-        tables: tuple[dict[str, Any], ...] = (self.inputs, self.relations, self.history)
-        for table in tables:
-            table.pop(name, None)
-        self._stamped = tuple(other for other in self._stamped if other != name)
+    # -- the end ----------------------------------------------------------------------------------
 
     def define(self, definition: FunctionDef) -> None:
         """Let queries call a function of the user's. Without the lock."""
         with self.changing():
             self.add_function(definition)
-
-    # -- the end --------------------------------------------------------------------------------------
 
     def settle(self, query: Registered | None = None) -> None:
         """Return when everything given so far has been worked on, and subscribers have been called."""

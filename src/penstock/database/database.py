@@ -309,10 +309,10 @@ class Database:
 
         Gives all that has been noted, also by ``Query.transfer``.
         """
-        with self._core.holding():
-            abilities = self._core.host.abilities()
+        core = self._core
+        with core.changing() if notes else core.holding():
+            abilities = core.host.abilities()
             if notes:
-                self._core.check_open()
                 abilities.note(notes)
             return abilities.notes()
 

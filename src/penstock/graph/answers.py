@@ -48,6 +48,9 @@ class DeltaAnswers:
     def forget(self, answers: Sequence[Delta | pa.Table]) -> None:
         pass
 
+    def written(self) -> None:
+        pass
+
     def delivered(
         self, answers: Sequence[Delta | pa.Table], upto: int | None, notes: Mapping[str, object] | None = None
     ) -> None:

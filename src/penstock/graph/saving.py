@@ -11,7 +11,6 @@ than one of these.
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -195,10 +194,9 @@ def _compile(
     compiler = Compiler(found, functions, member["strict"], mirrors=graph.mirrors, masters=member["masters"])
     answers = compiler.answers(plan)
     sink = Sink(name, plan.schema, graph.told)
-    sink.id = next((f["id"] for f in used if not f["what"] and f["inputs"] == [answers.id]), -1)
+    (sink.id,) = {*member["vertices"]} - {*compiler.used}
+    assert saved[sink.id]["inputs"] == [answers.id], "who feeds a query is known by all that is below"
     made[sink.id] = sink
-    if {*compiler.used, sink.id} != {*member["vertices"]}:
-        raise CheckpointError(f"the saved graph has other operators for query `{name}` than its plan", hint=_HINT)
 
 
 class _Used:
@@ -236,26 +234,19 @@ class _Used:
 
 def error_json(error: Exception) -> dict[str, Json]:
     """What is told of a failure."""
-    ours = isinstance(error, PenstockError)
-    return {
-        "type": type(error).__name__,
-        "text": error.message if isinstance(error, PenstockError) else str(error),
-        "hint": error.hint if isinstance(error, PenstockError) else None,
-        "ours": ours,
-        "notes": [*getattr(error, "__notes__", ())],
-    }
+    told: dict[str, Json] = {"type": type(error).__name__, "notes": [*getattr(error, "__notes__", ())]}
+    if isinstance(error, PenstockError):
+        return {**told, "message": error.message, "hint": error.hint}
+    return {**told, "text": str(error)}
 
 
 def error_of(saved: Mapping[str, Any]) -> Exception:
     """An error that tells the same."""
     name = saved["type"]
-    if saved["ours"]:
-        error: Exception = getattr(errors, name, PenstockError)(saved["text"], hint=saved["hint"])
+    if "message" in saved:
+        error: Exception = getattr(errors, name, PenstockError)(saved["message"], hint=saved["hint"])
     else:
-        known = getattr(builtins, name, None)
-        if not (isinstance(known, type) and issubclass(known, Exception)):
-            known = type(name, (Exception,), {})
-        error = known(saved["text"])
+        error = type(name, (Exception,), {})(saved["text"])
     for note in saved["notes"]:
         error.add_note(note)
     return error

@@ -18,6 +18,8 @@ from penstock.model.batch import Batch
 from penstock.model.change import Change, Dating
 from penstock.model.delta import MIN_TS, NEVER, Arrivals, Delta, Instant, arrival_sub, empty, joined
 from penstock.model.schema import Schema
+from penstock.operators.base import StateSize
+from penstock.operators.rows import size_of
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.tables import from_number, number
 
@@ -157,6 +159,10 @@ class Source(Stream):
         if waiting:
             stats.elements_in += len(data)
         self.send(data, mark)
+
+    def save(self) -> State:
+        assert not self._waiting, "what was pushed is sent on before a save"
+        return super().save()
 
     def reach(self, batches: Sequence[Batch]) -> None:
         """Elements up to the last of these have been dealt with elsewhere."""
@@ -336,6 +342,9 @@ class Relation(OperatorVertex):
         out = self.input.release(mark.frontier)
         self.stats.elements_in += len(out)
         return out
+
+    def measured(self) -> StateSize:
+        return super().measured() + size_of(sum(map(len, self.incoming)), self.schema)
 
     def _take_in(self) -> None:
         while self.incoming:

@@ -79,6 +79,9 @@ class Runner(Protocol):
         """The reader who is remembered has these answers now, and so all before a position, and notes this with it; or
         they had to go without that, then it is None."""
 
+    def written(self) -> None:
+        """Return when what ``delivered`` has said is as safe as was asked for. Without any lock."""
+
     def forget(self, answers: Sequence[Any]) -> None:
         """Nobody needs these answers any more."""
 
@@ -99,6 +102,10 @@ class Host(Protocol):
     This is what every engine is. What only some can do (be configured, show a graph, suspend operators, keep notes) is
     in ``Abilities``.
     """
+
+    @property
+    def combines(self) -> bool:
+        """Whether small pushes of several threads are better taken as one: to take them costs more than they do."""
 
     @property
     def on_its_own(self) -> bool:

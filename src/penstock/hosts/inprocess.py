@@ -29,6 +29,10 @@ class InProcess:
         self.closed = False
 
     @property
+    def combines(self) -> bool:
+        return False
+
+    @property
     def on_its_own(self) -> bool:
         return False
 

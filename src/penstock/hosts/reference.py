@@ -84,6 +84,9 @@ class ReferenceRunner:
     def size(self, answers: list[Answer]) -> int:
         return 100 * len(answers) * (1 + len(self._query.schema))
 
+    def written(self) -> None:
+        pass
+
     def forget(self, answers: Sequence[list[Answer]]) -> None:
         pass
 

@@ -257,6 +257,8 @@ class Results:
             self._readers[reader] = max(before, upto)
             self._clear(table if before == self.first else None)
             self.give_up(reader)
+        if reader == DEFAULT:
+            self._runner.written()
         self.add_up()
 
     def _clear(self, table: pa.Table | None = None) -> None:

@@ -61,6 +61,8 @@ class States:
         self.versions = self._found()
         """The versions there are, ascending; those that somebody writes who is not the owner any
         more do not come in."""
+        self._verified: set[Place] = set()
+        """Pieces of which every byte has been looked at, since the version was loaded."""
         self._attempts = 0
         self._unsaved: dict[str, dict[str, pa.Table]] = {}
         """Tables of saves that failed; they are written by the next one."""
@@ -124,6 +126,7 @@ class States:
         used = {p.file for of_path in places.values() for p in of_path.values()}
         self._sizes = {f: s for f, s in {**self._sizes, **sizes}.items() if f in used}
         self._places, self._schemas = places, schemas
+        self._verified.clear()
         self.forget()
 
     def _keep(self, state: State) -> None:
@@ -170,6 +173,7 @@ class States:
             path: {name: Place(*p) for name, p in of_path.items()} for path, (_, of_path) in record["state"].items()
         }
         self._places, self._schemas = places, schemas
+        self._verified.clear()
         self._sizes = {}
         for file in self.files:
             with contextlib.suppress(FileNotFoundError):  # found out when it is read
@@ -177,18 +181,19 @@ class States:
         return {path: Loaded(meta, _Tables(self, places[path], schemas)) for path, (meta, _) in record["state"].items()}
 
     def read(self, place: Place, schemas: list[pa.Schema]) -> pa.Table:
-        """A piece, every byte of it verified."""
+        """A piece, every byte of it verified the first time."""
         path = f"{self._folder}/{place.file}"
         segment = Segment(self._files, path)
         schema = schemas[place.schema]
         found: list[pa.RecordBatch] = []
         rows = 0
-        for frame in segment.frames_at(place.start, place.start + place.bytes):
+        for frame in segment.frames_at(place.start, place.start + place.bytes, verify=place not in self._verified):
             batch = segment.batch(frame, schema)[1]
             rows += batch.num_rows
             found.append(batch)
         if rows != place.rows:
             raise StorageError(f"{self._files.name}/{path}: damaged, {rows} rows instead of {place.rows}")
+        self._verified.add(place)
         return pa.Table.from_batches(found, schema)
 
     @property

@@ -266,7 +266,7 @@ class Store:
     def append(
         self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any], *, new: bool = False
     ) -> int:
-        """Put an entry into a log; gives its number. If it raises, there is no such entry. ``new``: the quota counts."""
+        """Put an entry into a log; gives its number. If it raises, there is none. ``new``: the quota counts."""
         with self._mutex:
             self._check()
             try:
@@ -397,8 +397,8 @@ class Store:
             return
         self.pressed = True
         raise StorageError(
-            f"{self.files.name}: the quota is {shown(self.quota)}, of which {shown(self.used)} are used, and this takes "
-            f"{shown(bytes)}",
+            f"{self.files.name}: the quota is {shown(self.quota)}, of which {shown(self.used)} are used, and this "
+            f"takes {shown(bytes)}",
             hint="nothing of it has been taken; fetch results that wait, stop queries or drop streams, then try again "
             "in some seconds, or connect with a larger quota",
         )

@@ -47,7 +47,8 @@ _PATIENCE = 60.0
 
 
 class Keeper:
-    """The directory of one database. All calls but ``wait`` and ``close`` come under the database's lock."""
+    """The directory of one database. All calls but ``delivered``, ``noted`` and ``wait`` come under the database's
+    lock."""
 
     def __init__(self, store: Store, core: Core) -> None:
         self.store, self._core = store, core
@@ -61,6 +62,8 @@ class Keeper:
         self.known: dict[str, forms.Record] = {}
         """The functions whose code is kept: those, and older ones that queries call."""
         self.notes: dict[str, Any] = {}
+        self._noting = threading.Lock()
+        """Guards the notes, which come without the database's lock, and are written down when they are there."""
         self.changed = threading.Event()
         """There is something that is not in the saved state."""
 
@@ -161,14 +164,22 @@ class Keeper:
     def delivered(self, query: str, upto: int, notes: Mapping[str, object] | None) -> None:
         """The reader who is remembered has all results before a position."""
         if not self.again:
-            meta: dict[str, Any] = {"query": query, "upto": upto}
-            self._append(self._log("deliveries", "default", lambda: _NOTHING), None, meta | _noted(notes))
-            self.notes |= notes or {}
+            self._deliver({"query": query, "upto": upto}, notes)
 
     def note(self, notes: Mapping[str, object]) -> None:
         """Keep something that users have noted."""
-        self._append(self._log("deliveries", "default", lambda: _NOTHING), None, _noted(notes))
-        self.notes |= notes
+        self._deliver({}, notes)
+
+    def _deliver(self, meta: dict[str, Any], notes: Mapping[str, object] | None) -> None:
+        log = self._log("deliveries", "default", lambda: _NOTHING)
+        with self._noting:
+            self._append(log, None, {**meta, "notes": dict(notes)} if notes else meta)
+            self.notes |= notes or {}
+
+    def noted(self) -> dict[str, Any]:
+        """All notes that have been written down."""
+        with self._noting:
+            return dict(self.notes)
 
     def _log(self, kind: str, name: str, schema: Callable[[], pa.Schema]) -> Log:
         key = f"{kind}/{name}"
@@ -190,10 +201,6 @@ class Keeper:
     def wait(self) -> None:
         """Return when everything written so far is as safe as was asked for. Without the lock."""
         self.store.wait(self.store.number)
-
-
-def _noted(notes: Mapping[str, object] | None) -> dict[str, Any]:
-    return {"notes": dict(notes)} if notes else {}
 
 
 class Saver:

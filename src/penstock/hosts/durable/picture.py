@@ -82,12 +82,13 @@ class Picture:
     def _database(self) -> forms.Record:
         core, keeper = self._core, self._keeper
         return {
-            "declared": keeper.declarations,
-            "functions": keeper.functions,
-            "known": keeper.known,
+            # Copies: it is written while others declare more.
+            "declared": [*keeper.declarations],
+            "functions": dict(keeper.functions),
+            "known": dict(keeper.known),
             "next": core.catalog.next_position,
             "count": core.query_count,
-            "notes": keeper.notes,
+            "notes": keeper.noted(),
             "zone": core.catalog.zone,
             "counted": core.instants.counted,
             "passed": {clock: forms.instant(at) for clock, at in core.instants.gone.items()},

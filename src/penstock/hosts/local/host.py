@@ -91,6 +91,10 @@ class LocalHost(InProcess, Abilities):
         return self
 
     @property
+    def combines(self) -> bool:
+        return self._kept is not None and self._kept.gathers and not self.graph.buffered
+
+    @property
     def on_its_own(self) -> bool:
         return self._delivery is not None
 
@@ -296,7 +300,7 @@ class LocalHost(InProcess, Abilities):
             self._kept.keeper.delivered(runner.name, upto, notes)
 
     def notes(self) -> dict[str, Any]:
-        return {} if self._kept is None else dict(self._kept.keeper.notes)
+        return {} if self._kept is None else self._kept.keeper.noted()
 
     def note(self, notes: Mapping[str, object]) -> None:
         if self._kept is not None:

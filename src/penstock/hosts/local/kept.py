@@ -55,6 +55,11 @@ class Kept:
         versions = {name: f"{name}@{version}" for name, version in self.keeper.functions.items()}
         return replace(settings, functions=Named(settings.functions, versions))
 
+    @property
+    def gathers(self) -> bool:
+        """Whether those who write at the same time share what it takes to be safe."""
+        return self.keeper.store.sync_way == "group"
+
     def rows(self, source: StreamInput) -> None:
         """Write down what a stream has taken in."""
         self._before = self.keeper.store.number

@@ -84,6 +84,9 @@ class GraphRunner(DeltaAnswers):
         if upto is not None:
             self._host.delivered(self, upto, notes)
 
+    def written(self) -> None:
+        self._host.after()
+
     def push(self, stream: str, batch: Batch) -> None:
         self.past.rows.setdefault(stream, []).append(batch)
 
@@ -92,6 +95,9 @@ class GraphRunner(DeltaAnswers):
 
     def progress(self, stream: str, at: Instant) -> None:
         self.past.progress[stream] = at
+
+    def size(self, answers: Delta | pa.Table) -> int:
+        return int(answers.nbytes)
 
     def run(self) -> Delta | None:
         """The answers that workers, or whoever pushed, have left here."""

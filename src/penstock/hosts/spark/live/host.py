@@ -119,6 +119,10 @@ class SparkHost(Abilities):
         return self
 
     @property
+    def combines(self) -> bool:
+        return False
+
+    @property
     def on_its_own(self) -> bool:
         return self.options.trigger != "push"
 

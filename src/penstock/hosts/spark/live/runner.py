@@ -98,6 +98,9 @@ class SparkRunner:
         if batches or notes:
             self._host.delivered(self.id, max(batches, default=0), notes or {})
 
+    def written(self) -> None:
+        pass
+
     def forget(self, answers: Sequence[StoredAnswers]) -> None:
         for path in (path for some in answers for _, paths in some.batches for path in paths):
             path.unlink(missing_ok=True)
