@@ -32,6 +32,14 @@ class _Moved(Exception):
     """The owner has removed what was to be copied."""
 
 
+class _Unwritten(Exception):
+    """The machine was restarted, and entries behind the last one do not count."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(last)
+        self.last = last
+
+
 def backup(source: str | Path, target: str | Path) -> int:
     """Copy a directory; gives the number of the last entry in the copy. Everything acknowledged before is in it.
 
@@ -47,9 +55,8 @@ def backup(source: str | Path, target: str | Path) -> int:
     try:
         for _ in range(_TRIES):
             try:
-                return _Copy(Reading(source), to).all()
+                return _copied(source, to, None)
             except _Moved:
-                _emptied(to)
                 time.sleep(_PAUSE)
         raise StorageError(
             f"{source}: files are removed faster than they can be copied", hint="try again when less is pushed"
@@ -64,6 +71,18 @@ def backup(source: str | Path, target: str | Path) -> int:
                 f"{to}: the copy cannot be written: {error.strerror or error}", hint="nothing of it is left there"
             ) from error
         raise
+
+
+def _copied(source: str | Path, to: Path, most: int | None) -> int:
+    _emptied(to)
+    files = Disk(to)
+    try:
+        return _Copy(Reading(source), files).all(most)
+    except _Unwritten as end:
+        files.close()
+        return _copied(source, to, end.last)
+    finally:
+        files.close()
 
 
 def _check_target(source: Path, to: Path) -> None:
@@ -93,12 +112,11 @@ def _emptied(to: Path) -> None:
 
 
 class _Copy:
-    def __init__(self, reading: Reading, to: Path) -> None:
-        self._from = reading
-        self._to = Disk(to)
+    def __init__(self, reading: Reading, to: Disk) -> None:
+        self._from, self._to = reading, to
         self._folders = {"", *_FOLDERS}
 
-    def all(self, most: int | None = None) -> int:
+    def all(self, most: int | None) -> int:
         """Copy what has numbers up to ``most``; gives the last one."""
         reading = self._from
         read_record(reading.files, HEAD)
@@ -119,10 +137,8 @@ class _Copy:
                 hint="`penstock check` says what is damaged",
             )
         if gone is not None:  # it had not reached the disk when the machine was restarted: those behind do not count
-            _emptied(self._to.path(""))
-            return self.all(gone - 1)
+            raise _Unwritten(gone - 1)
         self._sealed(opened, ends)
-        self._to.close()
         return last
 
     def _state(self) -> int:

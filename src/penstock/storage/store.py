@@ -54,6 +54,7 @@ EPOCH = re.compile(r"(\d{10})\.json")
 KINDS = ("streams", "relations", "deliveries")
 _TRIES, _PAUSE = 3, 0.02
 """How often it is tried to have a directory, and seconds in between."""
+_OWN = frozenset({HEAD, "owner", "epochs", "catalog", "functions", "state", *KINDS})
 _OLDER = ("journal", "lock")
 """What there is in the directory of a database of release 0.1."""
 
@@ -530,9 +531,10 @@ def check_kind(root: Path) -> None:
             f"{root}: a database of release 0.1 or of engine='spark', which engine='local' does not open",
             hint="open it with the release and the engine that wrote it, or use another directory",
         )
-    if set(names) - {"owner", "epochs", "catalog", "state"}:
+    foreign = [name for name in names if name not in _OWN]
+    if foreign:
         raise StorageError(
-            f"{root} is not empty and not a database: it has `{names[0]}`", hint="use an empty directory, or a new one"
+            f"{root} is not empty and not a database: it has `{foreign[0]}`", hint="use an empty directory, or a new one"
         )
 
 
