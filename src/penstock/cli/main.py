@@ -16,6 +16,7 @@ from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
 from penstock.cli.graph import graph
+from penstock.cli.keeping import backup, check
 from penstock.cli.run import run
 from penstock.cli.sql import sql
 from penstock.model.errors import PenstockError
@@ -61,6 +62,8 @@ _command(run)
 _command(explain)
 _command(graph)
 _command(sql)
+_command(check)
+_command(backup)
 _command(demo)
 app.command(context_settings=PASSED_ON)(bench)  # whose commands see to closed pipes themselves
 

@@ -55,6 +55,12 @@ Ends = Mapping[str, int]
 """Segments, and where they end."""
 
 
+def counts(name: str, owner: int, sealed: Ends) -> bool:
+    """Whether a file is a segment, and not of a process that was not the owner any more."""
+    match = _NAME.fullmatch(name)
+    return match is not None and (name in sealed or int(match[2]) == owner)
+
+
 class Log:
     """See above. ``owner``: the epoch of the last owner; ``sealed``: where segments ended when he took over."""
 
@@ -82,8 +88,8 @@ class Log:
     def _open(self, owner: int, sealed: Ends, same_boot: bool) -> None:
         for name in self._files.names(self.folder):
             match = _NAME.fullmatch(name)
-            if match is None or (name not in sealed and int(match[2]) != owner):
-                continue  # not a segment, or of somebody who was not the owner any more
+            if match is None or not counts(name, owner, sealed):
+                continue
             path = f"{self.folder}/{name}"
             segment = Segment(self._files, path, sealed.get(name))
             last: Frame | None = None

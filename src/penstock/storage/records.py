@@ -29,7 +29,8 @@ class Records:
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files, self._folder = files, folder
-        self.numbers = sorted(int(n.removesuffix(".json")) for n in files.names(folder) if n.endswith(".json"))
+        found = (n.removesuffix(".json") for n in files.names(folder) if n.endswith(".json"))
+        self.numbers = sorted(int(n) for n in found if n.isdecimal())
         """Those that are there, ascending."""
 
     @property

@@ -234,6 +234,10 @@ class Segment:
         body = self._data.slice(start + frame.meta_size, frame.batch_size)
         return json.loads(said) if said else {}, pa.ipc.read_record_batch(body, schema)
 
+    def bytes_to(self, end: int) -> pa.Buffer:
+        """Its bytes up to a place."""
+        return self._data.slice(0, end)
+
     def _damage(self, at: int, what: str) -> StorageError:
         return StorageError(f"{self._files.name}/{self._path}: damaged at byte {at}: {what}", hint=_LOST)
 

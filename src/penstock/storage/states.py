@@ -158,24 +158,24 @@ class States:
                 for path, saved in state.items()
             },
         }
-        put_record(self._files, self._path(version), record, sync=True)
+        put_record(self._files, self.path(version), record, sync=True)
         self.versions.append(version)
 
-    def _path(self, version: Version) -> str:
+    def path(self, version: Version) -> str:
+        """Where the record of a version is."""
         return f"{self._folder}/{_name(version)}.version"
 
     def load(self, version: Version) -> LoadedState:
         """The state of a version. Tables are opened, and every byte of them verified, when they are asked for."""
-        record = read_record(self._files, self._path(version))
+        record = read_record(self._files, self.path(version))
         schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(s))) for s in record["schemas"]]
         places = {
             path: {name: Place(*p) for name, p in of_path.items()} for path, (_, of_path) in record["state"].items()
         }
         self._places, self._schemas = places, schemas
         self._verified.clear()
-        files = {p.file for of_path in places.values() for p in of_path.values()}
         self._sizes = {}
-        for file in files:
+        for file in self.files:
             with contextlib.suppress(FileNotFoundError):  # found out when it is read
                 self._sizes[file] = self._files.size(f"{self._folder}/{file}")
         return {path: Loaded(meta, _Tables(self, places[path], schemas)) for path, (meta, _) in record["state"].items()}
@@ -196,25 +196,21 @@ class States:
         self._verified.add(place)
         return pa.Table.from_batches(found, schema)
 
-    def check(self, version: Version) -> int:
-        """Verify every byte of a version; gives how many pieces it has."""
-        count = 0
-        for loaded in self.load(version).values():
-            for name in loaded.tables:
-                assert loaded.tables[name] is not None
-                count += 1
-        return count
+    @property
+    def files(self) -> set[str]:
+        """The files that the version which was loaded or saved last has pieces in."""
+        return {place.file for of_path in self._places.values() for place in of_path.values()}
 
     def forget(self, keep: int = KEPT) -> None:
         """Remove all but the last versions, and files that none of these has pieces in."""
         gone, self.versions = self.versions[:-keep], self.versions[-keep:]
         for version in gone:
             with contextlib.suppress(OSError):
-                self._files.remove(self._path(version))
-        used = {p.file for of_path in self._places.values() for p in of_path.values()}
+                self._files.remove(self.path(version))
+        used = self.files
         for version in self.versions:
             with contextlib.suppress(StorageError):
-                record = read_record(self._files, self._path(version))
+                record = read_record(self._files, self.path(version))
                 used |= {p[0] for _, of_path in record["state"].values() for p in of_path.values()}
         for name in self._files.names(self._folder):
             if name.endswith(".segment") and name not in used:

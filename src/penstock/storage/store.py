@@ -49,9 +49,12 @@ from penstock.storage.states import States
 
 FORMAT = 1
 Sync = Literal["off", "group", "always"]
-_HEAD = "penstock.json"
-_EPOCH = re.compile(r"(\d{10})\.json")
-_KINDS = ("streams", "relations", "deliveries")
+HEAD = "penstock.json"
+EPOCH = re.compile(r"(\d{10})\.json")
+KINDS = ("streams", "relations", "deliveries")
+_TRIES, _PAUSE = 3, 0.02
+"""How often it is tried to have a directory, and seconds in between."""
+_OWN = frozenset({HEAD, "owner", "epochs", "catalog", "functions", "state", *KINDS})
 _OLDER = ("journal", "lock")
 """What there is in the directory of a database of release 0.1."""
 
@@ -123,7 +126,7 @@ class Store:
         try:
             if root.exists() and not root.is_dir():
                 raise StorageError(f"{root} is not a directory")
-            _check_kind(root)
+            check_kind(root)
             root.mkdir(parents=True, exist_ok=True)
             owner = _locked(root)
         except OSError as error:
@@ -140,23 +143,23 @@ class Store:
     def _begin(self) -> Record:
         """See what is there; gives what the last one who opened it wrote."""
         names = self.files.names("")
-        if _HEAD not in names:
+        if HEAD not in names:
             if self.files.names("epochs") or self.files.folders("streams"):
                 raise StorageError(
-                    f"{self.files.name}/{_HEAD}: missing, so it is not known in which format the rest is",
+                    f"{self.files.name}/{HEAD}: missing, so it is not known in which format the rest is",
                     hint="restore the directory from a backup",
                 )
             for folder in ("epochs", "catalog", "state"):
                 self.files.make(folder)
             # Last: before it is there, nothing is.
-            put_record(self.files, _HEAD, {"penstock": "database", "format": FORMAT}, sync=True)
-        head = read_record(self.files, _HEAD)
+            put_record(self.files, HEAD, {"penstock": "database", "format": FORMAT}, sync=True)
+        head = read_record(self.files, HEAD)
         if head.get("penstock") != "database" or head.get("format") != FORMAT:
             raise StorageError(
                 f"{self.files.name}: written in format {head.get('format')}, this is format {FORMAT}",
                 hint="open it with the release of Penstock that wrote it, or use another directory",
             )
-        found = [int(m[1]) for m in map(_EPOCH.fullmatch, self.files.names("epochs")) if m]
+        found = [int(m[1]) for m in map(EPOCH.fullmatch, self.files.names("epochs")) if m]
         return read_record(self.files, f"epochs/{max(found):010d}.json") if found else {}
 
     def recover(self) -> tuple[LoadedState | None, Iterator[Item]]:
@@ -166,7 +169,7 @@ class Store:
         one was lost that had not been forced to the disk.
         """
         logs: dict[tuple[str, str], Log] = {}
-        for kind in _KINDS:
+        for kind in KINDS:
             for folder in self.files.folders(kind):
                 name = log_name(self.files, f"{kind}/{folder}")
                 if name is not None:
@@ -225,7 +228,7 @@ class Store:
         }  # fmt: skip
         put_record(self.files, f"epochs/{self.epoch:010d}.json", record, sync=True)
         for name in self.files.names("epochs"):
-            match = _EPOCH.fullmatch(name)
+            match = EPOCH.fullmatch(name)
             if match and int(match[1]) < self.epoch - 1:
                 with contextlib.suppress(OSError):
                     self.files.remove(f"epochs/{name}")
@@ -518,40 +521,64 @@ def read_code(files: Files, path: str) -> bytes:
     return code
 
 
-def _check_kind(root: Path) -> None:
+def check_kind(root: Path) -> None:
     """Refuse a directory that is something else."""
-    if not root.is_dir() or (root / _HEAD).exists() or not any(root.iterdir()):
+    if not root.is_dir() or (root / HEAD).exists() or not any(root.iterdir()):
         return
     names = sorted(e.name for e in root.iterdir())
     if all(name in names for name in _OLDER):
         raise StorageError(
-            f"{root}: a database of release 0.1, which this release does not open",
-            hint="open it with release 0.1, or use another directory",
+            f"{root}: a database of release 0.1 or of engine='spark', which engine='local' does not open",
+            hint="open it with the release and the engine that wrote it, or use another directory",
         )
-    if set(names) - {"owner", "epochs", "catalog", "state"}:
+    foreign = [name for name in names if name not in _OWN]
+    if foreign:
         raise StorageError(
-            f"{root} is not empty and not a database: it has `{names[0]}`", hint="use an empty directory, or a new one"
+            f"{root} is not empty and not a database: it has `{foreign[0]}`", hint="use an empty directory, or a new one"
         )
 
 
 def _locked(root: Path) -> int:
     """Make sure that nobody else has the directory; given back when the process ends, however it does."""
     file = os.open(root / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(file, 4096, 0).decode(errors="replace")
-        os.close(file)
+    for _ in range(_TRIES):
         try:
-            who = json.loads(holder)
-            shown = f" (process {who['pid']} on {who['host']}, since {who['since']})"
-        except (ValueError, KeyError, TypeError):
-            shown = ""
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            time.sleep(_PAUSE)  # it may be somebody who looks whether it is open
+    else:
+        who = _holder(file)
+        os.close(file)
         raise StorageError(
-            f"{root} is open in another process{shown}", hint="close it there, or use another directory"
-        ) from None
+            f"{root} is open in another process{f' ({who})' if who else ''}",
+            hint="close it there, or use another directory",
+        )
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
     said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
     os.ftruncate(file, 0)
     os.pwrite(file, said, 0)
     return file
+
+
+def holder(root: Path) -> str | None:
+    """The process that has a directory open, for people; None if none has. Nothing is changed, nobody kept out."""
+    try:
+        file = os.open(root / "owner", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _holder(file) or "another process"
+    finally:
+        os.close(file)
+    return None
+
+
+def _holder(file: int) -> str:
+    try:
+        who = json.loads(os.pread(file, 4096, 0))
+        return f"process {who['pid']} on {who['host']}, since {who['since']}"
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,227 @@
+"""A copy of a directory that is consistent, though its owner may go on meanwhile.
+
+The copy has the newest saved state and all entries behind it, up to the last one that there was when it was begun: first
+it is seen up to which number there are entries, then everything up to there is copied, and nothing behind it. Segments
+are copied as far as they count, with an epoch of the copy's own that says where they end. Should the owner remove
+something before it is copied, because a newer state covers it, the copy is begun again with that state.
+
+A copy is a directory like any other. The file that makes it one is written last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+
+from penstock.model.errors import StorageError
+from penstock.storage.files import Disk
+from penstock.storage.names import NAME
+from penstock.storage.reading import Reading
+from penstock.storage.records import Record, put_record, read_record
+from penstock.storage.store import FORMAT, HEAD
+
+_TRIES = 10
+_PAUSE = 0.1
+_FOLDERS = ("epochs", "catalog", "state")
+
+
+class _Moved(Exception):
+    """The owner has removed what was to be copied."""
+
+
+class _Unwritten(Exception):
+    """The machine was restarted, and entries behind the last one do not count."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(last)
+        self.last = last
+
+
+def backup(source: str | Path, target: str | Path) -> int:
+    """Copy a directory; gives the number of the last entry in the copy. Everything acknowledged before is in it.
+
+    StorageError if the source is no database or damaged, or if there is something in the target.
+    """
+    reading = Reading(source)
+    to = Path(target)
+    try:
+        _check_target(reading.root, to)
+        made = _made(to)
+    except OSError as error:
+        raise StorageError(f"{to}: cannot be written: {error.strerror or error}") from error
+    try:
+        for _ in range(_TRIES):
+            try:
+                return _copied(source, to, None)
+            except _Moved:
+                time.sleep(_PAUSE)
+        raise StorageError(
+            f"{source}: files are removed faster than they can be copied", hint="try again when less is pushed"
+        )
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            _emptied(to)
+            for folder in made:
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise StorageError(
+                f"{to}: the copy cannot be written: {error.strerror or error}", hint="nothing of it is left there"
+            ) from error
+        raise
+
+
+def _copied(source: str | Path, to: Path, most: int | None) -> int:
+    _emptied(to)
+    files = Disk(to)
+    try:
+        return _Copy(Reading(source), files).all(most)
+    except _Unwritten as end:
+        files.close()
+        return _copied(source, to, end.last)
+    finally:
+        files.close()
+
+
+def _check_target(source: Path, to: Path) -> None:
+    if to.exists() and not to.is_dir():
+        raise StorageError(f"{to} is not a directory", hint="name an empty directory, or one that is not there yet")
+    if to.is_dir() and (there := sorted(e.name for e in to.iterdir())):
+        raise StorageError(
+            f"{to} is not empty: it has `{there[0]}`", hint="name an empty directory, or one that is not there yet"
+        )
+    if to.resolve().is_relative_to(source.resolve()):
+        raise StorageError(f"{to} is in the directory that is copied", hint="name one elsewhere")
+
+
+def _made(to: Path) -> list[Path]:
+    """Make a directory; gives those that were not there, the innermost first."""
+    made = [folder for folder in (to, *to.parents) if not folder.exists()]
+    to.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def _emptied(to: Path) -> None:
+    for entry in to.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+class _Copy:
+    def __init__(self, reading: Reading, to: Disk) -> None:
+        self._from, self._to = reading, to
+        self._folders = {"", *_FOLDERS}
+
+    def all(self, most: int | None) -> int:
+        """Copy what has numbers up to ``most``; gives the last one."""
+        reading = self._from
+        read_record(reading.files, HEAD)
+        opened = reading.opened()
+        same_boot = opened.get("boot", reading.files.boot) == reading.files.boot
+        last = reading.newest(opened, same_boot=same_boot) if most is None else most
+        for folder in _FOLDERS:
+            self._to.make(folder)
+        saved = self._state()
+        ends, found = self._logs(opened, same_boot, saved, last)
+        found |= self._records(saved, last)
+        for name in reading.files.names("functions"):
+            self._file(f"functions/{name}")
+        gone = self._missing(saved, last, found)
+        if gone is not None and same_boot:
+            raise StorageError(
+                f"{reading.root}: entry {gone} is missing, and there are later ones",
+                hint="`penstock check` says what is damaged",
+            )
+        if gone is not None:  # it had not reached the disk when the machine was restarted: those behind do not count
+            raise _Unwritten(gone - 1)
+        self._sealed(opened, ends)
+        return last
+
+    def _state(self) -> int:
+        """Copy the newest version; gives its number."""
+        states = self._from.states()
+        if not states.versions:
+            return 0
+        version = states.versions[-1]
+        path = states.path(version)
+        try:
+            loaded = states.load(version)
+            for one in loaded.values():
+                for _ in one.tables.values():
+                    pass  # reading it verifies it
+        except StorageError:
+            if self._from.is_gone(path):
+                raise _Moved from None
+            raise
+        for file in sorted(states.files):
+            self._file(f"state/{file}")
+        self._file(path)
+        return version[0]
+
+    def _logs(self, opened: Record, same_boot: bool, saved: int, last: int) -> tuple[dict[str, dict[str, int]], set[int]]:
+        """Copy the segments that have entries behind the saved ones; gives where each ends, and the numbers."""
+        reading = self._from
+        ends: dict[str, dict[str, int]] = {}
+        numbers: set[int] = set()
+        for part in reading.parts(opened):
+            frames, segment = reading.frames(part, same_boot=same_boot, verify=True)
+            wanted = [f for f in frames if f.number <= last]
+            if not wanted or wanted[-1].number <= saved:
+                continue
+            numbers |= {f.number for f in wanted}
+            end = wanted[-1].stop
+            if part.folder not in ends and NAME in reading.files.names(part.folder):
+                self._file(f"{part.folder}/{NAME}")
+            self._folder(part.folder)
+            self._to.append(part.path, 0, [segment.bytes_to(end)])
+            self._to.sync(part.path)
+            ends.setdefault(part.folder, {})[part.name] = end
+        return ends, numbers
+
+    def _records(self, saved: int, last: int) -> set[int]:
+        found = {n for n in self._from.records().numbers if saved < n <= last}
+        for number in sorted(found):
+            path = f"catalog/{number:020d}.json"
+            self._file(path)
+            read_record(self._to, path)
+        return found
+
+    def _file(self, path: str) -> None:
+        """Copy a file that is never changed."""
+        self._folder(os.path.dirname(path))
+        target = self._to.path(path)
+        try:
+            shutil.copyfile(self._from.files.path(path), target)
+        except FileNotFoundError:
+            raise _Moved from None
+        self._to.sync(path)
+
+    def _folder(self, folder: str) -> None:
+        self._to.make(folder)
+        while folder:
+            self._folders.add(folder)
+            folder = os.path.dirname(folder)
+
+    def _missing(self, saved: int, last: int, found: set[int]) -> int | None:
+        """The first entry that was not found, though the owner has not removed it for a newer state."""
+        if not self._from.is_of_the_same_owner:
+            raise _Moved
+        gone = next((n for n in range(saved + 1, last + 1) if n not in found), None)
+        newer = self._from.states().versions
+        if gone is not None and newer and newer[-1][0] > saved:
+            raise _Moved
+        return gone
+
+    def _sealed(self, opened: Record, ends: dict[str, dict[str, int]]) -> None:
+        """Say where the logs end, and make a database of it."""
+        if opened:
+            # Without the boot: all of it is on the disk, so nothing may be missing, wherever it is opened.
+            record = {**{k: v for k, v in opened.items() if k != "boot"}, "ends": ends}
+            put_record(self._to, f"epochs/{self._from.epoch:010d}.json", record, sync=True)
+        for folder in sorted(self._folders, reverse=True):
+            self._to.sync_folder(folder)
+        put_record(self._to, HEAD, {"penstock": "database", "format": FORMAT}, sync=True)

@@ -1,0 +1,211 @@
+"""Is a directory sound? Every checksum is computed anew, and every number looked for. Nothing is changed.
+
+It needs no lock: another process may have the directory open. What that one is writing at the moment is no damage, nor
+what it removes because a saved state covers it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.model.errors import StorageError
+from penstock.storage.reading import Reading
+from penstock.storage.records import Record, read_record
+from penstock.storage.segments import Segment
+from penstock.storage.store import FORMAT, HEAD, holder, log_name, read_code
+
+_LOOKS = 5
+"""How often a directory is looked at whose owner changes what is being looked at."""
+_PAUSE = 0.2
+PARTS = ("streams", "relations", "deliveries", "catalog", "functions", "state", "epochs")
+
+
+@dataclass(frozen=True, order=True)
+class Damage:
+    """A file that is not as it was written, or that is missing."""
+
+    file: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what}"
+
+
+@dataclass
+class Report:
+    """What is in a directory."""
+
+    path: str
+    format: int = FORMAT
+    epoch: int = 0
+    open_in: str | None = None
+    """The process that has it open."""
+    last: int = 0
+    """The number of the last entry."""
+    entries: int = 0
+    """How many entries there are in logs and records."""
+    behind: int = 0
+    """How many of them are not in a saved state."""
+    versions: int = 0
+    saved: int = 0
+    """The number of the last entry that is in a saved state."""
+    saved_at: float | None = None
+    """When that was saved."""
+    bytes: dict[str, int] = field(default_factory=dict)
+    state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the newest saved state says in JSON."""
+    records: list[Record] = field(default_factory=list)
+    """The records since."""
+    code: set[str] = field(default_factory=set)
+    """The files of functions' code that are as they were written."""
+    damage: list[Damage] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def check(path: str | Path) -> Report:
+    """Verify a directory; StorageError if it is no database, or of another format."""
+    report = _look(path)
+    for _ in range(_LOOKS):
+        if report is not None and not (report.damage and report.open_in):
+            return report
+        # What was found may be the work of a process that goes on: it must be there again.
+        time.sleep(_PAUSE)
+        before, report = report, _look(path)
+        if before is not None and report is not None:
+            again = set(before.damage)
+            stays = [d for d in report.damage if d in again]
+            if stays or not report.damage:
+                report.damage = stays
+                return report
+    if report is None:
+        raise StorageError(f"{path}: it is being opened again and again", hint="try again later")
+    return report
+
+
+def _look(path: str | Path) -> Report | None:
+    """One look; None if another process has become the owner meanwhile."""
+    try:
+        look = _Look(Reading(path))
+        look.all()
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error}") from error
+    return look.report if look.reading.is_of_the_same_owner else None
+
+
+class _Look:
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.report = Report(str(reading.root), epoch=reading.epoch, open_in=holder(reading.root))
+        self._opened: Record = {}
+        self._same_boot = True
+        self._numbers: set[int] = set()
+        self._recorded: dict[int, Record] = {}
+
+    def all(self) -> None:
+        reading, report = self.reading, self.report
+        self._try(HEAD, lambda: read_record(reading.files, HEAD))
+        for epoch in reading.epochs:
+            name = f"epochs/{epoch:010d}.json"
+            self._try(name, lambda name=name: read_record(reading.files, name))  # type: ignore[misc]
+        if not reading.epochs and any(reading.files.names(folder) for folder in reading.folders()):
+            self._damaged("epochs", "it is empty, so it is not known which entries count")
+        if not any(d.file.startswith("epochs") for d in report.damage):
+            self._opened = reading.opened()
+            self._same_boot = self._opened.get("boot", reading.files.boot) == reading.files.boot
+            self._entries()
+        self._versions()
+        for name in reading.files.names("functions"):
+            path = f"functions/{name}"
+            if self._try(path, lambda path=path: read_code(reading.files, path)):  # type: ignore[misc]
+                report.code.add(path)
+        report.bytes = {part: reading.size(part) for part in PARTS}
+        report.entries = len(self._numbers)
+        report.behind = sum(n > report.saved for n in self._numbers)
+        report.last = max(self._numbers | {report.saved})
+
+    def _entries(self) -> None:
+        reading = self.reading
+        try:
+            horizon = reading.newest(self._opened, same_boot=self._same_boot)
+        except StorageError:
+            horizon = 0  # something is damaged, which is found again now
+        broken = len(self.report.damage)
+        for folder in reading.folders():
+            self._try(folder, lambda folder=folder: log_name(reading.files, folder))  # type: ignore[misc]
+        for part in reading.parts(self._opened):
+            try:
+                frames, _ = reading.frames(part, same_boot=self._same_boot, verify=True)
+                self._numbers |= {f.number for f in frames}
+            except StorageError as error:
+                self._found(error, part.path)
+        records = reading.records()
+        for number in records.numbers:
+            path = f"catalog/{number:020d}.json"
+            record = self._try(path, lambda path=path: read_record(reading.files, path))  # type: ignore[misc]
+            if record is not None:
+                self._recorded[number] = record
+                self._numbers.add(number)
+        versions = reading.states().versions
+        covered = versions[0][0] if versions else 0
+        if len(self.report.damage) == broken:
+            self._gaps(covered, horizon)
+
+    def _gaps(self, covered: int, horizon: int) -> None:
+        gone = next((n for n in range(covered + 1, horizon + 1) if n not in self._numbers), None)
+        if gone is None:
+            return
+        if self._same_boot:
+            self._damaged(".", f"entry {gone} is missing, and there are later ones")
+        else:
+            self.report.remarks.append(
+                f"the machine was restarted; entry {gone} had not reached the disk, so those behind it do not count"
+            )
+            self._numbers = {n for n in self._numbers if n < gone}
+
+    def _versions(self) -> None:
+        reading, report = self.reading, self.report
+        states = reading.states()
+        for version in states.versions:
+            path = states.path(version)
+            try:
+                loaded = states.load(version)
+                for file in states.files:
+                    if Segment(reading.files, f"state/{file}").head() is None:
+                        raise StorageError(f"{reading.files.name}/state/{file}: damaged, it has no head")
+                for one in loaded.values():
+                    for _ in one.tables.values():
+                        pass  # reading it verifies it
+                at = reading.files.path(path).stat().st_mtime
+            except FileNotFoundError:
+                continue
+            except StorageError as error:
+                if not reading.is_gone(path):
+                    self._found(error, path)
+                continue
+            report.versions += 1
+            report.saved, report.saved_at = version[0], at
+            report.state = {name: one.meta for name, one in loaded.items()}
+        report.records = [record for number, record in sorted(self._recorded.items()) if number > report.saved]
+
+    def _try(self, path: str, read: Callable[[], Any]) -> Any:
+        """What ``read`` gives; None if it is damaged, or gone meanwhile."""
+        try:
+            return read()
+        except StorageError as error:
+            if path == HEAD or not self.reading.is_gone(path):
+                self._found(error, path)
+            return None
+
+    def _found(self, error: StorageError, path: str) -> None:
+        message = error.message.removeprefix(f"{self.reading.files.name}/")
+        file, _, what = message.partition(": ")
+        self._damaged(*((file, what) if what else (path, message)))
+
+    def _damaged(self, file: str, what: str) -> None:
+        damage = Damage(file, what)
+        if damage not in self.report.damage:
+            self.report.damage.append(damage)
