@@ -10,11 +10,67 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from penstock.model.schema import MOMENT
+import pyarrow as pa
+
+from penstock.model.delta import Delta, Step
+from penstock.model.schema import Field, Schema
 from penstock.model.types import BIGINT
+from penstock.operators.base import NOTHING, StateSize
 from penstock.plan.nodes import Filter, Join, Node, Prioritise, Project, RelationScan, SemiJoin, SetOp, TopN, Window
 from penstock.scalar.expr import Column, Expr, Literal, remap
+
+MOMENT: Schema = (Field("moment_ts", BIGINT), Field("moment_sub", BIGINT))
+"""The instant of the element that a row came with, as columns."""
+
+
+class Identity:
+    """Adds each row's moment as two columns. Remembers nothing."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def process(self, inputs: Sequence[Delta], step: Step) -> Delta:
+        (delta,) = inputs
+        return delta.with_columns(
+            self._schema, [*delta.columns, pa.array(delta.moment_ts), pa.array(delta.moment_sub)]
+        )
+
+    def size(self) -> StateSize:
+        return NOTHING
+
+
+@dataclass(frozen=True)
+class IdentifiedWindow(Window):
+    """A window whose rows have ``MOMENT`` behind their columns."""
+
+    label: ClassVar[str] = "which row is which"
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema + MOMENT
+
+    @property
+    def plain(self) -> Window:
+        return Window(self.input, self.spec, self.retractions)
+
+    def operator(self) -> Identity:
+        return Identity(self.schema)
+
+
+@dataclass(frozen=True)
+class IdentifiedScan(RelationScan):
+    """A relation whose last columns are ``MOMENT``."""
+
+    label: ClassVar[str] = "which row is which"
+
+    @property
+    def plain(self) -> RelationScan:
+        return RelationScan(self.relation, self.schema[: -len(MOMENT)], self.position)
+
+    def operator(self) -> Identity:
+        return Identity(self.schema)
 
 
 @dataclass(frozen=True)
@@ -43,10 +99,11 @@ def identified(node: Node) -> Identified:
     width = len(node.schema)
     match node:
         case Window():
-            return Identified(replace(node, moments=True), tuple(range(width)), (width, width + 1))
+            window = IdentifiedWindow(node.input, node.spec, node.retractions)
+            return Identified(window, tuple(range(width)), (width, width + 1))
         case RelationScan():
             # Rows that one statement put in have a moment in common.
-            scan = replace(node, schema=node.schema + MOMENT, moments=True)
+            scan = IdentifiedScan(node.relation, node.schema + MOMENT, node.position)
             return Identified(scan, tuple(range(width)), tuple(range(width + 2)))
         case Filter():
             below = identified(node.input)

@@ -16,12 +16,13 @@ from penstock.model.schema import Field
 from penstock.model.types import BIGINT, BOOLEAN, DOUBLE
 from penstock.operators import ordered, waiting
 from penstock.operators.aggregate import GeneralAggregate
-from penstock.operators.emit import Emit, delivery_keys
+from penstock.operators.emit import Emit
 from penstock.operators.gate import MasterGate
 from penstock.operators.join import GeneralJoin
 from penstock.operators.ordered import SortedBag, value_of
 from penstock.operators.rows import Output, Row, rows_of
 from penstock.plan.nodes import Aggregate, AggregateCall, Join, Project, Query, RelationScan, SortKey, TopN
+from penstock.plan.order import delivery_keys
 from penstock.reference.aggregates import compute
 from penstock.reference.windows import Row as ReferenceRow
 from penstock.reference.windows import value_key

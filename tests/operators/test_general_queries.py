@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from penstock.model.delta import BEGINNING, Delta, Instant, Ints, Step
-from penstock.operators.emit import Emit, delivery_keys
+from penstock.operators.emit import Emit
 from penstock.operators.rows import rows_of
 from penstock.plan.nodes import Query, RelationScan, StreamScan, Window, bounded_window, walk
 from penstock.plan.optimize import optimize
+from penstock.plan.order import delivery_keys
 from penstock.reference.evaluator import INFINITY, Answer, Evaluator, _Input
 from penstock.reference.windows import value_key
 from penstock.scalar import Context, order_key

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 from tests.plan.plans import R, S, U, call, col, eq, num, over, project, query, unbounded
 
-from penstock.plan.alternatives import alternatives, nested_loops
+from penstock.plan.alternatives import alternatives
 from penstock.plan.cost import estimate, selectivity, window_rows
 from penstock.plan.nodes import Filter, Join
 from penstock.plan.optimize import optimize
+from penstock.plan.rules.hash_keys import nested_loops
 from penstock.plan.window import Generic, Range, Rows, Unbounded, WindowSpec
 from penstock.scalar.expr import FALSE, TRUE
 

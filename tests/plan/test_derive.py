@@ -71,6 +71,7 @@ def test_monotonic(node: Node, expected: bool) -> None:
         (Join("left", SLIDING, T), True),
         (Join("right", SLIDING, T), False),
         (Join("full", SLIDING, over(S)), True),
+        (SemiJoin("semi", T, over(S)), True),
         (SemiJoin("anti", T, over(S)), False),
         (SemiJoin("anti", SLIDING, T), True),
         (SetOp("union", True, over(S), project(T, "k", "k")), False),

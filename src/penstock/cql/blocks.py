@@ -26,16 +26,15 @@ from penstock.plan.nodes import (
     Node,
     Prioritise,
     Project,
-    Query,
     SemiJoin,
     SortKey,
     TopN,
-    Window,
-    sources,
-    walk,
+    bounded_windows,
+    streams,
 )
+from penstock.plan.order import cut
 from penstock.plan.steps import below_steps
-from penstock.plan.window import Generic, is_bounded
+from penstock.plan.window import Generic
 from penstock.scalar import expr as ex
 from penstock.scalar.expr import Cast, Column, Expr, conjunction, conjuncts
 
@@ -380,7 +379,7 @@ class SelectBinder:
         """
         order = tree.args.get("order")
         if order is None and isinstance(tree, exp.Subquery):
-            return _cut(plan, *_counts(tree))
+            return cut(plan, *_counts(tree))
         outputs = [Output(f.name, Column(i, f.type, f.name), tree) for i, f in enumerate(plan.schema)]
         places: list[Column] = []
         for item in order.expressions if order else []:
@@ -471,13 +470,12 @@ def _has_aggregates(tree: exp.Select, catalog: Catalog) -> bool:
 
 
 def _bound_type(plan: Node) -> DataType | None:
-    for node in walk(plan, into_queries=False):
-        if isinstance(node, Window) and is_bounded(node.spec):
-            if isinstance(node.spec, Generic) and node.spec.unit == "tuples":
-                return BIGINT
-            leaf = sources(Query(node, "changes"))[0]
-            return BIGINT if getattr(leaf, "clock", None) == "ticks" else TIMESTAMP
-    return None
+    window = next(iter(bounded_windows(plan)), None)
+    if window is None:
+        return None
+    if isinstance(window.spec, Generic) and window.spec.unit == "tuples":
+        return BIGINT
+    return BIGINT if streams(window)[0].clock == "ticks" else TIMESTAMP
 
 
 def _key_name(key: Expr, index: int) -> str:
@@ -487,20 +485,6 @@ def _key_name(key: Expr, index: int) -> str:
         case ex.WindowBound(which, _):
             return f"window_{which}"
     return f"key{index + 1}"
-
-
-def _cut(plan: Node, limit: int | None, offset: int | None) -> Node:
-    """The rows from an offset on, as many as a limit says, in the order of the plan, which may have such bounds too."""
-    if limit is None and offset is None:
-        return plan
-    if isinstance(plan, Project) and isinstance(plan.input, TopN):  # it is ordered by what is not selected
-        return replace(plan, input=_cut(plan.input, limit, offset))
-    if not isinstance(plan, TopN):
-        return TopN(plan, (), limit, offset or 0)
-    if plan.limit is not None:
-        left = max(0, plan.limit - (offset or 0))
-        limit = left if limit is None else min(limit, left)
-    return replace(plan, limit=limit, offset=plan.offset + (offset or 0))
 
 
 def _counts(tree: exp.Expr) -> tuple[int | None, int | None]:

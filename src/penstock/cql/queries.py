@@ -30,13 +30,13 @@ from penstock.plan.nodes import (
     Query,
     QueryStream,
     SetOp,
-    StreamScan,
+    Stream,
     Window,
-    reads_streams,
-    sources,
-    walk,
+    bounded_windows,
+    stream_scans,
+    streams,
 )
-from penstock.plan.window import Session, Unbounded, WindowSpec, is_bounded
+from penstock.plan.window import Session, Unbounded, WindowSpec
 from penstock.scalar.expr import Column
 
 _TAIL = ("order", "limit", "offset")
@@ -157,8 +157,7 @@ class QueryBinder:
     def _masters(self, node: Node, names: list[exp.Expr]) -> tuple[str, ...]:
         if not names:
             return ()
-        leaves = [n for n in walk(node, into_queries=False) if isinstance(n, StreamScan | QueryStream)]
-        known = {n.name for n in leaves}
+        known = {stream.name for stream in streams(node)}
         found: list[str] = []
         for node_ in names:
             name = identifier(node_)
@@ -173,11 +172,9 @@ class QueryBinder:
 
     def _clock(self, node: Node) -> Clock:
         clocks: dict[Clock, str] = {}
-        for leaf in sources(Query(node, "changes")):
-            if isinstance(leaf, StreamScan):
-                clocks.setdefault(leaf.clock, leaf.stream)
-            elif isinstance(leaf, QueryStream) and reads_streams(leaf.query):
-                clocks.setdefault(leaf.clock, leaf.name)
+        for stream in streams(node):
+            if stream_scans(stream):
+                clocks.setdefault(stream.clock, stream.name)
         if len(clocks) > 1:
             raise BindError(
                 f"stream `{clocks['ticks']}` counts ticks and `{clocks['timestamp']}` has a TIMESTAMP clock",
@@ -187,7 +184,7 @@ class QueryBinder:
         return next(iter(clocks), self.catalog.clock)
 
     def _bounded(self, node: Node) -> WindowSpec | None:
-        windows = [n for n in walk(node, into_queries=False) if isinstance(n, Window) and is_bounded(n.spec)]
+        windows = bounded_windows(node)
         specs = {w.spec for w in windows}
         if len(specs) > 1:
             raise BindError(
@@ -334,7 +331,7 @@ class QueryBinder:
         self._stream_count += 1
         return QueryStream(name if name not in self.catalog.streams else f"({name})", query, position)
 
-    def _windowed(self, stream: StreamScan | QueryStream, window: StreamWindow | None, where: str) -> Window:
+    def _windowed(self, stream: Stream, window: StreamWindow | None, where: str) -> Window:
         if window is None:
             return Window(stream, Unbounded())
         constants = ExpressionBinder(self.catalog, Scope())

@@ -19,7 +19,7 @@ from penstock.model.types import BIGINT
 from penstock.operators.base import StateSize
 from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
 from penstock.operators.build import Leaf, Tree, build
-from penstock.operators.emit import Emit, delivery_keys
+from penstock.operators.emit import Emit
 from penstock.operators.fast_aggregate import FastAggregate
 from penstock.operators.gate import MasterGate
 from penstock.operators.pieces import Whole
@@ -33,10 +33,12 @@ from penstock.plan.nodes import (
     Prioritise,
     Project,
     Query,
+    expressions,
     walk,
     with_inputs,
 )
-from penstock.plan.steps import expressions_of, is_step, steps_of
+from penstock.plan.order import delivery_keys
+from penstock.plan.steps import is_step, steps_of
 from penstock.plan.window import Generic, Session
 from penstock.scalar import Context
 from penstock.scalar import expr as ex
@@ -264,7 +266,7 @@ def _may_reuse(spec: object) -> bool:
 
 def _reads_bounds(node: Node) -> bool:
     nodes = walk(node, into_queries=False)
-    return any(isinstance(e, WindowBound) for n in nodes for part in expressions_of(n) for e in ex.walk(part))
+    return any(isinstance(e, WindowBound) for n in nodes for part in expressions(n) for e in ex.walk(part))
 
 
 def _without_bound_keys(node: Node) -> Node:

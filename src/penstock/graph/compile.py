@@ -21,15 +21,14 @@ from penstock.graph.ports import Port
 from penstock.graph.sources import Entry, Horizon, Intake, Relation, Source, Ticks
 from penstock.graph.vertices import OperatorVertex
 from penstock.operators import identity
-from penstock.operators.build import Leaf, Stage, build
-from penstock.operators.emit import Emit, delivery_keys
-from penstock.operators.moments import Moments
+from penstock.operators.build import Leaf, OwnLeaf, Stage, build
+from penstock.operators.emit import Emit
 from penstock.operators.smart import SmartWindow
 from penstock.operators.stateless import FilterProject
 from penstock.operators.window_store import WindowStore
+from penstock.plan.derive import begins_with_rows, passes_on
 from penstock.plan.explain import show_node
 from penstock.plan.nodes import (
-    Aggregate,
     Join,
     Project,
     Query,
@@ -41,8 +40,8 @@ from penstock.plan.nodes import (
     relation_scans,
     sources,
     stream_scans,
-    walk,
 )
+from penstock.plan.order import delivery_keys
 from penstock.plan.steps import RowStep, leaves_rows_out, steps_of
 from penstock.scalar import Context
 from penstock.scalar.expr import Column
@@ -51,7 +50,7 @@ Functions = Mapping[str, Callable[..., object]]
 _UNNAMED = 1 << 18
 """Streams that only a query has come after all that are declared; their positions begin here."""
 _KINDS = {
-    "FastJoin": "join", "FastAggregate": "aggregate", "FilterProject": "project", "TopN": "top", "Moments": "identity",
+    "FastJoin": "join", "FastAggregate": "aggregate", "FilterProject": "project", "TopN": "top",
 }  # fmt: skip
 
 
@@ -220,33 +219,29 @@ class Compiler:
         def make() -> OperatorVertex:
             kind = _KINDS.get(stage.name, stage.name.lower())
             ports = [Port(b.schema, elements=False, ends=ends) for b in below]
-            inner = isinstance(node, Join) and node.kind == "inner"
-            label = "which row is which" if isinstance(stage.operator, Moments) else show_node(node)
+            inner = passes_on(node) == "pairs"
+            label = node.label if isinstance(node, OwnLeaf) else show_node(node)
             vertex = Staged(kind, stage.name, label, stage.operator, ports, inner=inner)
             vertex.schema, vertex.errors = node.schema, stage.errors
             return vertex
 
-        key = (stage.identity, self._strict)
-        if not isinstance(node, Join):
-            return self._use(key, make, *below)
-        mirrored = None
-        if self._mirrors and below[0] is not below[1]:
-            mirrored = self._find((key, identity.join(node, self._functions, mirrored=True)), *below[::-1])
-        if mirrored is not None:
-            self.used[mirrored.id] = mirrored
-            return self._turned(node, mirrored)
-        return self._use((key, identity.join(node, self._functions)), make, *below)
+        if self._mirrors and stage.mirrored is not None and below[0] is not below[1]:
+            turned, what = stage.mirrored
+            mirrored = self._find((what, self._strict), *below[::-1])
+            if mirrored is not None:
+                self.used[mirrored.id] = mirrored
+                return self._turned(turned, mirrored)
+        return self._use((stage.identity, self._strict), make, *below)
 
     def _turned(self, node: Join, mirrored: OperatorVertex) -> OperatorVertex:
-        """The columns of a join that has the sides the other way round, as this one has them."""
-        left, right = len(node.left.schema), len(node.right.schema)
-        places = [*range(right, right + left), *range(right)]
-        exprs = tuple(Column(i, f.type, f.name) for i, f in zip(places, node.schema, strict=True))
-        swapped = Join(node.kind, node.right, node.left)
-        project = Project(swapped, exprs, tuple(f.name for f in node.schema))
+        """The columns of a join, its right side first."""
+        columns = [Column(i, f.type, f.name) for i, f in enumerate(node.schema)]
+        split = len(node.left.schema)
+        exprs = (*columns[split:], *columns[:split])
+        project = Project(node, exprs, tuple(c.name for c in exprs))
         errors = self._errors()
-        operator = FilterProject([project], swapped.schema, self._functions, errors)
-        what = identity.chain([project], swapped.schema, self._functions)
+        operator = FilterProject([project], node.schema, self._functions, errors)
+        what = identity.chain([project], node.schema, self._functions)
         return self._chain([project], what, operator, errors, mirrored, elements=False)
 
     def _emit(
@@ -261,7 +256,7 @@ class Compiler:
     ) -> OperatorVertex:
         keys = () if as_stream else delivery_keys(query)
         told: Sequence[OperatorVertex] = masters
-        if not masters and (query.output == "rstream" or not streams or _begins_with_rows(query)):
+        if not masters and (query.output == "rstream" or not streams or begins_with_rows(query)):
             told = list(dict.fromkeys(leaves))
 
         def make() -> OperatorVertex:
@@ -319,10 +314,3 @@ class Compiler:
             self._graph.put(vertex, (key, tuple(v.id for v in inputs)), inputs)
         self.used[vertex.id] = vertex
         return vertex
-
-
-def _begins_with_rows(query: Query) -> bool:
-    """Whether there may be rows in the answer before the first element."""
-    nodes = walk(query.input, into_queries=False)
-    return any(isinstance(n, RelationScan) or (isinstance(n, Aggregate) and not n.keys) for n in nodes)
-

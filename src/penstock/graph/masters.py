@@ -24,7 +24,8 @@ class OtherWay(Protocol):
 
     @property
     def node(self) -> Node:
-        """The plan to run; its rows may have more columns than those of the query."""
+        """The plan to run; its rows may have more columns than those of the query, and its leaves may bring operators
+        (``operators.build.OwnLeaf``)."""
 
     @property
     def key(self) -> Hashable:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from penstock.model.types import BIGINT, DataType
+from penstock.model.types import DataType
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,6 @@ class Field:
 
 
 Schema = tuple[Field, ...]
-MOMENT: Schema = (Field("moment_ts", BIGINT), Field("moment_sub", BIGINT))
-"""The instant of the element that a row came with, as columns."""
 Clock = Literal["timestamp", "ticks"]
 HIGHEST_PRIORITY = 2**53
 """More makes no difference."""

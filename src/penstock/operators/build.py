@@ -12,34 +12,35 @@ are called. Three choices are made here, from the plan alone:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal as OneOf
+from typing import Protocol, runtime_checkable
 
 from penstock.model.delta import Arrivals, Delta, Step
 from penstock.model.errors import QueryFailed
-from penstock.model.schema import MOMENT, Schema
+from penstock.model.schema import Schema
 from penstock.operators import identity
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.priority import SetPriority
 from penstock.operators.state import LoadedState, State, Stateful
 from penstock.operators.stateless import FilterProject
+from penstock.plan.derive import begins_with_rows, passes_on
 from penstock.plan.nodes import (
     Aggregate,
     Distinct,
-    Filter,
     Join,
     Node,
     Prioritise,
-    Project,
-    QueryStream,
     RelationScan,
     SemiJoin,
     SetOp,
-    StreamScan,
     TopN,
     Window,
+    is_stream,
+    relation_scans,
     walk,
+    windows,
 )
 from penstock.plan.steps import RowStep, steps_of
 from penstock.plan.window import Now, PartitionRows, Range, Unbounded, is_bounded
@@ -48,6 +49,24 @@ from penstock.scalar import Context
 Functions = Mapping[str, Callable[..., object]]
 Mode = OneOf["insert", "ends", "changes"]
 _ORDERED = {"first", "last", "collect"}
+
+
+@runtime_checkable
+class OwnLeaf(Protocol):
+    """A window or relation that brings an operator of its own, which works on the rows of a plain one.
+
+    Plug-in point: another way to run a query (``graph.masters``) may put such leaves into its plan.
+    """
+
+    label: str
+    """What the operator does, for people."""
+
+    @property
+    def plain(self) -> Window | RelationScan:
+        """What the operator works on."""
+
+    def operator(self) -> Operator:
+        """The operator, which remembers nothing."""
 
 
 @dataclass
@@ -83,7 +102,8 @@ class Stage:
     """An operator and where its inputs come from: numbers of earlier stages, or ~i for leaf i.
 
     Two stages of equal ``identity`` over equal inputs do the same. ``node`` is the topmost node it stands for,
-    ``errors`` is where its failures are counted.
+    ``errors`` is where its failures are counted. ``mirrored``, of a join: the node and the identity of the join that
+    has the sides the other way round.
     """
 
     name: str
@@ -92,6 +112,7 @@ class Stage:
     node: Node
     identity: tuple[str, Hashable]
     errors: Context
+    mirrored: tuple[Join, tuple[str, Hashable]] | None = None
 
 
 @dataclass
@@ -159,17 +180,12 @@ def leaf_mode(node: Node, insertions_only: bool) -> Mode:
     """What the leaves below ``node`` must tell, when above it only insertions count (or not)."""
     if not insertions_only:
         return "changes"
-    nodes = list(walk(node, into_queries=False))
-    if any(isinstance(n, RelationScan) for n in nodes):
+    passed = {passes_on(n) for n in walk(node, into_queries=False)}
+    if "other" in passed or relation_scans(node, into_queries=False):
         return "changes"
-    stateless = (Filter, Project, Prioritise, Window, StreamScan, QueryStream)
-    unions = [n for n in nodes if isinstance(n, SetOp) and n.kind == "union" and n.all]
-    others = [n for n in nodes if not isinstance(n, stateless) and n not in unions]
-    if not others:
+    if "pairs" not in passed:
         return "insert"
-    timed = all(_ends_by_time(n) for n in nodes if isinstance(n, Window))
-    inner = all(isinstance(n, Join) and n.kind == "inner" for n in others)
-    return "ends" if timed and inner else "changes"
+    return "ends" if all(map(_ends_by_time, windows(node))) else "changes"
 
 
 def _ends_by_time(window: Window) -> bool:
@@ -232,19 +248,15 @@ class _Builder:
         raise TypeError(f"{type(node).__name__} cannot stand here")
 
     def leaf(self, node: Window | RelationScan) -> tuple[int, bool]:
-        if node.moments:
-            from penstock.operators.moments import Moments
-
-            plain = replace(node, moments=False)
-            if isinstance(plain, RelationScan):
-                plain = replace(plain, schema=node.schema[: -len(MOMENT)])
-            number, fifo = self.leaf(plain)
-            return self.add("Moments", Moments(node.schema), node, (), number), fifo
+        if isinstance(node, OwnLeaf):
+            number, fifo = self.leaf(node.plain)
+            operator = node.operator()
+            return self.add(type(operator).__name__, operator, node, (), number), fifo
         if isinstance(node, RelationScan):
             self.tree.leaves.append(Leaf(node, node.position, node.schema))
             return ~(len(self.tree.leaves) - 1), False
         chain, below = steps_of(node.input)
-        assert isinstance(below, StreamScan | QueryStream)
+        assert is_stream(below)
         leaf = Leaf(node, below.position, node.schema, mode=self.mode)
         if chain:
             leaf.chain = tuple(chain)
@@ -269,11 +281,17 @@ class _Builder:
         inputs_leave = leaving or self.mode == "changes"
         left, left_fifo = self.node(node.left, inputs_leave, moments)
         right, right_fifo = self.node(node.right, inputs_leave, moments)
-        if fast_join.supports(node, left_fifo, right_fifo, ends=self.mode == "ends"):
-            ends = self.mode == "ends"
-            fast = fast_join.FastJoin(node, self.functions, self.errors, emit_leaving=leaving, ends=ends)
-            return self.add("FastJoin", fast, node, (leaving, ends), left, right)
-        return self.add("Join", self.general(node, moments), node, moments, left, right)
+        ends = self.mode == "ends"
+        name, how = "Join", (moments, False)
+        if fast_join.supports(node, left_fifo, right_fifo, ends=ends):
+            name, how = "FastJoin", (leaving, ends)
+            operator: Operator = fast_join.FastJoin(node, self.functions, self.errors, emit_leaving=leaving, ends=ends)
+        else:
+            operator = self.general(node, moments)
+        number = self.add(name, operator, node, (how, identity.join(node, self.functions)), left, right)
+        turned = node.turned
+        self.tree.stages[number].mirrored = turned, (name, (how, identity.join(turned, self.functions)))
+        return number
 
     def aggregate(self, node: Aggregate, leaving: bool, moments: bool) -> int:
         from penstock.operators import fast_aggregate
@@ -328,8 +346,5 @@ def build(
     mode = leaf_mode(node, insertions_only and not gated)
     builder = _Builder(mode, functions, errors, smart)
     # What is there before the first instant may leave at it, and then is no answer.
-    begins_empty = not any(
-        isinstance(n, RelationScan) or (isinstance(n, Aggregate) and not n.keys) for n in walk(node, into_queries=False)
-    )
-    builder.tree.root, _ = builder.node(node, not (insertions_only and begins_empty), False)
+    builder.tree.root, _ = builder.node(node, not insertions_only or begins_with_rows(node), False)
     return builder.tree

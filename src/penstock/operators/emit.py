@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -17,10 +17,8 @@ from penstock.operators.rows import Changes, Output, Row, changes_of, rows_of, s
 from penstock.operators.state import Loaded, Saved, with_meta
 from penstock.operators.tables import rows_from, rows_table
 from penstock.operators.topn import in_order, place_of
-from penstock.plan.nodes import Project, Query, SortKey, TopN
-from penstock.plan.steps import projections, steps_of
+from penstock.plan.nodes import Query, SortKey
 from penstock.scalar import Context
-from penstock.scalar.expr import Column
 
 
 class Emit:
@@ -173,24 +171,6 @@ class Emit:
                 del self._rows[key]
         for row in changes.entering:
             self._rows.setdefault(self._key(row.values), []).append(self._present.add(row))
-
-
-def delivery_keys(query: Query) -> tuple[SortKey, ...]:
-    """The keys of the query's ORDER BY, as far as its answers show them."""
-    steps, node = steps_of(query.input)
-    if not isinstance(node, TopN):
-        return ()
-    return tuple(_visible(node.keys, projections(steps)))
-
-
-def _visible(keys: Sequence[SortKey], computed: Sequence[Project]) -> Iterator[SortKey]:
-    for key in keys:
-        expr = key.expr
-        for project in computed:
-            if expr not in project.exprs:
-                return
-            expr = Column(project.exprs.index(expr), expr.type)
-        yield replace(key, expr=expr)
 
 
 def _count_until(delta: Delta, instant: Instant) -> int:

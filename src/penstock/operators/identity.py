@@ -8,12 +8,14 @@ node are not part of its key. A part that can fail keeps its order: what fails f
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import fields
 
 from penstock.kernels.expressions import can_fail
 from penstock.model.schema import Schema
-from penstock.plan.nodes import Aggregate, Distinct, Join, Node, Prioritise, SemiJoin, SetOp, TopN
-from penstock.plan.steps import RowStep, columns_of, condition_of, is_step
-from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts, remap
+from penstock.model.types import DataType
+from penstock.plan.nodes import NODE_TYPES, AggregateCall, Join, Node, SortKey
+from penstock.plan.steps import RowStep, columns_of, condition_of
+from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts
 
 Functions = Mapping[str, Callable[..., object]]
 _MIRRORED = {">": "<", ">=": "<="}
@@ -88,45 +90,28 @@ def chain(steps: Sequence[RowStep], schema: Schema, functions: Functions) -> tup
     return tuple(keys)
 
 
-def join(node: Join, functions: Functions, *, mirrored: bool = False) -> Hashable:
-    """A key of a join; ``mirrored``: that of the join that has the sides the other way round."""
+def join(node: Join, functions: Functions) -> Hashable:
+    """A key of a join."""
     pairs = [(expression(a, functions), expression(b, functions)) for a, b in node.keys]
-    kind, residual = node.kind, node.residual
-    if mirrored:
-        pairs = [(b, a) for a, b in pairs]
-        kind = {"left": "right", "right": "left"}.get(kind, kind)  # type: ignore[assignment]
-        left, right = len(node.left.schema), len(node.right.schema)
-        if residual is not None:
-            residual = remap(residual, lambda i: i + right if i < left else i - left)
     keys: Sequence[Hashable] = pairs if any(can_fail(e) for pair in node.keys for e in pair) else ordered(pairs)
-    return (kind, tuple(keys), condition([residual], functions), node.priority)
+    return (node.kind, tuple(keys), condition([node.residual], functions), node.priority)
 
 
 def node(node: Node, functions: Functions) -> Hashable:
-    """A key of what a node does to its inputs."""
-    if is_step(node):
-        return chain([node], node.input.schema, functions)
-    match node:
-        case Join():
-            return join(node, functions)
-        case SemiJoin():
-            pairs = tuple((expression(a, functions), expression(b, functions)) for a, b in node.keys)
-            compare = None if node.compare is None else expression(node.compare, functions)
-            return (node.kind, pairs, condition([node.residual], functions), compare)
-        case Aggregate():
-            calls = tuple(
-                (c.function, tuple(expression(a, functions) for a in c.args), c.type, c.distinct,
-                 None if c.where is None else expression(c.where, functions))
-                for c in node.aggregates
-            )  # fmt: skip
-            return (tuple(expression(k, functions) for k in node.keys), calls)
-        case Distinct():
-            return ()
-        case Prioritise():
-            return expression(node.by, functions)
-        case SetOp():
-            return (node.kind, node.all)
-        case TopN():
-            keys = tuple((expression(k.expr, functions), k.descending, k.nulls_first) for k in node.keys)
-            return (keys, node.limit, node.offset)
-    raise TypeError(f"{type(node).__name__} has no key of its own")
+    """A key of what a node does to its inputs: all that it says besides them and names."""
+
+    def key(part: object) -> Hashable:
+        if isinstance(part, Expr):
+            return condition([part], functions)
+        if isinstance(part, tuple):
+            return tuple(map(key, part))
+        if isinstance(part, AggregateCall | SortKey):
+            return of_fields(part)
+        assert part is None or isinstance(part, str | int | DataType), part
+        return part
+
+    def of_fields(part: Node | AggregateCall | SortKey) -> Hashable:
+        values = {f.name: getattr(part, f.name) for f in fields(part) if f.name != "names"}
+        return tuple(key(value) for value in values.values() if not isinstance(value, NODE_TYPES))
+
+    return of_fields(node)

@@ -14,7 +14,8 @@ from penstock.kernels.vectors import DTYPES, Bools, Selection, as_arrow
 from penstock.model.delta import Arrivals, Delta, Ints, Step
 from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
-from penstock.plan.steps import RowStep, columns_of, condition_of, expressions_of
+from penstock.plan.nodes import expressions
+from penstock.plan.steps import RowStep, columns_of, condition_of
 from penstock.scalar.expr import Column, Expr, columns, conjunction, conjuncts
 
 _Stage = CompiledFilter | CompiledProject
@@ -45,7 +46,7 @@ class FilterProject:
         self._stages: list[_Stage] = []
         self._exprs: list[tuple[Expr, ...]] = []
         self._outputs = [(f.type.arrow, DTYPES.get(f.type.kind)) for f in self.schema]
-        self._fails = any(can_fail(e) for s in steps for e in expressions_of(s))
+        self._fails = any(can_fail(e) for s in steps for e in expressions(s))
         filters: list[Expr] = []
         for step in steps:
             condition = condition_of(step)

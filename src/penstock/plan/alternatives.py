@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, permutations
 
-from penstock.model.types import BOOLEAN
 from penstock.plan.cost import Cost, estimate
-from penstock.plan.nodes import Join, Node, Query, QueryStream, SemiJoin, inputs, with_inputs
+from penstock.plan.nodes import Node, Query
 from penstock.plan.optimize import optimize
 from penstock.plan.rules import (
     RULES,
@@ -22,9 +21,9 @@ from penstock.plan.rules import (
     push_filters,
     split_filters,
 )
-from penstock.plan.rules.order_joins import Chain, put_together, take_apart
-from penstock.plan.scope import each_query, on_nodes, shift
-from penstock.scalar.expr import Call, Expr, conjunction, conjuncts
+from penstock.plan.rules.hash_keys import nested_loops
+from penstock.plan.rules.order_joins import Chain, on_chains, put_together
+from penstock.plan.scope import each_query
 
 
 @dataclass(frozen=True)
@@ -82,19 +81,6 @@ def _without(left_out: Rule) -> Sequence[Rule]:
     return tuple(rule for rule in RULES if rule is not left_out)
 
 
-def nested_loops(query: Query) -> Query:
-    """Every key as a condition again, so that all pairs are compared."""
-
-    def change(node: Node) -> Node:
-        if not (isinstance(node, Join | SemiJoin) and node.keys):
-            return node
-        split = len(node.left.schema)
-        parts: list[Expr] = [Call("=", (a, shift(b, split)), BOOLEAN) for a, b in node.keys]
-        return replace(node, keys=(), residual=conjunction(parts + conjuncts(node.residual)))
-
-    return on_nodes(query, change)
-
-
 def join_orders(query: Query) -> Iterator[tuple[str, Query]]:
     """The query with each chain of inner joins in every other left-deep order (commuted and associated)."""
     widest = max((len(c.inputs) for c in _chains(query)), default=0)
@@ -107,30 +93,16 @@ def join_orders(query: Query) -> Iterator[tuple[str, Query]]:
 def _chains(query: Query) -> list[Chain]:
     found: list[Chain] = []
 
-    def see(q: Query) -> Query:
-        def collect(chain: Chain) -> None:
-            found.append(chain)
+    def see(node: Node, chain: Chain) -> Node:
+        found.append(chain)
+        return node
 
-        _top_down(q.input, collect)
-        return q
-
-    each_query(query, see)
+    each_query(query, lambda q: replace(q, input=on_chains(q.input, see)))
     return found
 
 
 def _reordered(query: Query, order: tuple[int, ...]) -> Query:
-    def change(chain: Chain) -> Node | None:
-        return put_together(chain, order) if len(chain.inputs) == len(order) else None
+    def change(node: Node, chain: Chain) -> Node:
+        return put_together(chain, order) if len(chain.inputs) == len(order) else node
 
-    return replace(query, input=_top_down(query.input, change))
-
-
-def _top_down(node: Node, change: Callable[[Chain], Node | None]) -> Node:
-    """Offer every maximal chain of joins to ``change``; None keeps it."""
-    if isinstance(node, QueryStream):
-        return node
-    chain = take_apart(node)
-    if chain is None:
-        return with_inputs(node, tuple(_top_down(child, change) for child in inputs(node)))
-    rewritten = change(chain)
-    return node if rewritten is None else rewritten
+    return replace(query, input=on_chains(query.input, change))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal as OneOf
 
 from penstock.plan.nodes import (
     Aggregate,
@@ -22,9 +23,10 @@ from penstock.plan.nodes import (
     TopN,
     Window,
     inputs,
-    sources,
+    map_inputs,
+    streams,
     walk,
-    with_inputs,
+    windows,
 )
 from penstock.plan.window import Generic, Now, PartitionRows, Range, Rows, Session, Unbounded, is_bounded
 from penstock.scalar.expr import Call, Column, Expr, conjuncts
@@ -62,25 +64,37 @@ def is_silent(node: Node) -> bool:
     Only then may a rewrite delay the first instant of evaluation: elsewhere (a global aggregate, a stored
     relation's own rows) there is an answer at the first instant even if no row came through.
     """
+    return is_empty(node, lambda window: True)
+
+
+def is_empty(node: Node, empty: Callable[[Window], bool]) -> bool:
+    """True where the relation is surely empty while those windows are for which ``empty`` says so."""
     match node:
-        case StreamScan() | QueryStream() | Window():
-            return True
-        case RelationScan():
+        case Window():
+            return empty(node)
+        case StreamScan() | QueryStream() | RelationScan():
             return False
         case Filter() | Project() | Distinct() | Prioritise() | TopN() | Query():
-            return is_silent(node.input)
-        case Join(kind, left, right, _, _):
-            if kind == "inner":
-                return is_silent(left) or is_silent(right)
-            return (kind == "right" or is_silent(left)) and (kind == "left" or is_silent(right))
-        case SemiJoin():
-            return is_silent(node.left)
+            return is_empty(node.input, empty)
         case Aggregate():
-            return bool(node.keys) and is_silent(node.input)
-        case SetOp(kind, _, left, right):
-            if kind == "union":
-                return is_silent(left) and is_silent(right)
-            return is_silent(left) or (kind == "intersect" and is_silent(right))
+            return bool(node.keys) and is_empty(node.input, empty)
+        case Join(kind, left, right) | SetOp(kind, _, left, right) | SemiJoin(kind, left, right):
+            sides = is_empty(left, empty), is_empty(right, empty)
+            match kind:
+                case "inner" | "intersect" | "semi":
+                    return any(sides)
+                case "left" | "except" | "anti" | "mark":
+                    return sides[0]
+                case "right":
+                    return sides[1]
+                case "full" | "union":
+                    return all(sides)
+
+
+def begins_with_rows(node: Node) -> bool:
+    """Whether there may be rows in the relation before the first element."""
+    found = walk(node, into_queries=False)
+    return any(isinstance(n, RelationScan) or (isinstance(n, Aggregate) and not n.keys) for n in found)
 
 
 def mark_windows(query: Query) -> Query:
@@ -109,21 +123,30 @@ def _mark(node: Node, needed: bool, *, stateful: bool) -> Node:
                 case Generic() | Session():
                     return node
             return node if node.retractions == retractions else replace(node, retractions=retractions)
-        case Filter() | Project() | Prioritise():
-            pass
-        case Join(kind="inner"):
-            stateful = True
+    passed = passes_on(node)
+    needed, stateful = needed or passed == "other", stateful or passed == "pairs"
+    return map_inputs(node, lambda child: _mark(child, needed, stateful=stateful))
+
+
+def passes_on(node: Node) -> OneOf["rows", "pairs", "other"]:
+    """What a node makes of a row that comes in: itself or nothing, pairs with it, or something that depends on others.
+
+    Sources and windows pass on rows.
+    """
+    match node:
+        case StreamScan() | RelationScan() | QueryStream() | Window() | Filter() | Project() | Prioritise():
+            return "rows"
         case SetOp(kind="union", all=True):
-            pass
-        case _:
-            needed = True
-    return with_inputs(node, tuple(_mark(child, needed, stateful=stateful) for child in inputs(node)))
+            return "rows"
+        case Join(kind="inner"):
+            return "pairs"
+        case Join() | SemiJoin() | Aggregate() | Distinct() | SetOp() | TopN() | Query():
+            return "other"
 
 
 def needs_retractions(query: Query) -> tuple[bool, ...]:
     """For each window of the query itself, in the order of ``walk``: must leaving rows be reported?"""
-    marked = walk(mark_windows(query), into_queries=False)
-    return tuple(n.retractions for n in marked if isinstance(n, Window))
+    return tuple(window.retractions for window in windows(mark_windows(query)))
 
 
 @dataclass(frozen=True)
@@ -182,7 +205,7 @@ def partitioning(query: Query) -> Partitioning:
 
 def _query(query: Query, leaves: list[str]) -> _Shards:
     if query.masters:
-        names = {s.name for s in sources(query) if not isinstance(s, RelationScan)}
+        names = {s.name for s in streams(query)}
         at_own_arrivals = query.output == "istream" and is_monotonic(query.input)
         if not (at_own_arrivals and names == set(query.masters)):
             raise _Impossible(f"an arrival on {', '.join(query.masters)} (MASTER) is an instant for all rows")
@@ -191,7 +214,7 @@ def _query(query: Query, leaves: list[str]) -> _Shards:
     if query.output == "windows" and not all(_in_bounded(query.input)):
         raise _Impossible("the ends of the bounded window are instants for the other inputs too")
     shards = _shards(query.input, leaves)
-    if not is_silent(query.input) and not all(isinstance(s, RelationScan) for s in sources(query)):
+    if not is_silent(query.input) and streams(query):
         raise _Impossible("rows of a stored relation are answers from the first instant of any row on")
     return shards
 

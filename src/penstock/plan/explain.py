@@ -26,8 +26,8 @@ from penstock.plan.nodes import (
     bounded_window,
     declared_scans,
     inputs,
-    sources,
-    walk,
+    streams,
+    windows,
 )
 from penstock.plan.serial import to_json
 from penstock.plan.serial_expr import Json
@@ -167,7 +167,7 @@ def _origins(node: Node) -> list[tuple[str | None, str]]:
     """For each column the source it comes from under its own name, if it does, and its name."""
     match node:
         case StreamScan() | RelationScan() | QueryStream():
-            return [(_source_name(node), f.name) for f in node.schema]
+            return [(node.name, f.name) for f in node.schema]
         case Join():
             return _origins(node.left) + _origins(node.right)
         case SemiJoin():
@@ -185,14 +185,7 @@ def _origins(node: Node) -> list[tuple[str | None, str]]:
 def _source_name(node: Node) -> str | None:
     while isinstance(node, Window | Filter | Project | Distinct | Prioritise):
         node = node.input
-    match node:
-        case StreamScan():
-            return node.stream
-        case RelationScan():
-            return node.relation
-        case QueryStream():
-            return node.name
-    return None
+    return node.name if isinstance(node, StreamScan | RelationScan | QueryStream) else None
 
 
 def _join(node: Join | SemiJoin) -> str:
@@ -220,10 +213,7 @@ def _aggregate(node: Aggregate) -> str:
 
 
 def _clock(node: Node) -> Clock:
-    for below in walk(node, into_queries=False):
-        if isinstance(below, StreamScan | QueryStream):
-            return below.clock
-    return "timestamp"
+    return next((stream.clock for stream in streams(node)), "timestamp")
 
 
 def _facts(query: Query) -> Iterator[tuple[str, str]]:
@@ -247,7 +237,7 @@ def _instants(query: Query) -> str:
         return f"arrivals on {', '.join(map(show_name, query.masters))}"
     if bounded_window(query) is not None:
         return "the end of each window"
-    if all(isinstance(s, RelationScan) for s in sources(query)):
+    if not streams(query):
         return "every change of a relation"
     return "every change of a window or relation"
 
@@ -267,8 +257,7 @@ def _partitioning_text(query: Query) -> str:
 
 
 def _retractions_text(query: Query) -> str:
-    windows = [n for n in walk(query) if isinstance(n, Window)]
-    told = [n for n in windows if n.retractions]
+    told = [n for n in windows(query, into_queries=True) if n.retractions]
     if not told:
         return "nobody needs to know when rows leave"
     shown = [f"{_source_name(n) or 'query'} {show_window(n.spec, _names(n), _clock(n))}" for n in told]

@@ -12,14 +12,15 @@ position.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeGuard, TypeVar, cast
 from typing import Literal as OneOf
-from typing import cast
 
-from penstock.model.schema import MOMENT, Clock, Field, Schema
+from penstock.model.schema import Clock, Field, Schema
 from penstock.model.types import BOOLEAN, DataType
 from penstock.plan.window import WindowSpec, is_bounded
-from penstock.scalar.expr import Expr, UserCall
+from penstock.scalar.expr import Call, Expr, UserCall, conjuncts, remap
+from penstock.scalar.expr import walk as parts
 
 JoinKind = OneOf["inner", "left", "right", "full"]
 SemiKind = OneOf["semi", "anti", "mark"]
@@ -44,12 +45,11 @@ class StreamScan:
 
 @dataclass(frozen=True)
 class RelationScan:
-    """The rows of a stored relation, as they are at each instant. ``moments``: the last two columns are ``MOMENT``."""
+    """The rows of a stored relation, as they are at each instant."""
 
     relation: str
     schema: Schema
     position: int
-    moments: bool = False
 
     @property
     def name(self) -> str:
@@ -76,19 +76,15 @@ class QueryStream:
 
 @dataclass(frozen=True)
 class Window:
-    """Stream to relation. ``retractions``: somebody above needs to know when rows leave.
-
-    ``moments``: ``MOMENT`` follows the columns; not in plans that users see.
-    """
+    """Stream to relation. ``retractions``: somebody above needs to know when rows leave."""
 
     input: Node
     spec: WindowSpec
     retractions: bool = True
-    moments: bool = False
 
     @property
     def schema(self) -> Schema:
-        return self.input.schema + MOMENT if self.moments else self.input.schema
+        return self.input.schema
 
 
 @dataclass(frozen=True)
@@ -138,6 +134,17 @@ class Join:
     @property
     def schema(self) -> Schema:
         return self.left.schema + self.right.schema
+
+    @property
+    def turned(self) -> Join:
+        """The join of the same rows that has the sides the other way round."""
+        kinds: dict[JoinKind, JoinKind] = {"left": "right", "right": "left"}
+        left, right = len(self.left.schema), len(self.right.schema)
+        residual = self.residual
+        if residual is not None:
+            residual = remap(residual, lambda i: i + right if i < left else i - left)
+        keys = tuple((b, a) for a, b in self.keys)
+        return Join(kinds.get(self.kind, self.kind), self.right, self.left, keys, residual, self.priority)
 
 
 @dataclass(frozen=True)
@@ -283,17 +290,36 @@ Node = (
 NODE_TYPES: tuple[type, ...] = Node.__args__
 
 
+Source = StreamScan | RelationScan | QueryStream
+Stream = StreamScan | QueryStream
+N = TypeVar("N", bound=Node)
+T = TypeVar("T")
+
+
 def inputs(node: Node) -> tuple[Node, ...]:
     """The direct inputs of a node; a ``QueryStream`` has its query."""
     values = (getattr(node, f.name) for f in fields(node))
     return tuple(cast("Node", v) for v in values if isinstance(v, NODE_TYPES))
 
 
-def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
+def with_inputs(node: N, new: tuple[Node, ...]) -> N:
     """The same node over other inputs, given in the order of ``inputs``."""
     names = [f.name for f in fields(node) if isinstance(getattr(node, f.name), NODE_TYPES)]
-    changed = {n: v for n, v in zip(names, new, strict=True) if getattr(node, n) is not v}
-    return replace(node, **changed) if changed else node  # type: ignore[arg-type]
+    return _replaced(node, dict(zip(names, new, strict=True)))
+
+
+def map_inputs(node: N, change: Callable[[Node], Node], *, into_queries: bool = True) -> N:
+    """The same node with each input changed; ``into_queries=False`` leaves a ``QueryStream`` as it is."""
+    if isinstance(node, QueryStream) and not into_queries:
+        return node
+    return with_inputs(node, tuple(change(child) for child in inputs(node)))
+
+
+def _replaced(part: T, values: dict[str, Any]) -> T:
+    """The same dataclass with other values of some fields; itself, if they are no others."""
+    changed = {name: value for name, value in values.items() if getattr(part, name) is not value}
+    found: T = replace(cast("Any", part), **changed) if changed else part
+    return found
 
 
 def walk(node: Node, *, into_queries: bool = True) -> Iterator[Node]:
@@ -305,16 +331,66 @@ def walk(node: Node, *, into_queries: bool = True) -> Iterator[Node]:
         yield from walk(child, into_queries=into_queries)
 
 
-def transform(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Apply ``change`` to every node, inputs first."""
-    below = tuple(transform(child, change) for child in inputs(node))
-    return change(with_inputs(node, below))
+def transform(node: Node, change: Callable[[Node], Node], *, into_queries: bool = True) -> Node:
+    """Apply ``change`` to every node, inputs first; ``into_queries=False`` does not look into a ``QueryStream``."""
+
+    def below(child: Node) -> Node:
+        return transform(child, change, into_queries=into_queries)
+
+    return change(map_inputs(node, below, into_queries=into_queries))
 
 
-def sources(query: Query) -> list[StreamScan | RelationScan | QueryStream]:
-    """What the query itself reads, in the order of the text; inside a ``QueryStream`` is not looked at."""
-    found = walk(query, into_queries=False)
-    return [n for n in found if isinstance(n, StreamScan | RelationScan | QueryStream)]
+def expressions(node: Node) -> list[Expr]:
+    """All expressions of a node itself, in the order of its fields."""
+    found: list[Expr] = []
+
+    def see(expr: Expr) -> Expr:
+        found.append(expr)
+        return expr
+
+    map_expressions(node, see)
+    return found
+
+
+def map_expressions(node: N, change: Callable[[Expr], Expr]) -> N:
+    """The same node with ``change`` applied to each of its own expressions."""
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, Expr):
+            return change(part)
+        if isinstance(part, tuple):
+            new = tuple(map(changed, part))
+            return part if all(a is b for a, b in zip(part, new, strict=True)) else new
+        if isinstance(part, AggregateCall | SortKey):
+            return of_fields(part)
+        return part
+
+    def of_fields(part: T) -> T:
+        return _replaced(part, {f.name: changed(getattr(part, f.name)) for f in fields(cast("Any", part))})
+
+    return of_fields(node)
+
+
+def conditions(node: Join | SemiJoin) -> list[Expr]:
+    """What a pair of rows must fulfil, over the left row followed by the right row."""
+    split = len(node.left.schema)
+    keys: list[Expr] = [Call("=", (a, remap(b, lambda i: i + split)), BOOLEAN) for a, b in node.keys]
+    return keys + conjuncts(node.residual)
+
+
+def is_stream(node: Node) -> TypeGuard[Stream]:
+    """Whether a node is a stream itself, declared or of another query's answers."""
+    return isinstance(node, Stream)
+
+
+def sources(node: Node) -> list[Source]:
+    """What a query itself reads, in the order of the text; inside a ``QueryStream`` is not looked at."""
+    return [n for n in walk(node, into_queries=False) if isinstance(n, Source)]
+
+
+def streams(node: Node) -> list[Stream]:
+    """The streams among the sources of a query."""
+    return [n for n in sources(node) if is_stream(n)]
 
 
 def stream_scans(node: Node, *, into_queries: bool = True) -> list[StreamScan]:
@@ -337,34 +413,32 @@ def reads_streams(query: Query) -> bool:
     return bool(stream_scans(query))
 
 
+def windows(node: Node, *, into_queries: bool = False) -> list[Window]:
+    """The windows of a query itself."""
+    return [n for n in walk(node, into_queries=into_queries) if isinstance(n, Window)]
+
+
+def bounded_windows(node: Node, *, into_queries: bool = False) -> list[Window]:
+    """Those of the windows that are answered at their ends."""
+    return [window for window in windows(node, into_queries=into_queries) if is_bounded(window.spec)]
+
+
 def bounded_window(query: Query) -> WindowSpec | None:
     """The bounded window whose ends are the query's instants, if it has one."""
-    for node in walk(query, into_queries=False):
-        if isinstance(node, Window) and is_bounded(node.spec):
-            return node.spec
-    return None
+    return next((window.spec for window in bounded_windows(query)), None)
 
 
 def calls_functions(query: Query) -> bool:
     """Whether a query calls Python functions of the user anywhere."""
-
-    def found(part: object) -> bool:
-        if isinstance(part, UserCall):
-            return True
-        if isinstance(part, tuple):
-            return any(map(found, part))
-        return is_dataclass(part) and any(found(getattr(part, f.name)) for f in fields(part))
-
-    return found(query)
+    return any(isinstance(part, UserCall) for node in walk(query) for e in expressions(node) for part in parts(e))
 
 
 def with_join_priority(query: Query, how: str) -> Query:
     """The same query, in which the priority of a pair is this function of those of its rows."""
 
     def changed(node: Node) -> Node:
-        node = with_inputs(node, tuple(changed(below) for below in inputs(node)))
         return replace(node, priority=how) if isinstance(node, Join) and node.priority != how else node
 
-    found = changed(query)
+    found = transform(query, changed)
     assert isinstance(found, Query)
     return found

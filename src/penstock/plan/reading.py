@@ -13,12 +13,11 @@ from penstock.plan.nodes import (
     Query,
     RelationScan,
     StreamScan,
-    Window,
+    bounded_windows,
     inputs,
+    map_inputs,
     walk,
-    with_inputs,
 )
-from penstock.plan.window import is_bounded
 from penstock.scalar.expr import Expr, columns, conjuncts, remap, substitute
 
 Kept = Mapping[str, tuple[int, ...]]
@@ -68,7 +67,7 @@ def _narrow(node: Node, kept: Kept) -> tuple[Node, dict[int, int]]:
             below, moved = _narrow(below, kept)
             return Project(below, tuple(remap(e, moved) for e in exprs), names), _unmoved(node)
         case _:
-            return with_inputs(node, tuple(_narrow(child, kept)[0] for child in inputs(node))), _unmoved(node)
+            return map_inputs(node, lambda child: _narrow(child, kept)[0]), _unmoved(node)
 
 
 def _unmoved(node: Node) -> dict[int, int]:
@@ -78,8 +77,7 @@ def _unmoved(node: Node) -> dict[int, int]:
 def shows_no_trace(plan: Query) -> bool:
     """Does no answer tell that a row came which was filtered out right behind its source?"""
     queries = [node for node in walk(plan) if isinstance(node, Query)]
-    windows = [node for node in walk(plan) if isinstance(node, Window)]
-    return not any(is_bounded(w.spec) for w in windows) and all(
+    return not bounded_windows(plan, into_queries=True) and all(
         not q.masters and q.output != "rstream" and is_silent(q.input) for q in queries
     )
 

@@ -7,20 +7,7 @@ from dataclasses import replace
 
 from penstock.model.schema import Schema
 from penstock.model.types import DataType, Kind
-from penstock.plan.nodes import (
-    Aggregate,
-    Filter,
-    Join,
-    Node,
-    Prioritise,
-    Project,
-    Query,
-    QueryStream,
-    SemiJoin,
-    TopN,
-    inputs,
-    with_inputs,
-)
+from penstock.plan.nodes import Node, Query, QueryStream, map_inputs, transform
 from penstock.scalar.expr import Call, Column, Expr, WindowBound, children, columns, is_pure, remap, walk
 
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">=", "is_null", "is_not_distinct", "in"])
@@ -35,54 +22,14 @@ def each_query(query: Query, rule: Callable[[Query], Query]) -> Query:
     def below(node: Node) -> Node:
         if isinstance(node, QueryStream):
             return replace(node, query=each_query(node.query, rule))
-        return with_inputs(node, tuple(below(child) for child in inputs(node)))
+        return map_inputs(node, below)
 
-    rewritten = below(query)
-    assert isinstance(rewritten, Query)
-    return rule(rewritten)
-
-
-def bottom_up(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Apply ``change`` to the node and all below, inputs first, without looking into a ``QueryStream``."""
-    if isinstance(node, QueryStream):
-        return change(node)
-    return change(with_inputs(node, tuple(bottom_up(child, change) for child in inputs(node))))
+    return rule(map_inputs(query, below))
 
 
 def on_nodes(query: Query, change: Callable[[Node], Node]) -> Query:
     """Apply ``change`` bottom up to every node of every query."""
-    return each_query(query, lambda q: replace(q, input=bottom_up(q.input, change)))
-
-
-def map_exprs(node: Node, change: Callable[[Expr], Expr]) -> Node:
-    """The node with ``change`` applied to each of its own expressions."""
-    match node:
-        case Filter():
-            return replace(node, predicate=change(node.predicate))
-        case Prioritise():
-            return replace(node, by=change(node.by))
-        case Project():
-            return replace(node, exprs=tuple(change(e) for e in node.exprs))
-        case Join() | SemiJoin():
-            keys = tuple((change(a), change(b)) for a, b in node.keys)
-            residual = None if node.residual is None else change(node.residual)
-            node = replace(node, keys=keys, residual=residual)
-            if isinstance(node, SemiJoin) and node.compare is not None:
-                node = replace(node, compare=change(node.compare))
-            return node
-        case Aggregate():
-            calls = tuple(
-                replace(
-                    call,
-                    args=tuple(change(e) for e in call.args),
-                    where=None if call.where is None else change(call.where),
-                )
-                for call in node.aggregates
-            )
-            return replace(node, keys=tuple(change(e) for e in node.keys), aggregates=calls)
-        case TopN():
-            return replace(node, keys=tuple(replace(k, expr=change(k.expr)) for k in node.keys))
-    return node
+    return each_query(query, lambda q: replace(q, input=transform(q.input, change, into_queries=False)))
 
 
 def has_window_bound(expr: Expr) -> bool:

@@ -9,10 +9,12 @@ from ``from_json`` is well typed and its columns exist.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import fields
+from typing import Any
 
 from penstock.model.errors import PlanError, suggest
 from penstock.model.schema import Field, Schema
+from penstock.model.types import DataType
 from penstock.plan import meanings
 from penstock.plan.nodes import (
     JOIN_PRIORITIES,
@@ -33,8 +35,9 @@ from penstock.plan.nodes import (
     StreamScan,
     TopN,
     Window,
-    sources,
-    walk,
+    bounded_windows,
+    is_stream,
+    streams,
 )
 from penstock.plan.serial_expr import (
     Json,
@@ -55,7 +58,6 @@ from penstock.plan.window import (
     Session,
     Unbounded,
     WindowSpec,
-    is_bounded,
 )
 from penstock.scalar.expr import Expr, Literal
 
@@ -102,77 +104,34 @@ def from_json(obj: object, *, whatever_it_meant: bool = False) -> Query:
     return query
 
 
+_OMITTED = {"priority": "max", "hidden": 0}
+"""Fields that are not written where they have these values."""
+
+
 def _node_to_json(node: Node) -> Json:
-    out: Json = {"node": type(node).__name__}
-    match node:
-        case StreamScan():
-            out |= {"stream": node.stream, "schema": _schema_to_json(node.schema)}
-            out |= {"position": node.position, "clock": node.clock}
-        case RelationScan():
-            out |= {"relation": node.relation, "schema": _schema_to_json(node.schema)}
-            out |= {"position": node.position}
-        case QueryStream():
-            out |= {"name": node.name, "position": node.position, "query": _node_to_json(node.query)}
-        case Window(_, spec, retractions):
-            out |= {"spec": _window_to_json(spec), "retractions": retractions}
-        case Filter():
-            out |= {"predicate": expr_to_json(node.predicate)}
-        case Project():
-            out |= {"exprs": [expr_to_json(e) for e in node.exprs], "names": list(node.names)}
-        case Join() | SemiJoin():
-            out |= {"kind": node.kind, "left": _node_to_json(node.left), "right": _node_to_json(node.right)}
-            out |= {"keys": [[expr_to_json(a), expr_to_json(b)] for a, b in node.keys]}
-            out |= {"residual": _optional(node.residual)}
-            if isinstance(node, SemiJoin):
-                out |= {"compare": _optional(node.compare)}
-            elif node.priority != "max":
-                out |= {"priority": node.priority}
-        case Aggregate():
-            out |= {"keys": [expr_to_json(e) for e in node.keys]}
-            out |= {"aggregates": [_call_to_json(a) for a in node.aggregates], "names": list(node.names)}
-        case SetOp():
-            out |= {"kind": node.kind, "all": node.all}
-            out |= {"left": _node_to_json(node.left), "right": _node_to_json(node.right)}
-        case TopN():
-            out |= {"keys": [_sort_key_to_json(k) for k in node.keys]}
-            out |= {"limit": node.limit, "offset": node.offset}
-        case Query():
-            out |= {"output": node.output, "masters": list(node.masters), "clock": node.clock}
-            out |= {"hidden": node.hidden} if node.hidden else {}
-        case Prioritise():
-            out |= {"by": expr_to_json(node.by)}
-        case Distinct():
-            pass
-    if isinstance(node, Window | Filter | Project | Aggregate | Distinct | Prioritise | TopN | Query):
-        out["input"] = _node_to_json(node.input)
-    return out
+    return {"node": type(node).__name__, **_fields_to_json(node)}
 
 
-def _schema_to_json(schema: Schema) -> list[Json]:
-    return [{"name": f.name, "type": str(f.type)} for f in schema]
+def _fields_to_json(part: Any) -> Json:
+    values = {f.name: getattr(part, f.name) for f in fields(part)}
+    return {name: _to_json(v) for name, v in values.items() if name not in _OMITTED or v != _OMITTED[name]}
 
 
-def _window_to_json(spec: WindowSpec) -> Json:
-    values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(spec).items()}
-    return {"window": type(spec).__name__, **values}
-
-
-def _optional(expr: Expr | None) -> Json | None:
-    return None if expr is None else expr_to_json(expr)
-
-
-def _call_to_json(call: AggregateCall) -> Json:
-    return {
-        "function": call.function,
-        "args": [expr_to_json(e) for e in call.args],
-        "type": str(call.type),
-        "distinct": call.distinct,
-        "where": _optional(call.where),
-    }
-
-
-def _sort_key_to_json(key: SortKey) -> Json:
-    return {"expr": expr_to_json(key.expr), "descending": key.descending, "nulls_first": key.nulls_first}
+def _to_json(value: Any) -> Any:
+    """A value of a field of a node."""
+    if isinstance(value, Node):
+        return _node_to_json(value)
+    if isinstance(value, Expr):
+        return expr_to_json(value)
+    if isinstance(value, WindowSpec):
+        return {"window": type(value).__name__, **_fields_to_json(value)}
+    if isinstance(value, AggregateCall | SortKey | Field):
+        return _fields_to_json(value)
+    if isinstance(value, DataType):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_to_json(v) for v in value]
+    return value
 
 
 def _query(value: object, path: str) -> Query:
@@ -192,13 +151,11 @@ def _query(value: object, path: str) -> Query:
 
 
 def _check_query(query: Query, path: str) -> None:
-    streams = [s for s in sources(query) if not isinstance(s, RelationScan)]
-    names = {s.name for s in streams}
+    names = {s.name for s in streams(query)}
     for i, master in enumerate(query.masters):
         if master not in names:
             raise PlanError(f"{path}.masters[{i}]: no stream `{master}` in the query", hint=suggest(master, names))
-    windows = (n.spec for n in walk(query, into_queries=False) if isinstance(n, Window))
-    bounded = [spec for spec in windows if is_bounded(spec)]
+    bounded = [window.spec for window in bounded_windows(query)]
     if len(set(bounded)) > 1:
         raise PlanError(f"{path}: the bounded windows of a query have to be the same")
     if len(bounded) > 1 and isinstance(bounded[0], Session):
@@ -214,8 +171,7 @@ def _check_query(query: Query, path: str) -> None:
 def _relation(obj: Reader, name: str) -> Node:
     """An input that has to be a relation: streams become one by a window."""
     node = _node(obj.take(name), obj.at(name))
-    below = below_steps(node)
-    if isinstance(below, StreamScan | QueryStream):
+    if is_stream(below_steps(node)):
         raise PlanError(f"{obj.at(name)}: a stream where a relation is expected; put a Window above it")
     return node
 
@@ -223,7 +179,7 @@ def _relation(obj: Reader, name: str) -> Node:
 def _stream(obj: Reader, name: str) -> Node:
     node = _node(obj.take(name), obj.at(name))
     below = below_steps(node)
-    if not isinstance(below, StreamScan | QueryStream):
+    if not is_stream(below):
         raise PlanError(f"{obj.at(name)}: a Window is on a stream, not on a {type(below).__name__}")
     return node
 

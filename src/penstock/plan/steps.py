@@ -5,21 +5,11 @@ Who only needs to know what such a chain does, or what is below it, asks here an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
-from penstock.plan.nodes import (
-    Aggregate,
-    Filter,
-    Join,
-    Node,
-    Prioritise,
-    Project,
-    SemiJoin,
-    TopN,
-    with_inputs,
-)
-from penstock.scalar.expr import Expr
+from penstock.plan.nodes import Filter, Node, Prioritise, Project, with_inputs
+from penstock.scalar.expr import Expr, is_pure
 
 RowStep = Filter | Project
 
@@ -50,6 +40,23 @@ def below_steps(node: Node, *, filters: bool = True, priorities: bool = False) -
     return node
 
 
+def pure_filters(node: Node) -> tuple[list[Expr], Node]:
+    """The conditions of the filters that a plan ends with, innermost first, and what is below them; a filter that calls
+    a user's function stays."""
+    found: list[Expr] = []
+    while isinstance(node, Filter) and is_pure(node.predicate):
+        found.append(node.predicate)
+        node = node.input
+    return found[::-1], node
+
+
+def filtered(node: Node, conditions: Iterable[Expr]) -> Node:
+    """The node below a filter for each condition, the first innermost."""
+    for condition in conditions:
+        node = Filter(node, condition)
+    return node
+
+
 def condition_of(step: RowStep) -> Expr | None:
     """The condition of a filter; None for a projection."""
     return step.predicate if isinstance(step, Filter) else None
@@ -75,28 +82,3 @@ def over(below: Node, steps: Sequence[RowStep]) -> Node:
 def projections(steps: Sequence[RowStep]) -> list[Project]:
     """Those that compute columns."""
     return [step for step in steps if isinstance(step, Project)]
-
-
-def expressions_of(node: Node) -> list[Expr]:
-    """All expressions of a node itself."""
-    match node:
-        case Filter():
-            return [node.predicate]
-        case Project():
-            return list(node.exprs)
-        case Prioritise():
-            return [node.by]
-        case Join() | SemiJoin():
-            parts = [e for pair in node.keys for e in pair]
-            parts += [node.residual] if node.residual is not None else []
-            if isinstance(node, SemiJoin) and node.compare is not None:
-                parts.append(node.compare)
-            return parts
-        case Aggregate():
-            parts = list(node.keys)
-            for call in node.aggregates:
-                parts += [*call.args, *([call.where] if call.where is not None else [])]
-            return parts
-        case TopN():
-            return [k.expr for k in node.keys]
-    return []

@@ -24,15 +24,18 @@ from penstock.plan.nodes import (
     Query,
     QueryStream,
     RelationScan,
-    StreamScan,
-    TopN,
+    Source,
+    Stream,
     Window,
     bounded_window,
+    is_stream,
     reads_streams,
     sources,
-    walk,
+    stream_scans,
+    streams,
+    windows,
 )
-from penstock.plan.steps import below_steps
+from penstock.plan.order import is_ordered
 from penstock.plan.window import is_bounded
 from penstock.reference.relations import Snapshot, value_order
 from penstock.reference.windows import BEGINNING, Answerable, Row, Sliding, TimeWindows, bounded, sliding, value_key
@@ -65,20 +68,15 @@ class Answer:
 class _Input:
     """What a query reads: a queue of what has come and not been taken, and how far it is."""
 
-    def __init__(self, source: StreamScan | RelationScan | QueryStream, reader: Evaluator) -> None:
+    def __init__(self, source: Source, reader: Evaluator) -> None:
         self.source = source
         self.reader = reader
         self.position = source.position
-        self.is_stream = not isinstance(source, RelationScan)
+        self.name = source.name
+        self.is_stream = is_stream(source)
         self.nested: Evaluator | None = None
-        match source:
-            case StreamScan():
-                self.name = source.stream
-            case RelationScan():
-                self.name = source.relation
-            case QueryStream():
-                self.name = source.name
-                self.nested = Evaluator(source.query, reader.context, as_stream=True, within=reader)
+        if isinstance(source, QueryStream):
+            self.nested = Evaluator(source.query, reader.context, as_stream=True, within=reader)
         self.queue: deque[Element | Change] = deque()
         self._progress: float = -INFINITY
         self.reached: float = -INFINITY
@@ -151,8 +149,7 @@ class Evaluator:
         self._streams = [i for i in self._inputs.values() if i.is_stream]
         self._relations: dict[int, list[Row]] = {p: [] for p, i in self._inputs.items() if not i.is_stream}
 
-        nodes = walk(query, into_queries=False)
-        self._windows = {id(n): n for n in nodes if isinstance(n, Window)}
+        self._windows = {id(window): window for window in windows(query)}
         self._sliding: dict[int, Sliding] = {
             slot: sliding(n.spec) for slot, n in self._windows.items() if not is_bounded(n.spec)
         }
@@ -164,7 +161,7 @@ class Evaluator:
         deciding = {_source(self._windows[slot]).position for slot in slots}
         self._deciding = [self._inputs[p] for p in deciding] if deciding else self._streams
 
-        self._keeps_order = _is_ordered(query.input) and not as_stream
+        self._keeps_order = is_ordered(query) and not as_stream
         self._before: dict[Hashable, Row] = {}
         self._counted: set[Hashable] = set()
         self._answers: list[Answer] = []
@@ -415,16 +412,10 @@ class Evaluator:
         self._answers += [Answer(now, op, row.values, row.priority) for row in delivered]
 
 
-def _source(window: Window) -> StreamScan | QueryStream:
+def _source(window: Window) -> Stream:
     """The stream below a window, which is at most filtered and projected in between."""
-    leaf = list(walk(window.input, into_queries=False))[-1]
-    assert isinstance(leaf, StreamScan | QueryStream)
-    return leaf
-
-
-def _is_ordered(node: Node) -> bool:
-    """Whether the query says in which order rows are delivered."""
-    return isinstance(below_steps(node, priorities=True), TopN)
+    (stream,) = streams(window)
+    return stream
 
 
 def evaluate(
@@ -439,7 +430,6 @@ def evaluate(
         evaluator.change(name, changes)
     for name, elements in streams.items():
         evaluator.push(name, elements)
-    for node in walk(query):
-        if isinstance(node, StreamScan):
-            evaluator.progress(node.stream, INFINITY)
+    for scan in stream_scans(query):
+        evaluator.progress(scan.stream, INFINITY)
     return evaluator.run()

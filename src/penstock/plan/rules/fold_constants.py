@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.model.types import BOOLEAN
-from penstock.plan.nodes import Filter, Join, Node, Query, SemiJoin
-from penstock.plan.scope import map_exprs, on_nodes
+from penstock.plan.nodes import Filter, Join, Node, Query, SemiJoin, map_expressions
+from penstock.plan.scope import on_nodes
 from penstock.scalar import fold
 from penstock.scalar.expr import (
     FALSE,
@@ -42,7 +42,7 @@ def fold_constants(query: Query) -> Query:
 
 
 def _node(node: Node) -> Node:
-    node = map_exprs(node, simplify)
+    node = map_expressions(node, simplify)
     match node:
         case Filter(below, predicate):
             predicate = _only_true_counts(predicate)

@@ -1,11 +1,12 @@
-"""Turn equalities between the two sides of a join into hash keys."""
+"""Turn equalities between the two sides of a join into hash keys, and back."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.plan.nodes import Filter, Join, Node, Query, SemiJoin
+from penstock.plan.nodes import Join, Node, Query, SemiJoin, conditions
 from penstock.plan.scope import equality, on_nodes
+from penstock.plan.steps import filtered, pure_filters
 from penstock.scalar.expr import Expr, conjunction, conjuncts, is_pure
 
 Keys = tuple[tuple[Expr, Expr], ...]
@@ -20,31 +21,35 @@ def hash_keys(query: Query) -> Query:
     return on_nodes(query, _node)
 
 
+def nested_loops(query: Query) -> Query:
+    """Every key as a condition again, so that all pairs are compared."""
+
+    def change(node: Node) -> Node:
+        if isinstance(node, Join | SemiJoin) and node.keys:
+            return replace(node, keys=(), residual=conjunction(conditions(node)))
+        return node
+
+    return on_nodes(query, change)
+
+
 def _node(node: Node) -> Node:
-    match node:
-        case Filter():
-            return _filter(node)
-        case Join():
-            keys, rest = _split(conjuncts(node.residual), len(node.left.schema))
-            return replace(node, keys=node.keys + keys, residual=conjunction(rest)) if keys else node
-        case SemiJoin():
-            return _semi(node)
+    filters, below = pure_filters(node)
+    match below:
+        case Join(kind="inner") if filters:
+            return _filtered(node, filters, below)
+        case Join() if below is node:
+            keys, rest = _split(conjuncts(below.residual), len(below.left.schema))
+            return replace(below, keys=below.keys + keys, residual=conjunction(rest)) if keys else below
+        case SemiJoin() if below is node:
+            return _semi(below)
     return node
 
 
-def _filter(node: Filter) -> Node:
-    """Look through a stack of pure filters for an inner join below."""
-    stack: list[Expr] = []
-    below: Node = node
-    while isinstance(below, Filter) and is_pure(below.predicate):
-        stack.append(below.predicate)
-        below = below.input
-    if not (isinstance(below, Join) and below.kind == "inner"):
-        return node
-    result: Node = below
+def _filtered(node: Node, filters: list[Expr], below: Join) -> Node:
+    """The node, which is these filters above an inner join, with their equalities as keys of the join."""
     found: Keys = ()
     kept: list[Expr] = []
-    for predicate in reversed(stack):
+    for predicate in filters:
         keys, rest = _split(conjuncts(predicate), len(below.left.schema))
         found += keys
         condition = predicate if not keys else conjunction(rest)
@@ -52,10 +57,7 @@ def _filter(node: Filter) -> Node:
             kept.append(condition)
     if not found:
         return node
-    result = replace(below, keys=below.keys + found)
-    for condition in kept:
-        result = Filter(result, condition)
-    return result
+    return filtered(replace(below, keys=below.keys + found), kept)
 
 
 def _semi(node: SemiJoin) -> SemiJoin:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.plan.nodes import Filter, Node, Query
+from penstock.plan.nodes import Node, Query
 from penstock.plan.scope import on_nodes
-from penstock.scalar.expr import conjunction, conjuncts, few_conjuncts, is_pure
+from penstock.plan.steps import filtered, pure_filters
+from penstock.scalar.expr import conjunction, conjuncts, few_conjuncts
 
 
 def split_filters(query: Query) -> Query:
@@ -16,15 +17,9 @@ def split_filters(query: Query) -> Query:
 
 
 def _split(node: Node) -> Node:
-    if not (isinstance(node, Filter) and is_pure(node.predicate)):
-        return node
-    parts = few_conjuncts(node.predicate)
-    if len(parts) < 2:
-        return node
-    result = node.input
-    for part in parts:
-        result = Filter(result, part)
-    return result
+    filters, below = pure_filters(node)
+    parts = few_conjuncts(filters[-1]) if filters else []
+    return node if len(parts) < 2 else filtered(below, [*filters[:-1], *parts])
 
 
 def merge_filters(query: Query) -> Query:
@@ -33,11 +28,8 @@ def merge_filters(query: Query) -> Query:
 
 
 def _merge(node: Node) -> Node:
-    if not (isinstance(node, Filter) and isinstance(node.input, Filter)):
+    filters, below = pure_filters(node)
+    if len(filters) < 2:
         return node
-    inner = node.input
-    if not (is_pure(node.predicate) and is_pure(inner.predicate)):
-        return node
-    parts = list(dict.fromkeys(conjuncts(inner.predicate) + conjuncts(node.predicate)))
-    predicate = conjunction(parts)
-    return inner.input if predicate is None else Filter(inner.input, predicate)
+    condition = conjunction(list(dict.fromkeys(part for predicate in filters for part in conjuncts(predicate))))
+    return below if condition is None else filtered(below, [condition])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.model.types import BOOLEAN
 from penstock.plan.cost import Cost, estimate_node
-from penstock.plan.nodes import Join, Node, Project, Query, QueryStream, inputs, with_inputs
+from penstock.plan.nodes import Join, Node, Project, Query, conditions, expressions, map_inputs
 from penstock.plan.scope import all_columns, each_query, equality, names_of, shift
-from penstock.scalar.expr import Call, Expr, columns, conjunction, conjuncts, is_pure, remap
+from penstock.scalar.expr import Expr, columns, conjunction, is_pure, remap
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,22 @@ def order_joins(query: Query) -> Query:
 
 
 def _down(node: Node) -> Node:
-    chain = take_apart(node)
-    if chain is None:
-        if isinstance(node, QueryStream):
-            return node
-        return with_inputs(node, tuple(_down(child) for child in inputs(node)))
+    return on_chains(node, _reordered)
+
+
+def _reordered(node: Node, chain: Chain) -> Node:
     chain = replace(chain, inputs=tuple(_down(n) for n in chain.inputs))
-    assert isinstance(node, Join)
     same = _with_leaves(node, list(chain.inputs))
     best = put_together(chain, _greedy(chain))
     return best if _cost(best) < 0.999 * _cost(same) else same
+
+
+def on_chains(node: Node, change: Callable[[Node, Chain], Node]) -> Node:
+    """Apply ``change`` to every topmost chain of joins of a query: the join it ends with, and the chain."""
+    chain = take_apart(node)
+    if chain is None:
+        return map_inputs(node, lambda child: on_chains(child, change), into_queries=False)
+    return change(node, chain)
 
 
 def take_apart(node: Node) -> Chain | None:
@@ -52,7 +57,7 @@ def take_apart(node: Node) -> Chain | None:
     if not (isinstance(node, Join) and node.kind == "inner" and _may_move(node)):
         return None
     leaves: list[Node] = []
-    conditions: list[Expr] = []
+    found: list[Expr] = []
     for side in (node.left, node.right):
         start = sum(len(n.schema) for n in leaves)
         below = take_apart(side)
@@ -60,28 +65,22 @@ def take_apart(node: Node) -> Chain | None:
             leaves.append(side)
         else:
             leaves += below.inputs
-            conditions += [shift(c, start) for c in below.conditions]
-    split = len(node.left.schema)
-    conditions += [Call("=", (a, shift(b, split)), BOOLEAN) for a, b in node.keys]
-    conditions += conjuncts(node.residual)
-    return Chain(tuple(leaves), tuple(conditions))
+            found += [shift(c, start) for c in below.conditions]
+    return Chain(tuple(leaves), (*found, *conditions(node)))
 
 
 def _may_move(node: Join) -> bool:
     if node.priority != "max":
         return False  # it is that of the joins as they were written
-    exprs = [e for pair in node.keys for e in pair] + conjuncts(node.residual)
     # A key without columns of its side would not be found again as a key.
-    return all(is_pure(e) for e in exprs) and all(columns(e) for pair in node.keys for e in pair)
+    return all(map(is_pure, expressions(node))) and all(columns(e) for pair in node.keys for e in pair)
 
 
 def _with_leaves(node: Node, leaves: list[Node]) -> Node:
     """The same joins over rewritten inputs, taken from the front of ``leaves``."""
     if take_apart(node) is None:
         return leaves.pop(0)
-    assert isinstance(node, Join)
-    left = _with_leaves(node.left, leaves)
-    return replace(node, left=left, right=_with_leaves(node.right, leaves))
+    return map_inputs(node, lambda side: _with_leaves(side, leaves))
 
 
 def put_together(chain: Chain, order: Sequence[int]) -> Node:

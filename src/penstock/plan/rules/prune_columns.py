@@ -8,6 +8,7 @@ its columns too, because its simultaneous answers arrive in the order of their v
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.plan.nodes import (
@@ -26,9 +27,11 @@ from penstock.plan.nodes import (
     StreamScan,
     TopN,
     Window,
+    expressions,
+    map_expressions,
 )
 from penstock.plan.rules.merge_projects import merge
-from penstock.plan.scope import each_query, map_exprs
+from penstock.plan.scope import each_query
 from penstock.plan.window import PartitionRows, Session, WindowSpec
 from penstock.scalar.expr import Column, Expr, columns, is_pure, remap
 
@@ -70,10 +73,8 @@ def _prune(node: Node, needed: frozenset[int]) -> tuple[Node, Kept]:
         case SemiJoin():
             return _semi_join(node, needed)
         case Aggregate():
-            read = _reads(node)
-            below, kept = _prune(node.input, read)
-            moved = map_exprs(node, lambda e: _moved(e, kept))
-            assert isinstance(moved, Aggregate)
+            below, kept = _prune(node.input, _read(expressions(node)))
+            moved = map_expressions(node, lambda e: _moved(e, kept))
             return replace(moved, input=below), tuple(sorted(_all(node)))
         case SetOp(kind="union", all=True):
             wanted = needed or frozenset([0])
@@ -109,21 +110,13 @@ def _moved(expr: Expr, kept: Kept) -> Expr:
 def _project(node: Project, needed: frozenset[int]) -> tuple[Node, Kept]:
     wanted = needed | {i for i, e in enumerate(node.exprs) if not is_pure(e)}
     kept_exprs = tuple(sorted(wanted or frozenset([0])))
-    read = frozenset(c for i in kept_exprs for c in columns(node.exprs[i]))
-    below, kept = _prune(node.input, read)
+    below, kept = _prune(node.input, _read(node.exprs[i] for i in kept_exprs))
     exprs = tuple(_moved(node.exprs[i], kept) for i in kept_exprs)
     return Project(below, exprs, tuple(node.names[i] for i in kept_exprs)), kept_exprs
 
 
-def _reads(node: Node) -> frozenset[int]:
-    found: set[int] = set()
-
-    def see(expr: Expr) -> Expr:
-        found.update(columns(expr))
-        return expr
-
-    map_exprs(node, see)
-    return frozenset(found)
+def _read(exprs: Iterable[Expr | None]) -> frozenset[int]:
+    return frozenset(c for e in exprs if e is not None for c in columns(e))
 
 
 def _sides(node: Join | SemiJoin, over_both: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:

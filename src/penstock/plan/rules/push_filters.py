@@ -24,8 +24,10 @@ from penstock.plan.nodes import (
     SemiJoin,
     SetOp,
     Window,
+    expressions,
+    transform,
 )
-from penstock.plan.scope import bottom_up, decides_by_value, each_query, has_window_bound, map_exprs, shift, side_of
+from penstock.plan.scope import decides_by_value, each_query, has_window_bound, shift, side_of
 from penstock.plan.window import Now, PartitionRows, Range, Unbounded
 from penstock.scalar.expr import Expr, columns, conjunction, conjuncts, few_conjuncts, is_pure, substitute
 
@@ -63,7 +65,7 @@ def _one(query: Query) -> Query:
                 return _split_candidates(node, past_windows)
         return node
 
-    return replace(query, input=bottom_up(query.input, change))
+    return replace(query, input=transform(query.input, change, into_queries=False))
 
 
 def _sink(node: Node, part: Expr, past_windows: bool) -> Node:
@@ -118,14 +120,7 @@ def _may_pass(window: Window, part: Expr) -> bool:
 
 
 def _is_pure_node(node: Node) -> bool:
-    found: list[Expr] = []
-
-    def see(expr: Expr) -> Expr:
-        found.append(expr)
-        return expr
-
-    map_exprs(node, see)
-    return all(is_pure(e) for e in found)
+    return all(map(is_pure, expressions(node)))
 
 
 def _split_residual(node: Join, past_windows: bool) -> Join:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.plan.nodes import Filter, Node, Project, Query, SemiJoin
+from penstock.plan.nodes import Node, Project, Query, SemiJoin
 from penstock.plan.scope import all_columns, names_of, on_nodes
-from penstock.scalar.expr import FALSE, TRUE, Call, Column, Expr, Literal, conjunction, conjuncts, is_pure, transform
+from penstock.plan.steps import filtered, pure_filters
+from penstock.scalar.expr import FALSE, TRUE, Call, Column, Expr, Literal, conjunction, conjuncts, transform
 
 
 def semi_joins(query: Query) -> Query:
@@ -19,15 +20,11 @@ def semi_joins(query: Query) -> Query:
 
 def _node(node: Node) -> Node:
     """Look through a stack of pure filters for a marking join below, as ``split_filters`` leaves them."""
-    stack: list[Expr] = []
-    below = node
-    while isinstance(below, Filter) and is_pure(below.predicate):
-        stack.append(below.predicate)
-        below = below.input
-    if not (stack and isinstance(below, SemiJoin) and below.kind == "mark"):
+    filters, below = pure_filters(node)
+    if not (filters and isinstance(below, SemiJoin) and below.kind == "mark"):
         return node
     position = len(below.left.schema)
-    parts = [part for predicate in reversed(stack) for part in conjuncts(predicate)]
+    parts = [part for predicate in filters for part in conjuncts(predicate)]
     for part in parts:
         if _is_mark(part, position):
             semi, value = replace(below, kind="semi"), TRUE
@@ -37,10 +34,10 @@ def _node(node: Node) -> Node:
             continue
         rest = [_with_mark(p, position, value) for p in parts if p != part]
         condition = conjunction(rest)
-        filtered: Node = semi if condition is None else Filter(semi, condition)
+        kept = filtered(semi, [] if condition is None else [condition])
         left = below.left.schema
         names = (*names_of(left), below.schema[position].name)
-        return Project(filtered, (*all_columns(left), value), names)
+        return Project(kept, (*all_columns(left), value), names)
     return node
 
 
