@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -96,7 +96,7 @@ def test_nobody_who_reads_waits_for_a_function(db: penstock.Database, held: Held
         assert values(at_once(other.current)) == [1, 2]
         assert values(at_once(lambda: other.fetch(wait=False))) == [1, 2]
         assert at_once(lambda: list(db.queries)) == ["slow", "other"]
-        assert at_once(lambda: db.stream("s").given) == 2
+        assert at_once(lambda: db.stream("s").given) in (2, 3)
     assert values(slow.fetch()) == [0]
     assert values(other.current()) == [0, 2]
     assert heard[4:] == [0, *values(other.fetch())]
@@ -178,10 +178,8 @@ def test_what_stands_is_the_sum_whoever_looks_and_drops_meanwhile() -> None:
                 found = values(query.current())
                 assert len(found) == len(set(found)) <= 3
                 query.peek()
-                try:
+                with suppress(penstock.ResultsGone):
                     query.fetch(wait=False)
-                except penstock.ResultsGone:
-                    pass
                 next(instants)
             return next(instants)
 

@@ -118,9 +118,13 @@ class Core:
                 self._news.append(subscribers)  # they may not have heard everything: they do with the next call
                 raise
 
+    def _is_inside(self) -> bool:
+        """Whether a function that a query calls has called."""
+        return self._changer == threading.get_ident() or self.host.inside
+
     def check_outside(self) -> None:
         """Refuse what a function that a query calls must not do, since the operators are at work."""
-        if self._changer == threading.get_ident() or self.host.inside:
+        if self._is_inside():
             raise StateError(
                 "a function that a query calls cannot do this to the database that is calling it",
                 hint="subscribe to the query and do it in the callback: that is called when the rows have been taken, "
@@ -198,7 +202,7 @@ class Core:
 
     def _over(self, query: Registered, status: Status, error: PenstockError | None = None) -> None:
         with query.lock:
-            query.status, query.error = status, error
+            query.error, query.status = error, status
         query.runner.close()
         with query.lock:
             self._tell(query)
@@ -282,7 +286,7 @@ class Core:
         with query.lock:
             if self.host.on_its_own and query.status == "running" and query.subscribers.wake():
                 return
-        if self._changer == threading.get_ident():
+        if self._is_inside():
             self._news.append(query.subscribers)  # a function has subscribed: when the lock has been given back
         else:
             query.subscribers.call()
@@ -408,7 +412,7 @@ class Core:
         """
         if not any(self._ticks(name) for name in self._stamped if query is None or name in query.inputs):
             return
-        if self._changer == threading.get_ident() or self.host.inside:
+        if self._is_inside():
             return  # a function reads: time moves on with the call that it is in, and the next
         now = self._now()
         if not self.lock.acquire(blocking=wait):
