@@ -1,6 +1,10 @@
 """The database behind its facade: the lock, the streams' inputs, the relations' rows and the registered queries.
 
-One lock guards it all. Whatever users have written (rows that are made while they are read, callbacks) runs without it.
+One lock guards what changes it: rows that come in, declarations, the queries that there are. Rows that are made while
+they are read, callbacks and clocks run without it. Functions that queries call run with it where the host works in the
+thread that pushes: other calls that change something wait for them, those who read results do not, since these have
+locks of their own (``Registered``). Such a function cannot change the database that it works for: ``check_outside``.
+
 A call that changes something takes the lock, does its part, gives the lock back and calls ``after``: the host begins to
 work if it has not yet, and subscribers are called.
 
@@ -79,6 +83,10 @@ class Core:
         self.instants = Instants(self.catalog, self.inputs, self.relations, self.queries)
         self.query_count = 0
         self.closed = False
+        self._stamped: tuple[str, ...] = ()
+        """The streams that are stamped on arrival; replaced as a whole, so it is read without the lock."""
+        self._changer: int | None = None
+        """The thread that has the lock to change something, and may be calling functions of users."""
         self._news: deque[Subscribers] = deque()
         """Subscribers that the threads which gave rows call when they have left the lock."""
         self.host = host(engine, self, path, options, local)
@@ -101,22 +109,57 @@ class Core:
         self.host.after()
         while self._news:
             try:
-                self._news.popleft().call()
+                subscribers = self._news.popleft()
             except IndexError:  # another thread has
                 return
+            try:
+                subscribers.call()
+            except BaseException:
+                self._news.append(subscribers)  # they may not have heard everything: they do with the next call
+                raise
+
+    def _is_inside(self) -> bool:
+        """Whether a function that a query calls has called."""
+        return self._changer == threading.get_ident() or self.host.inside
+
+    def check_outside(self) -> None:
+        """Refuse what a function that a query calls must not do, since the operators are at work."""
+        if self._is_inside():
+            raise StateError(
+                "a function that a query calls cannot do this to the database that is calling it",
+                hint="subscribe to the query and do it in the callback: that is called when the rows have been taken, "
+                "and may push, query and stop",
+            )
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self, *, though_closed: bool = False) -> Iterator[None]:
         """With the lock; afterwards, also where it fails half-way, the host works and subscribers are called."""
+        self.check_outside()
         try:
             with self.lock:
-                self.check_open()
-                yield
+                if not though_closed:
+                    self.check_open()
+                self._changer = threading.get_ident()
+                try:
+                    yield
+                finally:
+                    self._changer = None
         except BaseException:
             with suppress(PenstockError):
                 self.after()
             raise
         self.after()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """With the lock, to look at what others must not change meanwhile."""
+        self.check_outside()
+        with self.lock:
+            self._changer = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._changer = None
 
     # -- what hosts say -------------------------------------------------------------------------------
 
@@ -144,23 +187,28 @@ class Core:
                 return
 
     def deliver(self, query: Registered, answers: Answers) -> None:
-        query.results.append(answers)
-        self._tell(query)
+        results = query.results
+        with query.lock:
+            results.append(answers)
+            self._tell(query)
+        if results.due:
+            results.add_up()
 
     def fail(self, query: Registered, error: PenstockError) -> None:
-        query.error = error
-        self._over(query, "failed")
+        self._over(query, "failed", error)
 
     def end(self, query: Registered) -> None:
         self._over(query, "ended")
 
-    def _over(self, query: Registered, status: Status) -> None:
-        query.status = status
+    def _over(self, query: Registered, status: Status, error: PenstockError | None = None) -> None:
+        with query.lock:
+            query.error, query.status = error, status
         query.runner.close()
-        self._tell(query)
+        with query.lock:
+            self._tell(query)
 
     def _tell(self, query: Registered) -> None:
-        """Let readers know that there is something new."""
+        """Let readers know that there is something new. Under the lock of the query too."""
         query.changed.notify_all()
         if not query.subscribers.all:
             return
@@ -191,7 +239,7 @@ class Core:
         schema = answer_schema(optimized)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         runner = self.host.runner(optimized, schema, QuerySettings(functions, options.strict))
-        query = Registered(name, optimized, schema, runner, reads, options, text, self.lock)
+        query = Registered(name, optimized, schema, runner, reads, options, text, self.host.results_lock())
         self.instants.check(query)
         query.before = self._rows_before(query)
         check_past(query, self.inputs, self.history)
@@ -222,16 +270,26 @@ class Core:
 
     def stop(self, query: Registered) -> None:
         """End a query and free its name. Without the lock."""
+        self.check_outside()
         if query.status == "running":
             self.host.finishing(query)
-        with self.lock:
+        with self.changing(though_closed=True):
             if query.status == "running":
                 self._over(query, "stopped")
             if self.queries.get(query.name) is query:
                 del self.queries[query.name]
                 self.host.stopped(query)
-        self.after()
         query.subscribers.close()
+
+    def catch_up(self, query: Registered) -> None:
+        """Tell subscribers who begin with results that are there. Without the lock."""
+        with query.lock:
+            if self.host.on_its_own and query.status == "running" and query.subscribers.wake():
+                return
+        if self._is_inside():
+            self._news.append(query.subscribers)  # a function has subscribed: when the lock has been given back
+        else:
+            query.subscribers.call()
 
     def _feed_past(self, query: Registered) -> None:
         """Give a new query the relations as they are, the history that streams retain, and their progress."""
@@ -300,17 +358,16 @@ class Core:
         raise InputError(f"stream `{definition.name}` is derived from a query, so nothing can be put into it")
 
     def given(self, name: str) -> int:
-        """How many rows a stream has been given so far, or changes a relation."""
-        with self.lock:
-            return self.relations[name].changes if name in self.relations else self.input(name).arrivals
+        """How many rows a stream has been given so far, or changes a relation. Without the lock."""
+        store = self.relations.get(name)
+        return self.input(name).arrivals if store is None else store.changes
 
     def push(self, name: str, rows: object, at: At | None = None) -> None:
         """Rows into a stream, or into a relation. Without the lock."""
-        with self.lock:
-            self.check_open()
-            if name not in self.relations and name.lower() in self.relations:
-                name = name.lower()
-            target = self.relations.get(name) or self.input(name)
+        self.check_open()
+        if name not in self.relations and name.lower() in self.relations:
+            name = name.lower()
+        target = self.relations.get(name) or self.input(name)
         if isinstance(target, StreamInput) and at is not None:
             raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
         # Without the lock: rows may be made while they are read, by code that takes its time or wants the lock too.
@@ -332,13 +389,14 @@ class Core:
                     wait()
 
     def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object) -> bool:
+        now = self._now()
         with self.changing():
             source = self.input(name)
             if not self.host.admits(source, read.table):
                 return False
             if source.definition is not definition:  # somebody has declared it anew meanwhile
                 read = source.read(rows)
-            self._take(source, partial(StreamInput.push, rows=read), stamps=len(read) > 0)
+            self._take(source, partial(StreamInput.push, rows=read, now=now), stamps=len(read) > 0, now=now)
             return True
 
     def heartbeat(self, name: str, at: int) -> None:
@@ -346,12 +404,42 @@ class Core:
         with self.changing():
             self._take(self.input(name), partial(StreamInput.heartbeat, at=at))
 
-    def tick(self) -> None:
-        """Let streams that are stamped on arrival move on with the clock, though nothing arrives. Without the lock."""
-        with self.lock:
-            if not self.closed:
-                self._stamp_idle(None)
+    def tick(self, query: Registered | None = None, *, wait: bool = True) -> None:
+        """Let streams that are stamped on arrival move on with the clock, though nothing arrives. Without the lock.
+
+        ``query``: if it reads one of them; otherwise there is nothing to wait for. ``wait``: also while another thread
+        changes something; who does not wait leaves it to the next call.
+        """
+        if not any(self._ticks(name) for name in self._stamped if query is None or name in query.inputs):
+            return
+        if self._is_inside():
+            return  # a function reads: time moves on with the call that it is in, and the next
+        now = self._now()
+        if not self.lock.acquire(blocking=wait):
+            return
+        try:
+            if self.closed:
+                return
+            self._changer = threading.get_ident()
+            self._stamp_idle(None, now)
+        finally:
+            self._changer = None
+            self.lock.release()
         self.after()
+
+    def _ticks(self, name: str) -> bool:
+        """Whether time moves a stream that is stamped on arrival: it has begun, and is not closed."""
+        source = self.inputs.get(name)
+        return source is not None and not source.closed and source.progress > -math.inf
+
+    def is_ticking(self, query: Registered) -> bool:
+        """Whether time moves a query, or will as soon as rows have come. Without the lock."""
+        found = (self.inputs.get(name) for name in self._stamped if name in query.inputs)
+        return any(source is not None and not source.closed for source in found)
+
+    def _now(self) -> int | None:
+        """What the clock says, if a stream is stamped by it. It is the user's: it is asked without the lock."""
+        return self.clock() if self._stamped else None
 
     def close_stream(self, name: str) -> None:
         """No more rows will come. Without the lock."""
@@ -360,19 +448,28 @@ class Core:
             if not source.closed:
                 self._take(source, StreamInput.close)
 
-    def _stamp_idle(self, source: StreamInput | None) -> None:
-        """Streams stamped on arrival move on with the clock: what comes later is stamped later."""
-        for other in list(self.inputs.values()):
-            if other is source or other.definition.timestamp_by is not None or other.closed:
+    def _stamp_idle(self, source: StreamInput | None, now: int | None) -> None:
+        """Streams stamped on arrival move on with the clock: what comes later is stamped later, or the same. One that
+        is further already stays there: another thread may have asked the clock later and come first."""
+        for name in self._stamped:
+            other = self.inputs[name]
+            if other is source or other.closed:
                 continue
             if other.progress > -math.inf or source is not None:
-                self._take(other, partial(StreamInput.heartbeat, at=self.clock()))
+                self._take(other, partial(StreamInput.heartbeat, at=self.clock() if now is None else now))
 
-    def _take(self, source: StreamInput, take: Callable[[StreamInput], Batch], *, stamps: bool = False) -> None:
+    def _take(
+        self,
+        source: StreamInput,
+        take: Callable[[StreamInput], Batch],
+        *,
+        stamps: bool = False,
+        now: int | None = None,
+    ) -> None:
         """Take rows or progress into a stream, and hand them to its readers. All, or nothing.
 
-        ``stamps``: rows have come, so streams that are stamped on arrival move on with the clock before them; what is
-        refused, or has no rows, says nothing of the time.
+        ``stamps``: rows have come, so streams that are stamped on arrival move on with the clock before them, to
+        ``now``; what is refused, or has no rows, says nothing of the time.
 
         What it comes to is found out aside. It counts when the host has it: whatever stops this before, an interrupt
         too, leaves the stream as it was.
@@ -385,7 +482,7 @@ class Core:
             if query.every_window:
                 check_rows(query, source, new, batch)
         if stamps:
-            self._stamp_idle(source)
+            self._stamp_idle(source, now)
         try:
             self.host.deliver(new, batch, readers)
         except PenstockError:
@@ -461,6 +558,8 @@ class Core:
         self._declared(definition, lambda: self.catalog.remove(definition.name))
         if not definition.derived:
             self.inputs[definition.name] = StreamInput(definition, self.clock)
+            if definition.timestamp_by is None:
+                self._stamped = (*self._stamped, definition.name)
             if definition.retain:
                 self.history[definition.name] = []
 
@@ -515,16 +614,18 @@ class Core:
         tables: tuple[dict[str, Any], ...] = (self.inputs, self.relations, self.history)
         for table in tables:
             table.pop(name, None)
+        self._stamped = tuple(other for other in self._stamped if other != name)
 
     def define(self, definition: FunctionDef) -> None:
         """Let queries call a function of the user's. Without the lock."""
-        with self.lock:
+        with self.changing():
             self.add_function(definition)
 
     # -- the end --------------------------------------------------------------------------------------
 
     def settle(self, query: Registered | None = None) -> None:
         """Return when everything given so far has been worked on, and subscribers have been called."""
+        self.check_outside()
         self.host.settle(query)
         with self.lock:
             told = list(self.queries.values()) if query is None else [query]
@@ -533,6 +634,7 @@ class Core:
 
     def close(self) -> None:
         """Stop working and forget everything that is not on disk."""
+        self.check_outside()
         with self.lock:
             if self.closed:
                 return
@@ -548,6 +650,7 @@ class Core:
                     self._over(query, "stopped")
                 self.host.stopped(query)
             self.queries.clear()
+            self._stamped = ()
             self.inputs.clear()
             self.history.clear()
             self.relations.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -105,6 +106,8 @@ class Database:
         )  # fmt: skip
         self._held: dict[str, Query] = {}
         """What users hold of registered queries, so that each has one object. Bounded by the queries."""
+        self._holding = threading.Lock()
+        """Guards that. Whoever has it takes no other lock."""
 
     @property
     def zone(self) -> str:
@@ -145,21 +148,18 @@ class Database:
             raise BindError("give either the text of a query or a plan")
         core = self._core
         options = QueryOptions(start=None if start is None else check_start(start, "start"))
-        with core.lock:
-            core.check_open()
+        with core.changing():
             if text is not None:
                 bound, reads = plan_of_text(core.catalog, text)
             else:
                 bound = plan if isinstance(plan, Plan) else from_json(_parsed(plan))
                 reads = core.check_plan(bound)
             found = core.register(bound, reads, name=name, options=options, text="" if text is None else text.strip())
-            query = self._query(found)
-        core.after()
-        return query
+            return self._query(found)
 
     def _query(self, registered: Registered) -> Query:
         """What users hold of a registered query."""
-        with self._core.lock:
+        with self._holding:
             self._held = {name: q for name, q in self._held.items() if name in self._core.queries}
             known = self._held.get(registered.name)
             if known is None or not holds(known, registered):
@@ -169,13 +169,12 @@ class Database:
     @property
     def queries(self) -> Queries:
         """The registered queries by name, those that have ended included, until they are stopped."""
-        with self._core.lock:
-            return Queries({name: self._query(found) for name, found in self._core.queries.items()})
+        return Queries({name: self._query(found) for name, found in self._core.queries.copy().items()})
 
     def explain(self, query: str, format: str = "text") -> str:
         """The plan of a registered query, or of a query text, as text, JSON or Mermaid."""
         core = self._core
-        with core.lock:
+        with core.holding():
             if query in core.queries:
                 return explained(core, core.queries[query].plan, format, core.queries[query])
             if query.strip().isidentifier():
@@ -208,7 +207,7 @@ class Database:
             try:
                 self._load(declared, data)
             except PenstockError:
-                with self._core.lock:
+                with self._core.changing():
                     self._core.drop(declared)
                 raise
         return str(found)
@@ -219,10 +218,9 @@ class Database:
         path = Path(data) if isinstance(data, str | Path) else None
         if name in core.catalog.relations:
             rows = data if path is None else relation_file(core, name, path)
-            with core.lock:
+            with core.changing():
                 # Nobody has read it yet, so they can be there from the beginning.
                 core.change_relation(name, lambda store, when: store.load(rows, replace(when, at=None)), None)
-            core.after()
             return
         if path is None:
             self.push(name, data)
@@ -258,9 +256,7 @@ class Database:
         if name is None:
             self._core.tick()
             return
-        with self._core.lock:
-            zone = self._core.input(name).definition.zone
-        self._core.heartbeat(name, to_instant(at, zone))
+        self._core.heartbeat(name, to_instant(at, self._core.input(name).definition.zone))
 
     def close_stream(self, name: str) -> None:
         """No more rows will come: the stream's progress is infinite. Closing twice is closing once."""
@@ -268,17 +264,15 @@ class Database:
 
     def stream(self, name: str) -> StreamStatus:
         """How far a stream is, and what it has been given."""
-        with self._core.lock:
-            source = self._core.input(name)
-            return StreamStatus(
-                source.progress, source.newest_row, source.arrivals, source.late.count, source.lateness,
-                source.apart.count,
-            )  # fmt: skip
+        source = self._core.input(name)  # what comes next makes another one
+        return StreamStatus(
+            source.progress, source.newest_row, source.arrivals, source.late.count, source.lateness, source.apart.count
+        )
 
     def late(self, name: str) -> pa.Table:
         """The rows that came too late for a stream, since the last call."""
         core = self._core
-        with core.lock:
+        with core.changing():
             source = core.input(name)
             rows = source.take_late()
             core.host.late_taken(source)
@@ -290,7 +284,7 @@ class Database:
         """The rows that do not fit a stream ``WITH (on_error = 'apart')``, since the last call: ``place``, ``column``,
         ``reason``, and the ``row`` itself, in JSON where it is a row at all."""
         core = self._core
-        with core.lock:
+        with core.changing():
             source = core.input(name)
             rows = source.take_apart()
             core.host.apart_taken(source)
@@ -308,7 +302,7 @@ class Database:
 
         Gives all that has been noted, also by ``Query.transfer``.
         """
-        with self._core.lock:
+        with self._core.holding():
             abilities = self._core.host.abilities()
             if notes:
                 self._core.check_open()
@@ -318,7 +312,7 @@ class Database:
     def metrics(self) -> pa.Table:
         """On Spark: what the last micro-batches took, one row for each. On the local engine: what waits in buffers, one
         row for each, and what streams have dropped. ``apart``: how many rows did not fit a stream."""
-        with self._core.lock:
+        with self._core.holding():
             return self._core.host.metrics()
 
     def configure(self, *, query: str | None = None, **settings: Any) -> None:
@@ -328,32 +322,27 @@ class Database:
         alone needs.
         """
         core = self._core
-        with core.lock:
-            core.check_open()
+        with core.changing():
             abilities = core.host.abilities()
             abilities.configure(settings if query is None else {**settings, "query": query})
-        core.after()
         abilities.configured()
 
     def graph(self) -> GraphView:
         """The operators of all queries, how they are connected and run, what was measured of them so far, and what
         their windows hold."""
-        with self._core.lock:
+        with self._core.holding():
             self._core.check_open()
             return self._core.host.abilities().view()
 
     def suspend(self, operator: int) -> None:
         """Let an operator (its number in ``graph()``) rest; what comes waits in front of it until ``resume``."""
-        with self._core.lock:
-            self._core.check_open()
+        with self._core.changing():
             self._core.host.abilities().suspend(operator)
 
     def resume(self, operator: int) -> None:
         """Let a suspended operator go on."""
-        with self._core.lock:
-            self._core.check_open()
+        with self._core.changing():
             self._core.host.abilities().resume(operator)
-        self._core.after()
 
     # -- life ---------------------------------------------------------------------------------------
 

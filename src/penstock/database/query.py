@@ -144,14 +144,13 @@ class Query:
         With ORDER BY they are in that order, with LIMIT alone in the order of their values. No reader misses anything
         for it. ``until``: without changes after this instant, in ticks, as far as they are still kept for a reader.
         """
-        self._core.tick()
-        self._core.host.settle(self._registered)
         query = self._registered
-        with self._core.lock:
+        self._core.tick(query)
+        self._core.host.settle(query)
+        with query.lock:
             if query.status == "failed" and query.error is not None and not query.results.waiting():
                 raise query.error
-            standing = query.results.current(until)
-        rows = standing.table()
+        rows = query.results.current(until).table()
         wanted = pa.schema(list(self.schema)[2:])
         rows = rows.rename_columns(wanted.names).cast(wanted)
         self._warn_of_rows_before(rows)
@@ -182,10 +181,9 @@ class Query:
         before = self._registered.before
         if given.num_rows or self._warned or not before or self.answered:
             return
-        with self._core.lock:
-            if any(self._has_come(name, b) for name, b in before.items()):
-                return
-            self._warned = True
+        if any(self._has_come(name, b) for name, b in before.items()):
+            return
+        self._warned = True
         if sys._getframe(2).f_globals.get("__name__") == "__main__":
             names = " and ".join(f"`{name}`" for name in before)
             warnings.warn(
@@ -216,13 +214,13 @@ class Query:
     def _taken(
         self, use: Callable[[pa.Table], T], *, wait: bool, notes: list[Mapping[str, object] | None] | None = None
     ) -> T:
-        """Read as ``default``; ``use`` is given the results with hidden columns, without the database's lock."""
-        self._core.tick()
+        """Read as ``default``; ``use`` is given the results with hidden columns, without any lock."""
         query = self._registered
+        self._core.tick(query, wait=wait)
         if wait:
             self._core.host.settle(query)
         with self._one_reader():
-            with self._core.lock:
+            with query.lock:
                 found = query.results.read(DEFAULT)
                 if not found[0] and query.status == "failed" and query.error is not None:
                     raise query.error
@@ -230,11 +228,9 @@ class Query:
                 table = query.results.table(found)
                 used = use(table)
             except BaseException:
-                with self._core.lock:
-                    query.results.give_up(DEFAULT)
+                query.results.give_up(DEFAULT)
                 raise
-            with self._core.lock:
-                query.results.confirm(DEFAULT, found[2], notes=notes[0] if notes else None, table=table)
+            query.results.confirm(DEFAULT, found[2], notes=notes[0] if notes else None, table=table)
         return used
 
     @contextmanager
@@ -263,7 +259,7 @@ class Query:
         while True:
             self._until(lambda: query.results.waiting() > 0)
             with self._one_reader():
-                with self._core.lock:
+                with query.lock:
                     found = query.results.read(DEFAULT, one=True)
                     if not found[0]:
                         if query.status == "failed" and query.error is not None:
@@ -272,8 +268,7 @@ class Query:
                             return
                         continue  # another thread has had it
                 table = query.results.table(found)
-                with self._core.lock:
-                    query.results.confirm(DEFAULT, found[2], table=table)
+                query.results.confirm(DEFAULT, found[2], table=table)
             yield self._shown(table)
 
     def _until(self, there: Callable[[], bool], seconds: float | None = None) -> bool:
@@ -281,19 +276,19 @@ class Query:
         query, core = self._registered, self._core
         end = None if seconds is None else time.monotonic() + seconds
         while True:
-            with core.lock:
+            with query.lock:
                 if there() or query.status != "running":
                     return True
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
+                core.check_outside()  # a function would wait for itself
                 # Without streams that time alone moves, only news can change anything.
-                sources = [core.inputs[name] for name in query.inputs if name in core.inputs]
-                ticking = any(s.definition.timestamp_by is None and not s.closed for s in sources)
+                ticking = core.is_ticking(query)
                 most = [t for t in (left, _TICK if ticking else None) if t is not None]
                 woken = query.changed.wait(min(most) if most else None)
             if ticking and not woken:
-                core.tick()
+                core.tick(query, wait=False)
 
     def subscribe(self, callback: Callable[[pa.Table], object], *, position: int | None = None) -> Subscription:
         """Call back with every batch of results from now on, or from a position that is still there.
@@ -302,15 +297,9 @@ class Query:
         threads in one of this query's own. Batches come in order, one at a time. It may push, query and stop; what it
         raises is in ``trouble``. ``cancel()`` of what this gives ends it.
         """
-        subscribers = self._registered.subscribers
-        subscription = subscribers.add(callback, position, self._shown)
+        subscription = self._registered.subscribers.add(callback, position, self._shown)
         if position is not None:
-            with self._core.lock:
-                alone = self._core.host.on_its_own and self.status == "running" and not self._core.closed
-                if alone:
-                    subscribers.wake()
-            if not alone:
-                subscribers.call()
+            self._core.catch_up(self._registered)
         return subscription
 
     def stop(self) -> None:
@@ -320,14 +309,12 @@ class Query:
     @property
     def waiting(self) -> int:
         """How many results have not been fetched yet."""
-        with self._core.lock:
+        with self._registered.lock:
             return self._registered.results.waiting()
 
     def peek(self, rows: int = 10) -> pa.Table:
         """The last results that wait, at most so many. They are not taken: ``fetch`` gives them still."""
-        with self._core.lock:
-            table = self._registered.results.last(rows)
-        return self._shown(table)
+        return self._shown(self._registered.results.last(rows))
 
     def wait(self, seconds: float) -> bool:
         """Return when there are new results or the query has ended, at the latest after so many seconds; False then."""
@@ -340,7 +327,7 @@ class Query:
         None for other queries, and where many results wait for a reader.
         """
         query = self._registered
-        with self._core.lock:
+        with query.lock:
             if not is_ranking(self.plan) or query.results.waiting() > _LOOK:
                 return None
         return self.current()

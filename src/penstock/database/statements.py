@@ -124,8 +124,7 @@ def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
     name = identifier(tree.this)
     into = tree.args.get("into")
     target = identifier(into) if into is not None else None
-    with core.lock:
-        core.check_open()
+    with core.changing():
         if name in core.queries:
             if tree.args.get("exists"):
                 return Result("query", f"query {name} is there already", query=held(core.queries[name]))
@@ -149,14 +148,12 @@ def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
             if target is not None:
                 core.drop(target)
             raise
-    core.after()
     return query_started(query)
 
 
 def _stop(core: Core, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
-    with core.lock:
-        core.check_open()
+    with core.changing():
         if name not in core.queries and tree.args.get("exists"):
             return Result("done", f"there was no query {name}")
         query = core.query(name)
@@ -265,8 +262,7 @@ def _at(core: Core, node: exp.Expr | None) -> At | None:
 
 def _insert(core: Core, tree: exp.Expr) -> Result:
     name = identifier(tree.this)
-    with core.lock:
-        core.check_open()
+    with core.changing():
         kind, table = _rows_to_insert(core, tree, name)
         if kind == "relation":
             at, rows = _at(core, tree.args.get("at")), to_rows(table, core.catalog.relations[name].schema)
@@ -277,7 +273,6 @@ def _insert(core: Core, tree: exp.Expr) -> Result:
         before = counts_aside(core, name)
         core.push(name, table)
         return rows_into(core, name, table.num_rows, before)
-    core.after()
     return Result("done", f"{counted(table.num_rows, 'row')} into {name}")
 
 

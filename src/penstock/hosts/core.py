@@ -17,7 +17,8 @@ from penstock.model.errors import PenstockError
 
 
 class Core(Protocol):
-    """The database behind its facade. Everything but ``lock`` is touched under the lock."""
+    """The database behind its facade. Everything but ``lock`` is touched under the lock, which is taken before that of
+    a query's results."""
 
     lock: threading.RLock
     catalog: Catalog

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -88,8 +89,8 @@ class Runner(Protocol):
 
 
 class Host(Protocol):
-    """What runs the queries of one database. All calls but ``after``, ``settle``, ``room`` and ``close`` come
-    under the database's lock.
+    """What runs the queries of one database. All calls but ``after``, ``settle``, ``room``, ``inside`` and ``close``
+    come under the database's lock.
 
     This is what every engine is. What only some can do (be configured, show a graph, suspend operators, keep notes) is
     in ``Abilities``.
@@ -101,6 +102,14 @@ class Host(Protocol):
     @property
     def on_its_own(self) -> bool:
         """Whether results come from threads of the host, when no call that gives rows is under way."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is a thread in which the host works, so that a user's function has called. Whoever has the
+        database's lock may be waiting for it."""
+
+    def results_lock(self) -> threading.RLock:
+        """What guards the results of a new query: see ``Registered``."""
 
     def zone(self) -> str:
         """The time zone of a database that is told none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -31,6 +32,13 @@ class InProcess:
     @property
     def on_its_own(self) -> bool:
         return False
+
+    @property
+    def inside(self) -> bool:
+        return False
+
+    def results_lock(self) -> threading.RLock:
+        return threading.RLock()
 
     def zone(self) -> str:
         return UTC

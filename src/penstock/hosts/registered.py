@@ -33,7 +33,12 @@ class Before:
 
 
 class Registered:
-    """One query: what it was registered with, what runs it, what it has given. Touched under the database's lock."""
+    """One query: what it was registered with, what runs it, what it has given.
+
+    ``lock`` guards its results, its status, which changes under the database's lock too, and its subscribers. Whoever
+    needs both takes the database's lock first. No table is built under it and nothing is called that users have
+    written, so those who read wait for nobody.
+    """
 
     def __init__(
         self,
@@ -48,7 +53,8 @@ class Registered:
     ) -> None:
         self.name, self.plan, self.schema, self.runner = name, plan, schema, runner
         self.reads, self.options, self.text = reads, options, text
-        self.results = Results(name, plan, runner, options.results)
+        self.lock = lock
+        self.results = Results(name, plan, runner, options.results, lock)
         self.status: Status = "running"
         self.error: PenstockError | None = None
         self.dating = Dating()

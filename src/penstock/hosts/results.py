@@ -7,10 +7,14 @@ and goes on with those that are there. Nobody who pushes ever waits for a reader
 
 The answer as it stands is the sum of all results. Those that have gone are kept as far as later ones have not taken
 them back, so ``current`` takes nothing from any reader.
+
+The lock is held for a look at what is there, never while tables are built or results are added up: those who add up
+have a turn of their own.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +45,8 @@ class _Entry:
     start: int
     answers: Answers
     size: int
+    table: pa.Table | None = None
+    """Of one that has gone: the results as a reader had them, until they are in the answer that stands."""
 
     @property
     def stop(self) -> int:
@@ -48,25 +54,34 @@ class _Entry:
 
 
 class Results:
-    """The results of one query. All calls come under the database's lock.
+    """The results of one query. Calls come under its lock, except those that say so, which take it themselves.
 
     Bounded by: what readers have not confirmed, at most ``bound``; and twice the rows of its answer, of a query whose
     rows come and go, and of any once ``current`` was called.
     """
 
-    def __init__(self, name: str, plan: Plan, runner: Runner, bound: Bound | None) -> None:
+    def __init__(
+        self, name: str, plan: Plan, runner: Runner, bound: Bound | None, lock: threading.RLock
+    ) -> None:
         self._name, self._plan, self._runner, self._bound = name, plan, runner, bound or BOUND
+        self._lock = lock
+        self._adding = threading.Lock()
+        """Who adds up results has it, and waits for the other lock with it; who has that one does not wait for it."""
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
         self._readers: dict[str, int] = {DEFAULT: 0}
-        self._reading: dict[str, tuple[int, int]] = {}
+        self._reading: dict[object, tuple[int, int]] = {}
         """Readers that are being given results, from where to where."""
         self._leaving: list[_Entry] = []
-        """What has gone while it is being read."""
+        """What has gone and is being read, or is not in the answer that stands yet."""
         self._small = 0  # how many of the last entries are small
         self._standing = Standing(plan) if plan.output == "changes" else None
         self._summed = 0
         """Up to where results are in the answer that stands."""
+        self._summing = 0
+        """Up to where results are being added to it; 0 if none are."""
+        self.due = False
+        """Whether something has gone that is to be added to it: ``add_up``."""
         self.first = 0
         """The position of the oldest that is there."""
         self.next = 0
@@ -101,8 +116,10 @@ class Results:
         some = [self._entries[i] for i in range(-_FEW, 0)]
         start, bound = some[0].start, self._bound.rows
         places = [*self._readers.values(), *(stop for _, stop in self._reading.values()), self._summed]
-        if any(start < place < self.next for place in places) or (bound and self.next - start > bound // 8):
-            return  # a reader is in between, or it would be much of what is kept
+        if any(start < place < self.next for place in places) or start < self._summing:
+            return  # a reader is in between
+        if bound and self.next - start > bound // 8:
+            return  # it would be much of what is kept
         together = _Entry(start, self._runner.together([e.answers for e in some]), sum(e.size for e in some))
         together.size -= (_FEW - 1) * _OVERHEAD
         self._bytes -= (_FEW - 1) * _OVERHEAD
@@ -123,10 +140,9 @@ class Results:
             self._leave(self._entries[0], None)
 
     def _leave(self, entry: _Entry, table: pa.Table | None) -> None:
-        """Let the oldest entry go; it is in the answer that stands first."""
+        """Let the oldest entry go; it stays until it is in the answer that stands."""
         if self._standing is not None and self._summed < entry.stop:
-            self._standing.put(self._runner.table([entry.answers]) if table is None else table)
-            self._summed = entry.stop
+            entry.table, self.due = table, True
         self._entries.popleft()
         self._bytes -= entry.size
         self.first = entry.stop
@@ -136,11 +152,12 @@ class Results:
     def _clean(self) -> None:
         """Forget for good what has gone and nobody is reading."""
         gone: list[_Entry] = []
-        read: list[_Entry] = []
+        kept: list[_Entry] = []
         for entry in self._leaving:
             reading = any(start < entry.stop and entry.start < stop for start, stop in self._reading.values())
-            (read if reading else gone).append(entry)
-        self._leaving = read
+            needed = self._standing is not None and self._summed < entry.stop
+            (kept if reading or needed else gone).append(entry)
+        self._leaving = kept
         if gone:
             self._runner.forget([e.answers for e in gone])
 
@@ -155,10 +172,12 @@ class Results:
         self._readers[name] = at
 
     def remove_reader(self, name: str) -> None:
-        """A reader that needs nothing any more."""
-        if self._readers.pop(name, None) is not None:
-            self.give_up(name)
-            self._clear()
+        """A reader that needs nothing any more. Without the lock."""
+        with self._lock:
+            if self._readers.pop(name, None) is not None:
+                self.give_up(name)
+                self._clear()
+        self.add_up()
 
     def waiting(self, reader: str = DEFAULT) -> int:
         """How many results a reader has not confirmed."""
@@ -190,28 +209,34 @@ class Results:
         self._reading[reader] = position, found[-1].stop
         return [e.answers for e in found], position - found[0].start, found[-1].stop
 
-    def give_up(self, reader: str) -> None:
-        """What ``read`` gave a reader has come to nothing."""
-        if self._reading.pop(reader, None) is not None:
-            self._clean()
+    def give_up(self, reader: object) -> None:
+        """What ``read`` gave a reader has come to nothing. Also without the lock."""
+        with self._lock:
+            if self._reading.pop(reader, None) is not None:
+                self._clean()
 
     def table(self, found: tuple[Sequence[Answers], int, int]) -> pa.Table:
-        """What ``read`` gave as a table. The lock need not be held."""
+        """What ``read`` gave as a table. Without the lock."""
         answers, skipped, _ = found
         return self._runner.table(answers).slice(skipped)
 
     def confirm(
         self, reader: str, upto: int, *, notes: Mapping[str, object] | None = None, table: pa.Table | None = None
     ) -> None:
-        """A reader has all results before a position. ``notes``: kept with that; ``table``: those it has just had."""
-        before = self._readers[reader]
-        if reader == DEFAULT:
-            some = [e.answers for e in self._entries if before < e.stop <= upto]
-            if some or notes:
-                self._runner.delivered(some, notes)
-        self._readers[reader] = max(before, upto)
-        self._clear(table if before == self.first else None)
-        self.give_up(reader)
+        """A reader has all results before a position. ``notes``: kept with that; ``table``: those it has just had.
+        Without the lock."""
+        with self._lock:
+            before = self._readers.get(reader)
+            if before is None:
+                return  # it has been removed meanwhile
+            if reader == DEFAULT:
+                some = [e.answers for e in self._entries if before < e.stop <= upto]
+                if some or notes:
+                    self._runner.delivered(some, notes)
+            self._readers[reader] = max(before, upto)
+            self._clear(table if before == self.first else None)
+            self.give_up(reader)
+        self.add_up()
 
     def _clear(self, table: pa.Table | None = None) -> None:
         """Let go what every reader has. ``table``: the results from the oldest on, as far as there is one of them."""
@@ -225,29 +250,92 @@ class Results:
             at += count
 
     def last(self, rows: int, reader: str = DEFAULT) -> pa.Table:
-        """The last results that a reader has not confirmed; nothing is confirmed by it."""
-        position = max(self._readers[reader], self.first)
-        found: list[Answers] = []
-        count = 0
-        for entry in reversed(self._entries):
-            if count >= rows or entry.stop <= position:
-                break
-            found.append(entry.answers)
-            count += len(entry.answers)
-        table = self._runner.table(found[::-1])
-        return table.slice(max(0, table.num_rows - min(rows, self.next - position)))
+        """The last results that a reader has not confirmed; nothing is confirmed by it. Without the lock."""
+        look = object()
+        with self._lock:
+            position = max(self._readers[reader], self.first)
+            found: list[_Entry] = []
+            count = 0
+            for entry in reversed(self._entries):
+                if count >= rows or entry.stop <= position:
+                    break
+                found.append(entry)
+                count += len(entry.answers)
+            most = min(rows, self.next - position)
+            if found:
+                self._reading[look] = found[-1].start, found[0].stop
+        try:
+            table = self._runner.table([e.answers for e in reversed(found)])
+        finally:
+            self.give_up(look)
+        return table.slice(max(0, table.num_rows - most))
 
     # -- the answer as it stands ----------------------------------------------------------------------
 
     def current(self, until: int | None = None) -> Standing:
-        """The answer as it stands, on its own; results after an instant, in ticks, do not count if they are there."""
+        """The answer as it stands, on its own; results after an instant, in ticks, do not count if they are there.
+        Without the lock, and by nobody who has it."""
+        with self._adding:
+            with self._lock:
+                if self._standing is None:
+                    self._check_known()
+                    self._standing, self._summed = Standing(self._plan), 0  # from now on it is kept
+                kept = self._standing
+                gone, news = self._left(), [e for e in self._entries if e.start >= self._summed]
+                self._summing = self.next
+            try:
+                self._put(kept, gone)
+                if until is None:
+                    self._put(kept, news)
+                found = kept.copy()
+                for entry in news if until is not None else ():
+                    found.put(self._table_of(entry), until)
+            finally:
+                self._put_all()
+        self.add_up()  # what has gone meanwhile
+        return found
+
+    def add_up(self) -> None:
+        """Add what has gone to the answer that stands, if nobody else is doing so. Without the lock."""
+        while self.due and self._adding.acquire(blocking=False):
+            try:
+                with self._lock:
+                    kept, gone = self._standing, self._left()
+                    self.due, self._summing = False, gone[-1].stop if gone else 0
+                try:
+                    if kept is not None:
+                        self._put(kept, gone)
+                finally:
+                    self._put_all()
+            finally:
+                self._adding.release()
+
+    def _left(self) -> list[_Entry]:
+        """What has gone and is not in the answer that stands."""
+        return [e for e in self._leaving if self._summed < e.stop]
+
+    def _put(self, standing: Standing, entries: Sequence[_Entry]) -> None:
+        for entry in entries:
+            standing.put(self._table_of(entry))
+            self._summed = entry.stop
+
+    def _put_all(self) -> None:
+        with self._lock:
+            self._summing = 0
+            self._clean()
+
+    def _table_of(self, entry: _Entry) -> pa.Table:
+        return self._runner.table([entry.answers]) if entry.table is None else entry.table
+
+    def _check_known(self) -> None:
+        """Refuse what has no answer that stands, or of which some is gone."""
         if not stands(self._plan):
             once = "its windows are answered once each, when they end: every answer is the last word"
             raise StateError(
                 f"the answers of `{self._name}` are a stream, there is none that stands",
                 hint=once if self._plan.output == "windows" else f"leave {self._plan.output.upper()} out of the query",
             )
-        if self._standing is None and self.first > 0:
+        if self.first > 0:
             gone = f"the first {counted(self.first, 'result')} {'is' if self.first == 1 else 'are'} gone"
             if self._plan.output == "changes":
                 raise StateError(
@@ -258,12 +346,3 @@ class Results:
                 f"the answer of `{self._name}` is all that it has ever given, and {gone}",
                 hint="use fetch or subscribe; a window, as in FROM s [RANGE 1 HOUR], bounds what an answer is",
             )
-        if self._standing is None:
-            self._standing, self._summed = Standing(self._plan), 0  # from now on it is kept
-        news = [e for e in self._entries if e.start >= self._summed]
-        standing = self._standing if until is None else self._standing.copy()
-        for entry in news:
-            standing.put(self._runner.table([entry.answers]), until)
-            if until is None:
-                self._summed = entry.stop
-        return standing.copy()

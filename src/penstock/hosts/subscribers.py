@@ -1,4 +1,4 @@
-"""Calling subscribers: in order, one call at a time for each query, and never under the database's lock.
+"""Calling subscribers: in order, one call at a time for each query, and never under a lock.
 
 Whoever has news for a query's subscribers calls ``call``. One thread at a time does so for a query; another that comes
 meanwhile leaves its results to it and goes on, so nobody waits for a callback that may wait for them. A callback may
@@ -82,17 +82,19 @@ class Subscribers:
         """Call this no more."""
         with self._lock:
             self.all = tuple(s for s in self.all if s is not subscription)
-            self.query.results.remove_reader(subscription.reader)
+        self.query.results.remove_reader(subscription.reader)
 
-    def wake(self) -> None:
-        """There is news, and nobody of whom it can be expected to call: let the thread do it. Under the lock."""
+    def wake(self) -> bool:
+        """There is news, and nobody of whom it can be expected to call: let the thread do it, if it has not ended.
+        Under the lock of the query."""
         if not self.all or self._closed:
-            return
+            return False
         if self._thread is None:
             name = f"penstock-subscribers-{self.query.name}"
             self._thread = threading.Thread(target=self._keep_calling, name=name, daemon=True)
             self._thread.start()
         self._wake.set()
+        return True
 
     def _keep_calling(self) -> None:
         while True:
@@ -133,12 +135,21 @@ class Subscribers:
                     self._turn.notify_all()
 
     def _called(self) -> bool:
-        """Call each subscriber once; False if there was nothing more to tell."""
+        """Call each subscriber once; False if there was nothing more to tell. What interrupts one of them is raised
+        when the others have been called; a second interrupt at once."""
         with self._turn:
             self._again = False
         told = False
+        interrupt: BaseException | None = None
         for subscription in self.all:
-            told |= self._told(subscription)
+            try:
+                told |= self._told(subscription)
+            except BaseException as error:
+                if interrupt is not None:
+                    raise
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
         if told:
             return True
         with self._turn:
@@ -169,9 +180,7 @@ class Subscribers:
             self._complain(error)
         finally:
             _inside.depth -= 1
-            with self._lock:
-                if subscription in self.all:
-                    results.confirm(subscription.reader, found[2])
+            results.confirm(subscription.reader, found[2])
         return True
 
     def _complain(self, error: Exception) -> None:

@@ -167,13 +167,14 @@ class StreamInput:
             self._check_instants(table.column(stream.timestamp_by))
         check_calendar(table, [f for f in stream.schema if f.name != stream.timestamp_by], self.where)
 
-    def push(self, rows: object) -> Batch:
-        """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave."""
+    def push(self, rows: object, now: int | None = None) -> Batch:
+        """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave. ``now``:
+        what the clock said when they came, if it has been asked already."""
         if self.closed:
             raise StateError(f"{self.where} is closed", hint="rows cannot follow close_stream")
         read = rows if isinstance(rows, Rows) else self.read(rows)
         table = read.table
-        ts = self._instants(table)
+        ts = self._instants(table, now)
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         priority = self._priorities(table)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
@@ -183,7 +184,7 @@ class StreamInput:
         batch = Batch(self.definition.schema, table, ts, arrival, priority)
         if len(ts) == 0:
             if self.definition.timestamp_by is None and self.progress > -math.inf:
-                self.progress = max(self.progress, self.clock())
+                self.progress = max(self.progress, self.clock() if now is None else now)
             return batch
         slack, last = self.definition.slack, int(ts[-1])
         if not in_order or ts[0] < self.progress:
@@ -222,10 +223,11 @@ class StreamInput:
         rows, self.apart = self.apart.table, self.apart.taken()
         return rows
 
-    def _instants(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _instants(self, table: pa.Table, now: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         column = self.definition.timestamp_by
         if column is None:
-            now = max(self.clock(), -_LIMIT if self.progress == -math.inf else int(self.progress))
+            now = self.clock() if now is None else now
+            now = max(now, -_LIMIT if self.progress == -math.inf else int(self.progress))
             return np.full(len(table), now, np.int64)
         values = table.column(column)
         return integers(values.chunk(0) if values.num_chunks == 1 else values.combine_chunks())

@@ -87,7 +87,7 @@ class Control:
         if self.inside:
             raise StateError(
                 "the graph cannot be changed from within a worker",
-                hint="do it in a thread of your own, not in a subscriber's call",
+                hint="do it in a thread of your own, not in a function that a query calls",
             )
         with self._gate:
             self._depth += 1

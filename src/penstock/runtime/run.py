@@ -237,6 +237,11 @@ class Runtime:
         if self._control.watched:
             self._control.notify()
 
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is one of the threads."""
+        return self._control.inside
+
     def settle(self) -> None:
         """Return when everything that was put so far has been worked on, except what must wait for another input or
         in front of a suspended operator. A worker, and whoever has paused the workers, cannot wait for them: there it

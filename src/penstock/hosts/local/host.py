@@ -4,7 +4,8 @@ With ``threading="direct"``, the default, answers are there when ``push`` return
 rows are in a buffer, workers do the rest, and a thread hands answers to queries and their subscribers; ``fetch`` waits
 for what was pushed before.
 
-Workers never take the database's lock, so whoever holds it may wait for them.
+Workers never take the database's lock, so whoever holds it may wait for them; what would need it is refused to the
+functions that they call.
 """
 
 from __future__ import annotations
@@ -84,6 +85,10 @@ class LocalHost(InProcess, Abilities):
     @property
     def on_its_own(self) -> bool:
         return self._delivery is not None
+
+    @property
+    def inside(self) -> bool:
+        return self._delivery is not None and self.runtime.inside
 
     # -- queries ------------------------------------------------------------------------------------
 
@@ -231,6 +236,8 @@ class LocalHost(InProcess, Abilities):
         pass  # what there was to do has been done, or workers do it
 
     def settle(self, query: Registered | None = None) -> None:
+        if self.inside:
+            return  # it would wait for itself
         self.runtime.settle()
         delivery = self._delivery  # another thread may be changing it
         if delivery is not None:

@@ -124,6 +124,14 @@ class SparkHost(Abilities):
     def on_its_own(self) -> bool:
         return self.options.trigger != "push"
 
+    @property
+    def inside(self) -> bool:
+        return False
+
+    def results_lock(self) -> threading.RLock:
+        """The database's own: what a reader has had is noted in the journal."""
+        return self.core.lock
+
     def open(self) -> None:
         """Take up what the directory has; called once, when the database is ready for it."""
         if not self.journal.is_new:

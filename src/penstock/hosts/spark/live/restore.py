@@ -167,7 +167,7 @@ def _query(host: SparkHost, core: Core, id: str, record: QueryRecord) -> None:
     runner.failures, runner.last_failure = record.failures, record.last_failure
     query = Registered(
         start["name"], plan, runner.schema, runner, frozenset(start["reads"]), _options(start["options"]),
-        start["text"], core.lock,
+        start["text"], host.results_lock(),
     )  # fmt: skip
     waiting = [
         StoredAnswers(((number, tuple(host.folder(id) / file for file, _ in files)),), sum(rows for _, rows in files))
