@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pyarrow as pa
 
@@ -138,16 +139,16 @@ class Results:
         while len(self._entries) > 1 and self._exceeded():
             self._runner.delivered([self._entries[0].answers])
             self._leave(self._entries[0], None)
+        self._clean()
 
     def _leave(self, entry: _Entry, table: pa.Table | None) -> None:
-        """Let the oldest entry go; it stays until it is in the answer that stands."""
+        """Let the oldest entry go; it stays until it is in the answer that stands, and ``_clean`` is called."""
         if self._standing is not None and self._summed < entry.stop:
             entry.table, self.due = table, True
         self._entries.popleft()
         self._bytes -= entry.size
         self.first = entry.stop
         self._leaving.append(entry)
-        self._clean()
 
     def _clean(self) -> None:
         """Forget for good what has gone and nobody is reading."""
@@ -230,12 +231,13 @@ class Results:
             if before is None:
                 return  # it has been removed meanwhile
             if reader == DEFAULT:
-                some = [e.answers for e in self._entries if before < e.stop <= upto]
+                read = takewhile(lambda e: e.stop <= upto, self._entries)
+                some = [e.answers for e in read if before < e.stop]
                 if some or notes:
                     self._runner.delivered(some, notes)
             self._readers[reader] = max(before, upto)
+            self._reading.pop(reader, None)
             self._clear(table if before == self.first else None)
-            self.give_up(reader)
         self.add_up()
 
     def _clear(self, table: pa.Table | None = None) -> None:
@@ -248,6 +250,7 @@ class Results:
             known = table is not None and at + count <= table.num_rows
             self._leave(entry, table.slice(at, count) if known and table is not None else None)
             at += count
+        self._clean()
 
     def last(self, rows: int, reader: str = DEFAULT) -> pa.Table:
         """The last results that a reader has not confirmed; nothing is confirmed by it. Without the lock."""
