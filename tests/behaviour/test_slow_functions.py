@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -67,8 +68,8 @@ def held() -> Iterator[Held]:
     held.go.set()
 
 
-@pytest.fixture(params=["local", "reference"])
-def db(request: pytest.FixtureRequest, held: Held) -> Iterator[penstock.Database]:
+@pytest.fixture(name="db", params=["local", "reference"])
+def direct(request: pytest.FixtureRequest, held: Held) -> Iterator[penstock.Database]:
     with penstock.connect(engine=request.param) as db:
         db.create_function("held", held, args=["BIGINT"], returns="BIGINT")
         db.execute(STREAM)
@@ -82,12 +83,12 @@ def test_nobody_who_reads_waits_for_a_function(db: penstock.Database, held: Held
     heard: list[object] = []
     with held.during(lambda: db.push("s", [(3, 0)])):
         for query in (slow, other):
-            assert at_once(lambda query=query: query.waiting) == 2
-            assert at_once(lambda query=query: query.status) == "running"
-            assert at_once(lambda query=query: query.answered) == 2
+            assert at_once(partial(getattr, query, "waiting")) == 2
+            assert at_once(partial(getattr, query, "status")) == "running"
+            assert at_once(partial(getattr, query, "answered")) == 2
             assert values(at_once(query.peek)) == [1, 2]
-            at_once(lambda query=query: query.subscribe(lambda table: heard.extend(values(table)), position=0))
-            assert at_once(lambda query=query: query.wait(0.01)) is False
+            at_once(partial(query.subscribe, lambda table: heard.extend(values(table)), position=0))
+            assert at_once(partial(query.wait, 0.01)) is False
         assert heard == [1, 2, 1, 2]
         assert values(at_once(lambda: next(iter(slow)))) == [1, 2]
         assert values(at_once(lambda: slow.fetch(wait=False))) == []
@@ -96,7 +97,7 @@ def test_nobody_who_reads_waits_for_a_function(db: penstock.Database, held: Held
         assert values(at_once(other.current)) == [1, 2]
         assert values(at_once(lambda: other.fetch(wait=False))) == [1, 2]
         assert at_once(lambda: list(db.queries)) == ["slow", "other"]
-        assert at_once(lambda: db.stream("s").given) == 2
+        assert at_once(lambda: db.stream("s").given) in (2, 3)
     assert values(slow.fetch()) == [0]
     assert values(other.current()) == [0, 2]
     assert heard[4:] == [0, *values(other.fetch())]
@@ -153,10 +154,10 @@ def test_nobody_waits_while_a_table_is_built(monkeypatch: pytest.MonkeyPatch, he
 
         monkeypatch.setattr(DeltaAnswers, "table", slowly)
         with held.during(getattr(query, look)):
-            at_once(lambda: db.push("s", [(3, 3)]) or True)
+            at_once(partial(db.push, "s", [(3, 3)]))
             assert at_once(lambda: query.waiting) == 4
             assert values(at_once(query.fetch)) == [1, 2, 1, 3]
-            at_once(lambda: db.push("s", [(4, 4)]) or True)
+            at_once(partial(db.push, "s", [(4, 4)]))
         assert values(query.current()) == [3, 4]
 
 
@@ -178,10 +179,8 @@ def test_what_stands_is_the_sum_whoever_looks_and_drops_meanwhile() -> None:
                 found = values(query.current())
                 assert len(found) == len(set(found)) <= 3
                 query.peek()
-                try:
+                with suppress(penstock.ResultsGone):
                     query.fetch(wait=False)
-                except penstock.ResultsGone:
-                    pass
                 next(instants)
             return next(instants)
 
@@ -325,8 +324,8 @@ def test_the_clock_is_asked_without_a_lock_and_stamps_never_go_back(engine: str)
         slow = pool.submit(db.push, "a", [(2,)])
         try:
             assert entered.wait(LONG)
-            at_once(lambda: db.push("b", [(0,)]) or True)
-            at_once(lambda: db.push("a", [(3,)]) or True)
+            at_once(partial(db.push, "b", [(0,)]))
+            at_once(partial(db.push, "a", [(3,)]))
         finally:
             go.set()
         slow.result(LONG)
@@ -347,7 +346,7 @@ def test_after_an_interrupt_in_a_callback_the_other_subscribers_hear_too(engine:
         if values(table)[0] == 1:
             raise KeyboardInterrupt
 
-    with penstock.connect(engine=engine, **({"trigger": "push"} if engine == "spark" else {})) as db:
+    with penstock.connect(engine=engine, trigger="push" if engine == "spark" else None) as db:
         db.execute(STREAM)
         query, other = db.query("SELECT v FROM s"), db.query("SELECT v + 10 AS v FROM s")
         query.subscribe(interrupted)
@@ -363,14 +362,14 @@ def test_after_an_interrupt_in_a_callback_the_other_subscribers_hear_too(engine:
         assert heard[-1] == 9
 
 
-def test_after_an_interrupt_the_rest_is_told_with_the_next_call() -> None:
+def test_what_a_callback_pushed_is_told_before_its_interrupt_is_raised() -> None:
     heard: list[object] = []
     told: list[object] = []
 
     def interrupted(table: pa.Table) -> None:
         told.extend(values(table))
         if told == [1]:
-            db.push("s", [(2, 2)])  # told when this call is over
+            db.push("s", [(2, 2)])
             raise KeyboardInterrupt
 
     with penstock.connect(engine="local") as db:
@@ -380,8 +379,6 @@ def test_after_an_interrupt_the_rest_is_told_with_the_next_call() -> None:
         query.subscribe(lambda table: heard.extend(values(table)))
         with pytest.raises(KeyboardInterrupt):
             db.push("s", [(1, 1)])
-        assert heard == [1]
-        db.execute("CREATE STREAM unrelated (t BIGINT) TIMESTAMP BY t")
         assert told == heard == [1, 2]
 
 

@@ -53,12 +53,17 @@ def test_a_query_does_not_notice_other_queries(steps: list[Step]) -> None:
     taken = [place for place in range(len(steps)) if place not in life.refused]
     for query in life.results:
         kept = [place for place in taken if place == query or not about_queries(steps[place])]
-        name = words(steps[query])[2]
-        stops = [p for p in taken if p > query and words(steps[p])[:3] == ["STOP", "QUERY", name]]
-        kept = sorted({*kept, *stops[:1]})
+        made = [place for place in kept if words(steps[place])[:2] == ["CREATE", "QUERY"]]
+        kept = sorted({*kept, *(stop for place in made for stop in stops(steps, taken, place))})
         by_itself = live("local", [steps[place] for place in kept])
         assert by_itself.refused == {}, listed(steps)
         assert by_itself.results.get(kept.index(query)) == life.results[query], f"step {query} of\n{listed(steps)}"
+
+
+def stops(steps: Sequence[Step], taken: Sequence[int], made: int) -> list[int]:
+    """Where the query that a step makes is stopped, if it is."""
+    name = words(steps[made])[2]
+    return [p for p in taken if p > made and words(steps[p])[:3] == ["STOP", "QUERY", name]][:1]
 
 
 def about_queries(step: Step) -> bool:

@@ -19,7 +19,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -121,9 +121,14 @@ class Core(Declaring):
                 self._news.append(subscribers)  # they may not have heard everything: they do with the next call
                 raise
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether a function that a query calls has called."""
+        return self._changer == threading.get_ident() or self.host.inside
+
     def check_outside(self) -> None:
         """Refuse what a function that a query calls must not do, since the operators are at work."""
-        if self._changer == threading.get_ident() or self.host.inside:
+        if self.is_inside:
             raise StateError(
                 "a function that a query calls cannot do this to the database that is calling it",
                 hint="subscribe to the query and do it in the callback: that is called when the rows have been taken, "
@@ -201,7 +206,7 @@ class Core(Declaring):
 
     def _over(self, query: Registered, status: Status, error: PenstockError | None = None) -> None:
         with query.lock:
-            query.status, query.error = status, error
+            query.error, query.status = error, status
         query.runner.close()
         with query.lock:
             self._tell(query)
@@ -313,7 +318,7 @@ class Core(Declaring):
         with query.lock:
             if self.host.on_its_own and query.status == "running" and query.subscribers.wake():
                 return
-        if self._changer == threading.get_ident():
+        if self.is_inside:
             self._news.append(query.subscribers)  # a function has subscribed: when the lock has been given back
         else:
             query.subscribers.call()
@@ -451,7 +456,7 @@ class Core(Declaring):
         """
         if not any(self._ticks(name) for name in self._stamped if query is None or name in query.inputs):
             return
-        if self._changer == threading.get_ident() or self.host.inside:
+        if self.is_inside:
             return  # a function reads: time moves on with the call that it is in, and the next
         now = self._now()
         if not self.lock.acquire(blocking=wait):
@@ -653,9 +658,14 @@ class Core(Declaring):
             self.closed = True
             told = list(self.queries.values())
         # Without the lock: work may be under way that needs it. Subscribers hear what there is while it can be read.
-        for query in told:
-            query.subscribers.close()
-        self.host.close()
+        with ExitStack() as last:  # all of it happens, whatever a subscriber raises or a user interrupts
+            last.callback(self._forget)
+            last.callback(self.host.close)
+            for query in reversed(told):
+                last.callback(query.subscribers.close)
+
+    def _forget(self) -> None:
+        """The host is closed: nothing goes on."""
         with self.lock:
             for query in list(self.queries.values()):
                 if query.status == "running":

@@ -241,12 +241,17 @@ class Query:
                 f"results of `{self.name}` are being written by this thread, so it cannot fetch others meanwhile",
                 hint="fetch when `write` has returned",
             )
-        with self._reading:
+        if not self._reading.acquire(blocking=not self._core.is_inside):
+            raise StateError(
+                f"results of `{self.name}` are being read by another thread, for which a function cannot wait",
+                hint="subscribe to the query, or fetch outside of the function",
+            )
+        try:
             self._reader = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._reader = None
+            yield
+        finally:
+            self._reader = None
+            self._reading.release()
 
     def _shown(self, table: pa.Table) -> pa.Table:
         """Results as their reader gets them: without hidden columns, and in the zone of the database."""

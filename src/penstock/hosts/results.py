@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import pyarrow as pa
 
@@ -172,16 +172,16 @@ class Results:
         while len(self._entries) > 1 and self._exceeded():
             self._runner.delivered([self._entries[0].answers], None)
             self._leave(self._entries[0], None)
+        self._clean()
 
     def _leave(self, entry: _Entry, table: pa.Table | None) -> None:
-        """Let the oldest entry go; it stays until it is in the answer that stands."""
+        """Let the oldest entry go; it stays until it is in the answer that stands, and ``_clean`` is called."""
         if self._standing is not None and self._summed < entry.stop:
             entry.table, self.due = table, True
         self._entries.popleft()
         self._bytes -= entry.size
         self.first = entry.stop
         self._leaving.append(entry)
-        self._clean()
 
     def _clean(self) -> None:
         """Forget for good what has gone and nobody is reading."""
@@ -266,12 +266,13 @@ class Results:
             if before is None:
                 return  # it has been removed meanwhile
             if reader == DEFAULT:
-                some = [e.answers for e in self._entries if before < e.stop <= upto]
+                read = takewhile(lambda e: e.stop <= upto, self._entries)
+                some = [e.answers for e in read if before < e.stop]
                 if some or notes:
                     self._runner.delivered(some, max(before, upto), notes)
             self._readers[reader] = max(before, upto)
+            self._reading.pop(reader, None)
             self._clear(table if before == self.first else None)
-            self.give_up(reader)
         if reader == DEFAULT:
             self._runner.written()
         self.add_up()
@@ -286,6 +287,7 @@ class Results:
             known = table is not None and at + count <= table.num_rows
             self._leave(entry, table.slice(at, count) if known and table is not None else None)
             at += count
+        self._clean()
 
     def last(self, rows: int, reader: str = DEFAULT) -> pa.Table:
         """The last results that a reader has not confirmed; nothing is confirmed by it. Without the lock."""

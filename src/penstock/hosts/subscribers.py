@@ -107,17 +107,22 @@ class Subscribers:
                 # Also what a callback raises to end a program: it ends no thread but its own.
                 _log.exception("a subscriber of query %s raised", self.query.name)
                 self._wake.set()
+                continue
             if last:
                 return
 
     def call(self, *, wait: bool = False) -> None:
         """Call all with what they have not been told of. ``wait``: until another thread that is doing so is done, but
-        not in a callback, for which that thread may be waiting."""
+        not in a callback, for which that thread may be waiting.
+
+        What interrupts a callback is raised when everybody has been told everything; a second Ctrl-C at once.
+        """
         if not self.all:
             return
         mine = threading.get_ident()
         if self._caller == mine:
             return  # a callback has pushed: the call that it is in goes on with what has come
+        interrupts: list[BaseException] = []
         try:
             with self._turn:
                 if self._caller is not None and (not wait or _inside.depth):
@@ -126,30 +131,29 @@ class Subscribers:
                 while self._caller is not None:
                     self._turn.wait()
                 self._caller = mine
-            while self._called():
+            while self._called(interrupts):
                 pass
         finally:
             with self._turn:
                 if self._caller == mine:
                     self._caller = None
                     self._turn.notify_all()
+        if interrupts:
+            raise interrupts[0]
 
-    def _called(self) -> bool:
-        """Call each subscriber once; False if there was nothing more to tell. What interrupts one of them is raised
-        when the others have been called; a second interrupt at once."""
+    def _called(self, interrupts: list[BaseException]) -> bool:
+        """Call each subscriber once; False if there was nothing more to tell."""
         with self._turn:
             self._again = False
         told = False
-        interrupt: BaseException | None = None
         for subscription in self.all:
             try:
                 told |= self._told(subscription)
             except BaseException as error:
-                if interrupt is not None:
+                if interrupts and isinstance(error, KeyboardInterrupt):
                     raise
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+                interrupts[:] = interrupts or [error]
+                told = True
         if told:
             return True
         with self._turn:
