@@ -55,19 +55,21 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path, sync: Sync) ->
     chance = random.Random(SEED)
     path, count = tmp_path / "db", 1_000_000
     acknowledged, taken = -1, 0
+    unheard = 0  # each process may have pushed one that it did not live to tell of
     for _ in range(max(1, KILLS // 2)):
         for line in killed(path, count, sync, chance, tmp_path / "errors"):
             if line.isdigit():
-                assert int(line) == acknowledged + 1 or int(line) == acknowledged + 2, "one may have come unheard"
-                acknowledged = int(line)
+                assert acknowledged < int(line) <= acknowledged + 1 + unheard
+                acknowledged, unheard = int(line), 0
             elif line.startswith("taken"):
                 taken = int(line.split()[1])
+        unheard += 1
     with penstock.connect(path, engine="local") as db:
         if not db.queries:
             assert acknowledged == -1
             return
         given = db.stream("s").given
-        assert given in (acknowledged + 1, acknowledged + 2)
+        assert acknowledged < given <= acknowledged + 1 + unheard
         length = db.note().get("length", 0)
         text = path.with_suffix(".csv").read_bytes()[:length].decode() if length else ""
         found = [tuple(map(int, line.split(","))) for line in text.splitlines()]

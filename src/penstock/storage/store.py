@@ -207,6 +207,8 @@ class Store:
         for log in self._logs.values():
             log.cut(self.number)
             log.sync(log.dirty())  # the epoch says that they end there
+        for folder in (*(kind for kind in _KINDS if self.files.folders(kind)), ""):
+            self.files.sync_folder(folder)
         self.records.cut(self.number)
         ends = {f"{kind}/{quote(name, safe='')}": dict(log.ends) for (kind, name), log in self._logs.items()}
         record: Record = {
@@ -230,7 +232,7 @@ class Store:
             found = self._logs.get(key)
             try:
                 if found is None:
-                    self.files.make(_folder(key))
+                    self.files.make(_folder(key), sync=self.sync_way != "off")
                     found = self._logs[key] = self._opened(key, schema)
             except OSError as error:
                 raise self._full(error) from error
@@ -276,10 +278,10 @@ class Store:
         """Keep the code of a function, apart from everything else: nobody runs it who has not asked for it."""
         self._check()
         try:
-            self.files.make("functions")
+            self.files.make("functions", sync=True)
             path = f"functions/{quote(name, safe='@')}"
             self.files.remove(path)  # of one that was never recorded
-            self.files.put(path, [b"%08x\n" % zlib.crc32(code), code], sync=self.sync_way != "off")
+            self.files.put(path, [b"%08x\n" % zlib.crc32(code), code], sync=True)
         except OSError as error:
             raise self._full(error) from error
 
