@@ -70,6 +70,7 @@ def save(db: penstock.Database, during: Callable[[], None] | None = None) -> Non
 def still(db: penstock.Database) -> Iterator[None]:
     """Nothing is written meanwhile."""
     kept = host_of(db)._kept
-    assert kept is not None and kept._saver is not None
+    assert kept is not None
+    assert kept._saver is not None
     with kept._saver._one, core_of(db).lock:
         yield

@@ -34,7 +34,8 @@ def test_a_flipped_byte(steps: list[Step], data: st.DataObject) -> None:
             try:
                 db = opened(found, clock)
             except StorageError as error:
-                assert path in str(error), f"byte {at} of {path}: {error}{listed(steps)}"
+                if path not in str(error):
+                    raise AssertionError(f"byte {at} of {path}: {error}{listed(steps)}") from error
                 continue
             with db:
                 db.settle()

@@ -118,7 +118,9 @@ class Forgetful:
 
     def make(self, path: str, *, sync: bool = False) -> None:
         folders = [path[:i] for i, c in enumerate(path) if c == "/"] + [path]
-        self.made |= {f for f in folders if not sync and not any(n.startswith(f"{f}/") for n in {*self.now, *self.safe})}
+        self.made |= {
+            f for f in folders if not sync and not any(n.startswith(f"{f}/") for n in {*self.now, *self.safe})
+        }
 
     def remove(self, path: str) -> None:
         self._write(0)

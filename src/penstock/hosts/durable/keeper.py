@@ -126,7 +126,7 @@ class Keeper:
             if read.get(record["name"], True):
                 found.append(record)
                 read[record["name"]] = False
-                read |= {name: True for name in record.get("reads", ())}
+                read |= dict.fromkeys(record.get("reads", ()), True)
         self.declarations[:] = reversed(found)
 
     def forget_functions(self) -> None:
