@@ -20,7 +20,7 @@ from tests.storage.forgetful import Forgetful
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-@settings(max_examples=examples(150), suppress_health_check=RELAXED)
+@settings(max_examples=examples(90), suppress_health_check=RELAXED)
 @given(steps=histories(["closed", "killed"]), data=st.data())
 def test_a_flipped_byte(steps: list[Step], data: st.DataObject) -> None:
     with Lives() as lives:
@@ -43,7 +43,7 @@ def test_a_flipped_byte(steps: list[Step], data: st.DataObject) -> None:
                 assert told == wanted, f"byte {at} of {path}{listed(steps)}"
 
 
-@settings(max_examples=examples(150), suppress_health_check=RELAXED)
+@settings(max_examples=examples(90), suppress_health_check=RELAXED)
 @given(steps=histories(["closed"]), seed=st.integers(0, 2**32))
 def test_without_sync_a_beginning_is_there_after_a_loss_of_power(steps: list[Step], seed: int) -> None:
     # What the clock says is an entry too, so of a step with such a stream only a part may be there.

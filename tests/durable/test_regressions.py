@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.testing import Clock
 from tests.durable.disks import opened, save
 from tests.durable.language import Define, Interrupt, Save, Step
-from tests.durable.living import BEGIN, lived, rows_of
+from tests.durable.living import BEGIN, Lives, lived, rows_of
 from tests.sessions.language import Fetch, Push, Say
 from tests.storage.forgetful import Forgetful
 
@@ -55,3 +55,18 @@ def test_a_view_over_one_that_was_replaced_is_there_and_means_what_it_meant() ->
     for more in ways:
         for end in ends:
             lived([*begin, *more, *end, *ask])
+
+
+def test_who_goes_back_to_an_older_state_finds_the_functions_of_then() -> None:
+    steps: list[Step] = [Define("f", 1), Say(S), Say("CREATE QUERY one AS SELECT ISTREAM f(k) AS y FROM s [ROWS 1]"),
+                         Save(0), Define("f", 2), Say("STOP QUERY one"), Define("f", 3), Save(0), Interrupt("killed"),
+                         Push("s", ((1, 1),)), Interrupt("killed")]  # fmt: skip
+    with Lives() as lives:
+        for place, step in enumerate(steps):
+            if isinstance(step, Save):
+                save(lives.found)
+            else:
+                lives.do(place, step)
+        newest = max(p for p in lives.files.now if p.endswith(".version"))
+        lives.files.now[newest].now[20] ^= 1
+        lives.do(len(steps), Interrupt("killed"))

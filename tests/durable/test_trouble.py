@@ -21,7 +21,7 @@ RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_t
 
 
 @pytest.mark.parametrize("sync", ["off", "group"])
-@settings(max_examples=examples(150), suppress_health_check=RELAXED)
+@settings(max_examples=examples(90), suppress_health_check=RELAXED)
 @given(steps=histories(["closed", "killed"]), seed=st.integers(0, 2**32))
 def test_what_cannot_be_written_leaves_no_trace(sync: Sync, steps: list[Step], seed: int) -> None:
     chance = random.Random(seed)
