@@ -5,7 +5,8 @@
 # make pictures   the pictures of the docs, drawn from what queries answer
 # make peers   installs other stream processors for `penstock bench compare`, in .peers; takes some minutes
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
-# make kills   kills a streaming query on Spark 20 times and compares what it wrote; takes some minutes
+# make kills   kills a database on a directory 50 times and a streaming query on Spark 20 times, and compares what
+#              they answered; takes some minutes
 # make fuzz    the generated tests with new random cases until one fails; MINUTES=60: at most an hour
 # make sessions   whole sessions of statements, right and wrong ones, with new random cases; MINUTES as for fuzz
 SHELL := /bin/bash
@@ -49,11 +50,12 @@ spark: $(READY)
 	PENSTOCK_ALL_ON_SPARK=1 PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q $(LONG) tests/behaviour tests/cases tests/docs tests/spark
 
 kills: $(READY)
+	PENSTOCK_KILLS=50 $(BIN)/python -m pytest -q $(LONG) tests/durable/test_kills.py
 	PENSTOCK_KILLS=20 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_kills.py
 
 fuzz: $(READY)
 	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) \
-	  tests/generated tests/graph/test_law.py tests/operators tests/state tests/plan tests/kernels
+	  tests/generated tests/graph/test_law.py tests/operators tests/state tests/plan tests/kernels tests/durable
 
 sessions: $(READY)
 	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) tests/sessions

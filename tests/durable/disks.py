@@ -64,3 +64,13 @@ def save(db: penstock.Database, during: Callable[[], None] | None = None) -> Non
         host_of(db).save()
     for left in once:  # there was nothing to save
         left()
+
+
+@contextmanager
+def still(db: penstock.Database) -> Iterator[None]:
+    """Nothing is written meanwhile."""
+    kept = host_of(db)._kept
+    assert kept is not None
+    assert kept._saver is not None
+    with kept._saver._one, core_of(db).lock:
+        yield

@@ -55,13 +55,13 @@ def _done(db: penstock.Database, step: Step) -> object:
             made = db.execute(text)
             return made.message, made.note, None if made.table is None else rows_of(made.table)
         case Push(name, rows):
-            return db.push(name, list(rows))
+            db.push(name, list(rows))
         case Beat(name, at):
-            return db.heartbeat(name, at)
+            db.heartbeat(name, at)
         case Close(name):
-            return db.close_stream(name)
+            db.close_stream(name)
         case Pass():
-            return db.heartbeat()
+            db.heartbeat()
         case Fetch(name):
             return rows_of(db.queries[name].fetch())
         case Current(name):
@@ -71,12 +71,14 @@ def _done(db: penstock.Database, step: Step) -> object:
         case Aside(stream, what):
             return rows_of(db.late(stream) if what == "late" else db.apart(stream))
         case Define(name, version):
-            return db.create_function(name, partial(call, name, version), args=["BIGINT"], returns="BIGINT")
+            db.create_function(name, partial(call, name, version), args=["BIGINT"], returns="BIGINT")
         case Ask(text):
             return db.query(text).name
         case Configure(threading):
-            return db.configure(threading=threading)
-    raise AssertionError(step)
+            db.configure(threading=threading)
+        case _:
+            raise AssertionError(step)
+    return None
 
 
 def seen(db: penstock.Database) -> Mapping[str, object]:
@@ -206,7 +208,8 @@ class Lives:
         for what in wanted:
             if isinstance(theirs := wanted[what], dict) and isinstance(ours := found[what], dict):
                 for name in theirs.keys() | ours.keys():
-                    assert ours.get(name) == theirs.get(name), f"{what} {name}, {when}: {ours.get(name)} != {theirs.get(name)}"
+                    one, other = ours.get(name), theirs.get(name)
+                    assert one == other, f"{what} {name}, {when}: {one} != {other}"
             assert found[what] == wanted[what], f"{what}, {when}: {found[what]} != {wanted[what]}"
         assert self.found.note() == self.notes, when
 

@@ -14,7 +14,7 @@ from tests.durable.living import lived
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-@settings(max_examples=examples(400), suppress_health_check=RELAXED)
+@settings(max_examples=examples(250), suppress_health_check=RELAXED)
 @given(steps=histories(["closed", "killed"]))
 def test_closed_or_killed_and_opened_again(steps: list[Step]) -> None:
     told(steps)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.durable.disks import opened, save
-from tests.durable.living import BEGIN, Lives, lived, rows_of
-from tests.durable.language import Define, Interrupt, Save
-from tests.sessions.language import Fetch, Push, Say
 from penstock.testing import Clock
+from tests.durable.disks import opened, save
+from tests.durable.language import Define, Interrupt, Save, Step
+from tests.durable.living import BEGIN, Lives, lived, rows_of
+from tests.sessions.language import Fetch, Push, Say
 from tests.storage.forgetful import Forgetful
 
 S = "CREATE STREAM s (t BIGINT, k INT) TIMESTAMP BY t"
@@ -31,8 +31,9 @@ def test_who_reads_a_stopped_query_confirms_nothing_of_its_successor() -> None:
 
 
 def test_what_is_declared_while_the_state_is_saved_is_not_in_it() -> None:
-    lived([Say(S), Define("f", 1), Save(3), Define("f", 2), Say("CREATE RELATION q (k INT)"),
-           Say("CREATE QUERY one AS SELECT f(k) AS y FROM q"), Interrupt("killed"), Push("q", ((3,),)), Fetch("one")])  # fmt: skip
+    ask = "CREATE QUERY one AS SELECT f(k) AS y FROM q"
+    lived([Say(S), Define("f", 1), Save(3), Define("f", 2), Say("CREATE RELATION q (k INT)"), Say(ask),
+           Interrupt("killed"), Push("q", ((3,),)), Fetch("one")])  # fmt: skip
 
 
 def test_results_that_are_gone_are_told_after_a_restart_too() -> None:
@@ -47,7 +48,25 @@ def test_results_that_are_gone_are_told_after_a_restart_too() -> None:
 def test_a_view_over_one_that_was_replaced_is_there_and_means_what_it_meant() -> None:
     begin = [Say(S), Say("CREATE VIEW v AS SELECT k FROM s [ROWS 3]"), Say("CREATE VIEW w AS SELECT k FROM v"),
              Say("CREATE OR REPLACE VIEW v AS SELECT k + 1 AS k FROM s [ROWS 1]")]  # fmt: skip
-    ask = [Say("CREATE QUERY one AS SELECT ISTREAM k FROM w"), Push("s", ((1, 1),)), Fetch("one")]
-    for more in ([], [Say("CREATE OR REPLACE VIEW w AS SELECT k FROM v")], [Say("DROP VIEW w"), Say("DROP VIEW v")]):
-        for end in ([Interrupt("killed")], [Save(0), Interrupt("killed"), Save(0), Interrupt("closed")]):
+    ask: list[Step] = [Say("CREATE QUERY one AS SELECT ISTREAM k FROM w"), Push("s", ((1, 1),)), Fetch("one")]
+    anew = Say("CREATE OR REPLACE VIEW w AS SELECT k FROM v")
+    ways: list[list[Step]] = [[], [anew], [Say("DROP VIEW w"), Say("DROP VIEW v")]]
+    ends: list[list[Step]] = [[Interrupt("killed")], [Save(0), Interrupt("killed"), Save(0), Interrupt("closed")]]
+    for more in ways:
+        for end in ends:
             lived([*begin, *more, *end, *ask])
+
+
+def test_who_goes_back_to_an_older_state_finds_the_functions_of_then() -> None:
+    steps: list[Step] = [Define("f", 1), Say(S), Say("CREATE QUERY one AS SELECT ISTREAM f(k) AS y FROM s [ROWS 1]"),
+                         Save(0), Define("f", 2), Say("STOP QUERY one"), Define("f", 3), Save(0), Interrupt("killed"),
+                         Push("s", ((1, 1),)), Interrupt("killed")]  # fmt: skip
+    with Lives() as lives:
+        for place, step in enumerate(steps):
+            if isinstance(step, Save):
+                save(lives.found)
+            else:
+                lives.do(place, step)
+        newest = max(p for p in lives.files.now if p.endswith(".version"))
+        lives.files.now[newest].now[20] ^= 1
+        lives.do(len(steps), Interrupt("killed"))

@@ -13,15 +13,15 @@ from penstock.model.errors import StorageError
 from penstock.storage.store import Sync
 from tests.budget import examples
 from tests.durable.disks import save
-from tests.durable.language import Interrupt, Note, Save, Step, histories, listed
+from tests.durable.language import Aside, Interrupt, Note, Save, Step, histories, listed
 from tests.durable.living import Lives, done, seen
-from tests.sessions.language import Pass
+from tests.sessions.language import Pass, Push, Say
 
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
 @pytest.mark.parametrize("sync", ["off", "group"])
-@settings(max_examples=examples(150), suppress_health_check=RELAXED)
+@settings(max_examples=examples(90), suppress_health_check=RELAXED)
 @given(steps=histories(["closed", "killed"]), seed=st.integers(0, 2**32))
 def test_what_cannot_be_written_leaves_no_trace(sync: Sync, steps: list[Step], seed: int) -> None:
     chance = random.Random(seed)
@@ -76,3 +76,18 @@ def refused(lives: Lives, step: Step, chance: random.Random, *, eio: bool) -> No
     after = seen(db)
     for what in before:
         assert after[what] == before[what], f"{what}, though refused: {step}: {after[what]} != {before[what]}"
+
+
+@pytest.mark.parametrize("what", ["late", "apart"])
+def test_rows_aside_are_there_until_it_is_written_down_that_they_were_taken(what: str) -> None:
+    with Lives() as lives:
+        lives.do(0, Say("CREATE STREAM s (t BIGINT, k INT) TIMESTAMP BY t WITH (on_error = 'apart')"))
+        lives.do(1, Push("s", ((5, 1), (3, 2), ("no", 3))))
+        lives.files.room = 0
+        found = done(lives.found, Aside("s", what))
+        assert "No space left" in str(found)
+        lives.files.room = None
+        lives.compare("after that")
+        lives.do(2, Aside("s", what))
+        lives.do(3, Interrupt("killed"))
+        lives.do(4, Aside("s", what))

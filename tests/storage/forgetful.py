@@ -34,6 +34,8 @@ class Forgetful:
     name: str = "disk"
     boots: int = 0
     calls: int = 0
+    made: set[str] = field(default_factory=set)
+    """Folders whose names may not be on the disk: what is in them goes with them."""
 
     @property
     def boot(self) -> str:
@@ -60,6 +62,7 @@ class Forgetful:
         if sync:
             file.safe = bytes(file.now)
             self.safe[path] = file
+            self._held(os.path.dirname(path))
 
     def append(self, path: str, size: int, content: Sequence[Bytes]) -> int:
         data = b"".join(bytes(c) for c in content)
@@ -89,6 +92,11 @@ class Forgetful:
                 self.safe[name] = self.now[name]
             else:
                 self.safe.pop(name, None)
+        self._held(path)
+
+    def _held(self, path: str) -> None:
+        """The names in a folder are on the disk."""
+        self.made = {name for name in self.made if os.path.dirname(name) != path}
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         if path not in self.now:
@@ -108,8 +116,11 @@ class Forgetful:
         start = f"{path}/"
         return sorted({n[len(start) :].split("/")[0] for n in self.now if n.startswith(start) and n.count("/") > 1})
 
-    def make(self, path: str) -> None:
-        pass
+    def make(self, path: str, *, sync: bool = False) -> None:
+        folders = [path[:i] for i, c in enumerate(path) if c == "/"] + [path]
+        self.made |= {
+            f for f in folders if not sync and not any(n.startswith(f"{f}/") for n in {*self.now, *self.safe})
+        }
 
     def remove(self, path: str) -> None:
         self._write(0)
@@ -125,12 +136,15 @@ class Forgetful:
     def killed(self) -> Forgetful:
         """What the next process finds after this one was killed: all that was written."""
         files = {n: _File(bytearray(f.now), f.safe) for n, f in self.now.items()}
-        return Forgetful(files, {n: files[n] for n in self.safe if n in files}, boots=self.boots)
+        return Forgetful(files, {n: files[n] for n in self.safe if n in files}, boots=self.boots, made=set(self.made))
 
     def power_lost(self, chance: random.Random) -> Forgetful:
         """What is there after a loss of power: what was synced, and of the rest what chance will have."""
         found: dict[str, _File] = {}
-        for name in {*self.now, *self.safe}:
+        gone = tuple(f"{folder}/" for folder in sorted(self.made) if chance.random() < 0.5)
+        for name in sorted({*self.now, *self.safe}):
+            if name.startswith(gone):
+                continue
             file = self.now.get(name) or self.safe[name]
             named, still = name in self.safe, name in self.now
             if (named and still) or chance.random() < 0.5:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import time
@@ -280,9 +281,10 @@ class Database:
         """The rows that came too late for a stream, since the last call."""
         core = self._core
         with core.changing():
-            source = core.input(name)
+            source = copy.copy(core.input(name))
             rows = source.take_late()
             core.host.late_taken(source)
+            core.inputs[source.definition.name] = source  # not before the host has written it down
             # Written as texts, they must say their zone where the stream would read them in another one.
             plain = self.zone == source.definition.zone == UTC
             return rows if plain else rows.cast(with_zone(rows.schema, self.zone))
@@ -292,9 +294,10 @@ class Database:
         ``reason``, and the ``row`` itself, in JSON where it is a row at all."""
         core = self._core
         with core.changing():
-            source = core.input(name)
+            source = copy.copy(core.input(name))
             rows = source.take_apart()
             core.host.apart_taken(source)
+            core.inputs[source.definition.name] = source  # not before the host has written it down
             return rows
 
     def settle(self) -> None:

@@ -67,8 +67,8 @@ class Files(Protocol):
     def folders(self, path: str) -> list[str]:
         """The folders in a folder."""
 
-    def make(self, path: str) -> None:
-        """Make a folder and those around it, if they are not there."""
+    def make(self, path: str, *, sync: bool = False) -> None:
+        """Make a folder and those around it, if they are not there. ``sync``: they last."""
 
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""
@@ -169,8 +169,13 @@ class Disk:
         except FileNotFoundError:
             return []
 
-    def make(self, path: str) -> None:
+    def make(self, path: str, *, sync: bool = False) -> None:
+        if self.path(path).is_dir():
+            return
         self.path(path).mkdir(parents=True, exist_ok=True)
+        while sync and path:
+            path = os.path.dirname(path)
+            self.sync_folder(path)
 
     def remove(self, path: str) -> None:
         self._close(path)

@@ -180,6 +180,11 @@ class States:
                 self._sizes[file] = self._files.size(f"{self._folder}/{file}")
         return {path: Loaded(meta, _Tables(self, places[path], schemas)) for path, (meta, _) in record["state"].items()}
 
+    def meta(self, version: Version, path: str) -> Record:
+        """What is plain JSON under a path of a version."""
+        found: Record = read_record(self._files, self._path(version))["state"][path][0]
+        return found
+
     def read(self, place: Place, schemas: list[pa.Schema]) -> pa.Table:
         """A piece, every byte of it verified the first time."""
         path = f"{self._folder}/{place.file}"

@@ -220,6 +220,8 @@ class Store:
         for log in self._logs.values():
             log.cut(self.number)
             log.sync(log.dirty())  # the epoch says that they end there
+        for folder in (*(kind for kind in _KINDS if self.files.folders(kind)), ""):
+            self.files.sync_folder(folder)
         self.records.cut(self.number)
         ends = {_folder(key): dict(log.ends) for key, log in self._logs.items()}
         record: Record = {
@@ -253,7 +255,7 @@ class Store:
 
     def _make(self, key: tuple[str, str]) -> None:
         folder = _folder(key)
-        self.files.make(folder)
+        self.files.make(folder, sync=self.sync_way != "off")
         if is_shortened(folder) and NAME not in self.files.names(folder):
             put_record(self.files, f"{folder}/{NAME}", {"name": key[1]}, sync=True)
 
@@ -303,12 +305,10 @@ class Store:
         self._check()
         self._admit(len(code))
         try:
-            self.files.make("functions")
+            self.files.make("functions", sync=True)
             path = code_path(name)
             self.files.remove(path)  # of one that was never recorded
-            self.files.put(path, [b"%08x\n" % zlib.crc32(code), code], sync=self.sync_way != "off")
-            if self.sync_way != "off":
-                self.files.sync_folder("")
+            self.files.put(path, [b"%08x\n" % zlib.crc32(code), code], sync=True)
         except OSError as error:
             raise self._full(error) from error
 

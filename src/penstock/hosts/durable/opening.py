@@ -58,8 +58,21 @@ class Opening:
                     hint="open it with the release of Penstock that wrote it",
                 ) from error
         store.begin()
-        store.forget_code(keeper.known)
+        self._forget_code()
         keeper.again = False
+
+    def _forget_code(self) -> None:
+        """Let go of the code of functions that nobody calls, now or after going back to an older state."""
+        store, used = self._keeper.store, set(self._keeper.known)
+        try:
+            for version in store.states.versions:
+                used |= store.states.meta(version, "database")["known"].keys()
+            for _, record in store.records.read():
+                if record["kind"] == "function":
+                    used.add(f"{record['name']}@{record['version']}")
+        except StorageError:
+            return  # who calls what is not known
+        store.forget_code(used)
 
     # -- what happened --------------------------------------------------------------------------------
 
