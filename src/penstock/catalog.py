@@ -211,11 +211,16 @@ class Catalog:
             self._next_position = max(self._next_position, definition.position) + 1
 
     def replace_view(self, definition: ViewDef) -> None:
-        """Add a view, or put it in the place of the view of that name."""
+        """Add a view, which is the last one, also if there was a view of that name."""
         if self.kind_of(definition.name) != "view":
             self.check_free(definition.name)
         self._refused.pop(definition.name, None)
+        self._views.pop(definition.name, None)
         self._views[definition.name] = definition
+
+    def restore_views(self, before: Mapping[str, ViewDef]) -> None:
+        """Have the views again that were there before."""
+        self._views = dict(before)
 
     def refuse(self, name: str, kind: str, why: str) -> None:
         """Have a name of which nothing can be used, and say why when somebody tries."""

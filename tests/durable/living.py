@@ -178,7 +178,11 @@ class Lives:
             self.clock.advance(step.ticks)
         wanted = done(self.wanted, step)
         found = done(self.found, step)
-        assert found == wanted, what
+        assert found == wanted, f"{what}: {found} != {wanted}"
+        self.heard(step, found)
+
+    def heard(self, step: Step, found: object) -> None:
+        """A step has given this: remember what it has noted."""
         if isinstance(step, Transfer) and isinstance(found, int) and found:
             self.notes["taken"] = found
 

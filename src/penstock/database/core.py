@@ -229,7 +229,16 @@ class Core(Declaring):
     ) -> Registered:
         """Start a bound plan as a query."""
         options = options or QueryOptions()
-        name = self._free_name() if name is None else name
+        count = self.query_count
+        try:
+            return self._register(plan, reads, self._free_name() if name is None else name, options, text)
+        except PenstockError:
+            self.query_count = count  # the name is free again
+            raise
+
+    def _register(
+        self, plan: Plan, reads: frozenset[str], name: str, options: QueryOptions, text: str
+    ) -> Registered:
         if name in self.queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
         if options.start == "retained":

@@ -31,8 +31,7 @@ class Declaring:
 
     def add_stream(self, definition: StreamDef) -> None:
         """Declare a stream; one that is not derived gets an input."""
-        self.catalog.add(definition)
-        self._declared(definition, lambda: self.catalog.remove(definition.name))
+        self._add(definition)
         if not definition.derived:
             self.inputs[definition.name] = StreamInput(definition, self.clock)
             if definition.timestamp_by is None:
@@ -43,15 +42,25 @@ class Declaring:
 
     def add_relation(self, store: RelationStore) -> None:
         """Declare a relation."""
-        self.catalog.add(store.definition)
-        self._declared(store.definition, lambda: self.catalog.remove(store.definition.name))
+        self._add(store.definition)
         self.relations[store.definition.name] = store
+
+    def _add(self, definition: StreamDef | RelationDef) -> None:
+        """Let the catalog have it, if the host takes it."""
+        position = self.catalog.next_position
+
+        def undo() -> None:
+            self.catalog.remove(definition.name)
+            self.catalog.skip_positions(position)
+
+        self.catalog.add(definition)
+        self._declared(definition, undo)
 
     def replace_view(self, view: ViewDef) -> None:
         """Declare a view, in the place of one of the same name."""
-        before = self.catalog.views.get(view.name)
+        before = dict(self.catalog.views)
         self.catalog.replace_view(view)
-        self._declared(view, lambda: self.catalog.replace_view(before) if before else self.catalog.remove(view.name))
+        self._declared(view, lambda: self.catalog.restore_views(before))
 
     def put(self, definition: StreamDef | RelationDef | ViewDef) -> None:
         """Declare something."""

@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -122,14 +123,26 @@ class Results:
         """The answer as it stands, if it is kept, and up to where results are in it."""
         return self._standing, self._summed
 
+    def places(self) -> list[int]:
+        """How far ``default`` is; and where so many rows are kept, and no more, what of them goes at once."""
+        stops = [] if self._bound.rows is None else [e.stop for e in self._entries]
+        return [self._readers[DEFAULT], *stops]
+
     def restored(
-        self, first: int, next: int, tables: Sequence[pa.Table], standing: Standing | None, summed: int
-    ) -> None:
-        """Be what the results of this query were: those from a position on are here, and the sum of those before."""
-        self.first = self.next = self._readers[DEFAULT] = first
+        self, first: int, next: int, tables: Sequence[pa.Table], standing: Standing | None, summed: int,
+        places: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Be what the results of this query were: those from a position on are here, and the sum of those before.
+        ``places``: as they were."""
+        self.first = self.next = first
         self._standing, self._summed = standing, summed
+        reader, *stops = places
+        if stops and tables:
+            together = pa.concat_tables(tables)
+            tables = [together.slice(a - first, b - a) for a, b in pairwise([first, *(s for s in stops if s > first)])]
         for table in tables:
             self.append(table)
+        self._readers[DEFAULT] = reader
         assert self.next == next, "as many as there were"
 
     def _put_together(self) -> None:
@@ -209,6 +222,8 @@ class Results:
         had, and the position after them. ``ResultsGone`` once if some are not there any more."""
         position = self._readers[reader]
         if position < self.first:
+            if reader == DEFAULT:
+                self._runner.delivered([], self.first)
             self._readers[reader] = self.first
             lost = f"{counted(self.first - position, 'result')} (positions {position} to {self.first - 1})"
             kept = f"WITH (results = …) of the query says how much is kept for readers, now {self._bound}"

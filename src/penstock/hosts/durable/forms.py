@@ -121,6 +121,8 @@ def declared(definition: StreamDef | RelationDef | ViewDef, catalog: Catalog) ->
         "kind": "declare", "name": definition.name, "text": definition.text, "next": catalog.next_position,
         "position": None if isinstance(definition, ViewDef) else definition.position, "meanings": NUMBER,
     }  # fmt: skip
+    if not isinstance(definition, RelationDef) and definition.reads:
+        record["reads"] = sorted(definition.reads)
     return record if catalog.zone == UTC else {**record, "zone": catalog.zone}
 
 

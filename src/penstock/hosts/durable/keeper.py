@@ -56,7 +56,7 @@ class Keeper:
         """What happened before is being done again: it is written down already."""
         self._logs: dict[str, Log] = {}
         self.declarations: list[forms.Record] = []
-        """What is declared, in its order."""
+        """What is declared, in its order; with what a view was before, where others that are there mean that."""
         self.functions: dict[str, int] = {}
         """The version of each function that queries which come now call."""
         self.known: dict[str, forms.Record] = {}
@@ -121,7 +121,18 @@ class Keeper:
 
     def declare(self, record: forms.Record) -> None:
         """Count something as declared; a view may have been before."""
-        self.declarations[:] = [r for r in self.declarations if r["name"] != record["name"]] + [record]
+        self._declare([*self.declarations, record])
+
+    def _declare(self, records: Sequence[forms.Record]) -> None:
+        """Keep of these what is there, and what that was declared with."""
+        found: list[forms.Record] = []
+        read: dict[str, bool] = {}  # names that stand behind: whether something reads them as they were before that
+        for record in reversed(records):
+            if read.get(record["name"], True):
+                found.append(record)
+                read[record["name"]] = False
+                read |= dict.fromkeys(record.get("reads", ()), True)
+        self.declarations[:] = reversed(found)
 
     def forget_functions(self) -> None:
         """Let go of functions that nobody calls any more: others have their names, and the queries are gone."""
@@ -132,17 +143,18 @@ class Keeper:
 
     def drop(self, name: str) -> None:
         """Count something as dropped: what it has had is not needed any more once the state is saved."""
-        self.declarations[:] = [r for r in self.declarations if r["name"] != name]
+        self._declare([r for r in self.declarations if r["name"] != name])
         for kind in ("streams", "relations"):
             self._logs.pop(f"{kind}/{name}", None)
             self.store.drop(kind, name)
 
-    def registered(self, query: Registered) -> None:
-        """A query is about to begin."""
+    def registered(self, query: Registered) -> int:
+        """A query is about to begin; gives the number that tells it from others of its name."""
         if not self.again:
             called = functions_called(query.plan)
             query.versions = {name: version for name, version in self.functions.items() if name in called}
-            self._record(self.query_record(query), new=True)
+            return self._record(self.query_record(query), new=True)
+        return self.store.number
 
     def query_record(self, query: Registered) -> forms.Record:
         """All that a query was registered with."""
@@ -161,8 +173,8 @@ class Keeper:
         if not self.again:
             self._record({"kind": "stop", "name": query.name})
 
-    def delivered(self, query: str, upto: int, notes: Mapping[str, object] | None) -> None:
-        """The reader who is remembered has all results before a position."""
+    def delivered(self, query: int, upto: int, notes: Mapping[str, object] | None) -> None:
+        """The reader of the query with this number who is remembered has all results before a position."""
         if not self.again:
             self._deliver({"query": query, "upto": upto}, notes)
 
@@ -194,9 +206,10 @@ class Keeper:
         self.store.append(log, rows, meta, new=new)
         self.changed.set()
 
-    def _record(self, record: forms.Record, *, new: bool = False) -> None:
-        self.store.record(record, new=new)
+    def _record(self, record: forms.Record, *, new: bool = False) -> int:
+        number = self.store.record(record, new=new)
         self.changed.set()
+        return number
 
     def wait(self) -> None:
         """Return when everything written so far is as safe as was asked for. Without the lock."""

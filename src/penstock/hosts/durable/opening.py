@@ -76,9 +76,10 @@ class Opening:
                 )
             case "deliveries":
                 self._keeper.notes |= item.meta.get("notes", {})
-                query = self._core.queries.get(item.meta.get("query", ""))
-                if query is not None:
-                    query.results.confirm(DEFAULT, item.meta["upto"])
+                # One that was stopped can still be read; what was read then does not matter any more.
+                for query in self._core.queries.values():
+                    if query.runner.facts()["number"] == item.meta.get("query"):
+                        query.results.confirm(DEFAULT, item.meta["upto"])
             case _:
                 self._record(item.meta)
 

@@ -162,6 +162,7 @@ class Picture:
         }
         with query.lock:
             standing, record["summed"] = results.kept()
+            record["places"] = results.places()
             waiting = pieces.save(*results.unread(), results.rows)
         if standing is None:
             return with_meta(together(waiting=waiting), query=record)
@@ -242,7 +243,7 @@ class Picture:
         if "standing" in state.meta:
             standing = Standing(query.plan)
             whole.load(state.part("standing"), standing.restored)
-        query.results.restored(first, next, tables, standing, record["summed"])
+        query.results.restored(first, next, tables, standing, record["summed"], record["places"])
 
 
 def declare_again(core: Core, record: Mapping[str, Any]) -> None:

@@ -122,7 +122,7 @@ class LocalHost(InProcess, Abilities):
         assert isinstance(runner, GraphRunner), "this host made it"
         runner.name = query.name
         if self._kept is not None:
-            self._kept.keeper.registered(query)
+            runner.number = self._kept.keeper.registered(query)
         with self.runtime.paused():
             runner.wants = demands(runner.plan, runner.settings.functions)
             self._merge(runner, query)
@@ -297,7 +297,7 @@ class LocalHost(InProcess, Abilities):
     def delivered(self, runner: GraphRunner, upto: int, notes: Mapping[str, object] | None) -> None:
         """The reader of a query who is remembered has all results before a position."""
         if self._kept is not None and not self.closed:
-            self._kept.keeper.delivered(runner.name, upto, notes)
+            self._kept.keeper.delivered(runner.number, upto, notes)
 
     def notes(self) -> dict[str, Any]:
         return {} if self._kept is None else self._kept.keeper.noted()
@@ -325,7 +325,7 @@ class LocalHost(InProcess, Abilities):
         for name, (query, record) in queries.items():
             runner = query.runner
             assert isinstance(runner, GraphRunner), "this host made it"
-            runner.name = name
+            runner.name, runner.number = name, record["runner"]["number"]
             runner.resume(record["failures"], ended=query.status == "ended")
             if query.status != "running":
                 continue

@@ -40,6 +40,8 @@ class GraphRunner(DeltaAnswers):
         self.sink: Sink | None = None
         self.name = ""
         """That of its query, once it has begun."""
+        self.number = 0
+        """Of a database with a directory: what tells its query from others of that name."""
         self._host = host
         self._ended = False
         self._failures: tuple[int, str | None] = (0, None)
@@ -72,7 +74,7 @@ class GraphRunner(DeltaAnswers):
         return self._failures
 
     def facts(self) -> Mapping[str, Any]:
-        return {"raised": [i for i, want in enumerate(self.wants) if want.window in self.raised]}
+        return {"number": self.number, "raised": [i for i, want in enumerate(self.wants) if want.window in self.raised]}
 
     def resume(self, failures: tuple[int, str | None], *, ended: bool) -> None:
         """Be the runner of a query that had come so far before a restart."""
