@@ -109,8 +109,8 @@ def test_what_cannot_be_known_is_refused() -> None:
         with pytest.raises(penstock.InputError) as caught:
             db.push("s", [(9_999, 0)], key=("a", 0))
         assert caught.value.message == (
-            "stream `s`: sequence 0 of producer 'a' is older than the 1,000 newest, which begin with 2, so it is not known "
-            "whether it has been taken"
+            "stream `s`: sequence 0 of producer 'a' is older than the 1,000 newest, which begin with 2, so it is not "
+            "known whether it has been taken"
         )
         db.push("s", [(9_999, 0)], key=("a", 2))
         assert db.stream("s").given == keys.SEQUENCES + 1

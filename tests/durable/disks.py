@@ -28,8 +28,8 @@ def quiet() -> Iterator[None]:
 def opened(files: Forgetful, clock: Callable[[], int], *, sync: Sync = "off") -> penstock.Database:
     """A database on such a disk."""
 
-    def on_it(path: str | Path, *, sync: Sync = "off") -> Store:
-        return Store(files, sync=sync)
+    def on_it(path: str | Path, *, sync: Sync = "off", quota: int | None = None) -> Store:
+        return Store(files, sync=sync, quota=quota)
 
     with quiet(), patch.object(Store, "open", on_it):
         return Database("local", path=Path("disk"), clock=clock, local=LocalOptions(sync=sync, functions=True))

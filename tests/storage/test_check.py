@@ -132,7 +132,9 @@ def test_what_check_finds_sound_opens(directory: Path, data: st.DataObject) -> N
     file = data.draw(st.sampled_from(sorted(files)))
     at = data.draw(st.integers(0, 1 << 20)) % len(files[file])
     path = directory / file
-    path.write_bytes(files[file][:at] + bytes([files[file][at] ^ (1 << data.draw(st.integers(0, 7)))]) + files[file][at + 1 :])
+    path.write_bytes(
+        files[file][:at] + bytes([files[file][at] ^ (1 << data.draw(st.integers(0, 7)))]) + files[file][at + 1 :]
+    )
     report, _ = surveyed(directory)
     copy = directory.with_name("copy")
     try:
@@ -324,9 +326,7 @@ def test_a_damaged_directory_is_not_copied(directory: Path, tmp_path: Path) -> N
     assert not (tmp_path / "new").exists()
 
 
-def test_a_copy_is_begun_again_when_files_go(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_is_begun_again_when_files_go(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copyfile, tries = shutil.copyfile, [0]
 
     def removed(source: str, target: str) -> None:

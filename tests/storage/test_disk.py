@@ -62,7 +62,9 @@ def again(store: Store, path: Path) -> list[Item]:
 
 
 def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
-    code = "import sys, penstock\ndb = penstock.connect(sys.argv[1], engine='local')\nprint('open', flush=True)\ninput()"
+    code = (
+        "import sys, penstock\ndb = penstock.connect(sys.argv[1], engine='local')\nprint('open', flush=True)\ninput()"
+    )
     environment = {**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parents[1])}
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], env=environment, text=True,
@@ -230,7 +232,7 @@ def test_a_long_name_whose_record_is_gone_is_missed(store: Store, tmp_path: Path
     (record,) = (tmp_path / "db" / "streams").glob("*/name.json")
     assert json.loads(record.read_text().partition("\n")[2]) == {"name": "a" * 300}
     record.unlink()
-    with pytest.raises(StorageError, match="name.json: missing"):
+    with pytest.raises(StorageError, match=r"name\.json: missing"):
         opened(tmp_path / "db")
 
 

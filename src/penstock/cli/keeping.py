@@ -25,7 +25,7 @@ def check(
 ) -> None:
     """Verify every checksum of a database's directory, and print what is there and what is damaged.
 
-    Nothing is changed, and another process may have the directory open. Exit codes: 0 sound, 1 damaged, 2 not a database.
+    Nothing is changed; another process may have the directory open. Exit codes: 0 sound, 1 damaged, 2 not a database.
     """
     report, contents = surveyed(directory)
     _print(report, contents)
@@ -47,7 +47,10 @@ def _print(report: Report, contents: Contents) -> None:
         ("streams", _listed(contents.streams)),
         ("relations", _listed(contents.relations)),
         ("queries", _listed(contents.queries)),
-        ("entries", f"{report.entries:,}, of which {report.behind:,} since the saved state; the last is {report.last:,}"),
+        (
+            "entries",
+            f"{report.entries:,}, of which {report.behind:,} since the saved state; the last is {report.last:,}",
+        ),
         ("bytes", _bytes(report)),
         ("saved", _age(report)),
     ]
@@ -85,7 +88,7 @@ def backup(
 ) -> None:
     """Copy a database's directory consistently, also while another process has it open.
 
-    Everything that was acknowledged before is in the copy, which is verified. It is a directory like any other: open it.
+    Everything that was acknowledged before is in the copy, which is verified. It opens like any other directory.
     """
     last = copying.backup(directory, target)
     report, contents = surveyed(target)
@@ -95,4 +98,6 @@ def backup(
         raise Failure(f"{target}: the copy is damaged: see what `penstock check {directory}` says", FAILED)
     total = shown(sum(report.bytes.values()))
     queries = f"{len(contents.queries)} {'query' if len(contents.queries) == 1 else 'queries'}"
-    print(f"{target}: {counted(len(contents.streams), 'stream')}, {queries}, all up to entry {last:,}, {total}; verified")
+    print(
+        f"{target}: {counted(len(contents.streams), 'stream')}, {queries}, all up to entry {last:,}, {total}; verified"
+    )

@@ -424,10 +424,18 @@ def connect(
     ``engine``: ``spark`` (the default), ``local`` or ``reference``. Of ``spark`` alone: ``master`` is Spark's, by
     default ``local[*]``; ``shards``: how many ways queries with a key are split; ``trigger``: seconds in which
     rows are collected before a micro-batch begins (by default it begins at once), or ``push``: calls return when their
-    answers are there; ``batch_rows``: at most so many rows in a micro-batch; ``sync``: what is acknowledged survives a
-    power failure; ``spark``: more settings for Spark. Of ``local`` alone: ``memory``: how much of what waits in buffers
-    may be in memory, and ``disk``: how much of it on disk (None: no limit); ``when_full``: ``block`` or ``raise``;
-    ``spill``: where the files for that are made. ``clock`` gives the time in microseconds, for streams stamped on
+    answers are there; ``batch_rows``: at most so many rows in a micro-batch; ``spark``: more settings for Spark.
+
+    With a directory, ``sync`` says what survives a loss of power. ``off`` (False): the last saved state, and of what
+    came later as much as has reached the disk. ``group`` (True): everything acknowledged; threads that push at the same
+    time share one sync. ``always``: the same, each push for itself. Of ``local`` alone: ``functions``: the code of
+    Python functions that the directory has may be run; ``quota``: how large the directory may become, such as
+    ``10 GB`` (None: no limit); what would go over is refused. See docs/concepts/storage.md.
+
+    Of ``local`` alone, too: ``memory``: how much of what waits in buffers may be in memory, and ``disk``: how much of
+    it on disk (None: no limit); ``when_full``: ``block`` or ``raise``; ``spill``: where the files for that are made.
+
+    ``clock`` gives the time in microseconds, for streams stamped on
     arrival. ``zone``: the time zone of functions such as ``hour``, of times in CQL that name no other, and in which
     answers are shown, such as ``Europe/Vienna``; by default that of the directory, or of the running Spark session, or
     UTC.

@@ -1,4 +1,4 @@
-"""What is kept on disk: versions of the state of queries.
+"""What is kept on disk: logs, records and versions of the state.
 
-Owns: files and their checksums. Must not know: what operators keep. Enter at: ``versions``.
+Owns: files and their checksums. Must not know: what operators keep. Enter at: ``store``; ``versions`` on Spark.
 """

@@ -1,9 +1,9 @@
 """A copy of a directory that is consistent, though its owner may go on meanwhile.
 
-The copy has the newest saved state and all entries behind it, up to the last one that there was when it was begun: first
-it is seen up to which number there are entries, then everything up to there is copied, and nothing behind it. Segments
-are copied as far as they count, with an epoch of the copy's own that says where they end. Should the owner remove
-something before it is copied, because a newer state covers it, the copy is begun again with that state.
+The copy has the newest saved state and all entries behind it, up to the last one that there was when it was begun.
+First it is seen up to which number there are entries, then everything up to there is copied, nothing behind it.
+Segments are copied as far as they count, with an epoch of the copy's own that says where they end. Should the owner
+remove something before it is copied, because a newer state covers it, the copy is begun again with that state.
 
 A copy is a directory like any other. The file that makes it one is written last.
 """
@@ -162,7 +162,9 @@ class _Copy:
         self._file(path)
         return version[0]
 
-    def _logs(self, opened: Record, same_boot: bool, saved: int, last: int) -> tuple[dict[str, dict[str, int]], set[int]]:
+    def _logs(
+        self, opened: Record, same_boot: bool, saved: int, last: int
+    ) -> tuple[dict[str, dict[str, int]], set[int]]:
         """Copy the segments that have entries behind the saved ones; gives where each ends, and the numbers."""
         reading = self._from
         ends: dict[str, dict[str, int]] = {}

@@ -1,8 +1,8 @@
 """Names of users as names of files, which may not have every character and end at 255 bytes.
 
-    streams/bids            a name as it is
-    streams/%C3%BC%2Fx      what files cannot be called is quoted as in addresses on the web
-    streams/aaaa…=5e88…     a long name: its beginning and a digest; ``name.json`` in the folder has all of it
+streams/bids            a name as it is
+streams/%C3%BC%2Fx      what files cannot be called is quoted as in addresses on the web
+streams/aaaa…=5e88…     a long name: its beginning and a digest; ``name.json`` in the folder has all of it
 """
 
 from __future__ import annotations

@@ -222,7 +222,6 @@ class States:
                 with contextlib.suppress(OSError):
                     self._files.remove(f"{self._folder}/{name}")
 
-
     def measure(self) -> None:
         """See how large the versions are that there are."""
         total = 0

@@ -87,9 +87,7 @@ class Store:
     records of what is dropped and stopped, and versions of the state.
     """
 
-    def __init__(
-        self, files: Files, *, sync: Sync = "off", owner: int | None = None, quota: int | None = None
-    ) -> None:
+    def __init__(self, files: Files, *, sync: Sync = "off", owner: int | None = None, quota: int | None = None) -> None:
         self.files, self.sync_way, self.quota = files, sync, quota
         self._owner = owner
         self._mutex = threading.RLock()
@@ -534,7 +532,8 @@ def check_kind(root: Path) -> None:
     foreign = [name for name in names if name not in _OWN]
     if foreign:
         raise StorageError(
-            f"{root} is not empty and not a database: it has `{foreign[0]}`", hint="use an empty directory, or a new one"
+            f"{root} is not empty and not a database: it has `{foreign[0]}`",
+            hint="use an empty directory, or a new one",
         )
 
 
