@@ -182,7 +182,7 @@ class States:
 
     def meta(self, version: Version, path: str) -> Record:
         """What is plain JSON under a path of a version."""
-        found: Record = read_record(self._files, self._path(version))["state"][path][0]
+        found: Record = read_record(self._files, self.path(version))["state"][path][0]
         return found
 
     def read(self, place: Place, schemas: list[pa.Schema]) -> pa.Table:

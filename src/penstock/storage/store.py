@@ -218,7 +218,7 @@ class Store:
         for log in self._logs.values():
             log.cut(self.number)
             log.sync(log.dirty())  # the epoch says that they end there
-        for folder in (*(kind for kind in _KINDS if self.files.folders(kind)), ""):
+        for folder in (*(kind for kind in KINDS if self.files.folders(kind)), ""):
             self.files.sync_folder(folder)
         self.records.cut(self.number)
         ends = {_folder(key): dict(log.ends) for key, log in self._logs.items()}
