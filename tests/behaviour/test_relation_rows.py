@@ -193,7 +193,7 @@ def test_a_function_cannot_change_the_relation_that_is_being_changed(engine: str
     db, query = three(engine)
     with db:
         db.create_function("more", lambda k: db.execute("DELETE FROM r WHERE k = 9") and k, returns="INT", args=["INT"])
-        with pytest.raises(InputError, match="was changed by a function that this change of it calls"):
+        with pytest.raises(InputError, match="cannot do this to the database that is calling it"):
             db.execute("UPDATE r SET v = more(v)")
         goes_on(db, query)
 

@@ -334,8 +334,8 @@ def test_directories_that_are_no_databases(tmp_path: Path) -> None:
     (tmp_path / "data" / "x.csv").write_text("x")
     with pytest.raises(penstock.EngineError, match="is not a database; use an empty or a new directory"):
         penstock.connect(tmp_path / "data", engine="spark")
-    with pytest.raises(penstock.EngineError, match="engine `local` keeps nothing on disk"):
-        penstock.connect(tmp_path / "db", engine="local")
+    with pytest.raises(penstock.EngineError, match="engine `reference` keeps nothing on disk"):
+        penstock.connect(tmp_path / "db", engine="reference")
     with pytest.raises(penstock.EngineError, match="engine `local` takes no settings"):
         penstock.connect(engine="local", shards=2)
     for bad in ({"shards": 0}, {"batch_rows": 0}, {"trigger": -1}, {"trigger": "now"}):

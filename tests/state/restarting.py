@@ -90,7 +90,9 @@ class RestartingRunner:
     def forget(self, answers: Sequence[Delta]) -> None:
         pass
 
-    def delivered(self, answers: Sequence[Delta], notes: Mapping[str, object] | None = None) -> None:
+    def delivered(
+        self, answers: Sequence[Delta], upto: int | None, notes: Mapping[str, object] | None = None
+    ) -> None:
         pass
 
     def run(self) -> Delta | None:

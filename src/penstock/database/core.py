@@ -605,8 +605,6 @@ class Core(Declaring):
         before = self.relations[name]
         store = before.copy(key)
         changes = change(store, when)
-        if self.relations.get(name) is not before:
-            raise InputError(f"relation `{name}` was changed by a function that this change of it calls")
         store.times = store.times or (at is not None and at.time)
         for query in alone:
             dating = replace(query.dating)
