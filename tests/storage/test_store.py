@@ -209,3 +209,36 @@ def test_logs_shrink_with_saved_states_and_states_with_their_pieces() -> None:
         sizes.append(sum(len(f.now) for f in files.now.values()))
     assert max(sizes[20:]) <= 1.1 * max(sizes[:10])
     assert len(files.now) < 20
+
+
+def test_a_sync_that_is_interrupted_is_made_good_by_the_next() -> None:
+    files = Forgetful()
+    store, *_ = opened(files, "group")
+    number = store.append(store.log("streams", "a", ROWS), rows(1), {})
+    sync = files.sync
+
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    files.sync = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        store.wait(number)
+    files.sync = sync  # type: ignore[method-assign]
+    store.wait(number)
+    *_, found = opened(files.power_lost(random.Random(1)), "group")
+    assert [n for n, *_ in found] == [1]
+
+
+def test_after_a_sync_that_failed_nothing_is_acknowledged() -> None:
+    files = Forgetful()
+    store, *_ = opened(files, "group")
+    log = store.log("streams", "a", ROWS)
+    number = store.append(log, rows(1), {})
+    files.broken = 0
+    with pytest.raises(StorageError, match="cannot be forced to the disk"):
+        store.wait(number)
+    files.broken = None
+    with pytest.raises(StorageError, match="cannot be forced to the disk"):
+        store.wait(number)
+    with pytest.raises(StorageError, match="cannot be forced to the disk"):
+        store.append(log, rows(1), {})

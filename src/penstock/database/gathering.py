@@ -56,11 +56,15 @@ class Gathering:
         core.check_outside()
         mine = _Push(name, definition, read)
         self._pushes.append(mine)
-        with self._turn:
-            while self._leading and not mine.done:
-                self._turn.wait()
-            if not mine.done:
-                self._leading = True
+        try:
+            with self._turn:
+                while self._leading and not mine.done:
+                    self._turn.wait()
+                if not mine.done:
+                    self._leading = True
+        except BaseException:
+            mine.done = True  # the thread is interrupted: nobody takes its rows any more
+            raise
         if mine.done:
             core.after()
             if mine.error is not None:

@@ -113,8 +113,6 @@ class Segment:
         except OSError as error:
             raise StorageError(f"{files.name}/{path}: cannot be read: {error}") from error
         self._end = end
-        self.torn = False
-        """Whether it ends with something that was never finished, found by ``frames``."""
         self.end = 0
         """Behind the last whole frame, found by ``frames``."""
 
@@ -149,7 +147,6 @@ class Segment:
         """
         head = self.head()
         if head is None:
-            self.torn = True
             if self._end is not None:
                 raise self._damage(0, "it ends before its end")
             return
@@ -163,7 +160,6 @@ class Segment:
                 wrong = self._crc(frame) != frame.crc
             if wrong:
                 self._check_torn(at, frame, synced, same_boot)
-                self.torn = True
                 break
             assert frame is not None
             synced = max(synced, frame.synced)
@@ -173,8 +169,6 @@ class Segment:
                 yield from pending
                 pending.clear()
                 self.end = at
-        if pending:
-            self.torn = True  # frames that belong together, of which the last is missing
         if self._end is not None and self.end != self._end:
             raise self._damage(self.end, f"it ends before byte {self._end}")
 

@@ -15,8 +15,8 @@ after that is never read.
 
 What is acknowledged survives the process. What survives a loss of power, ``sync`` says. ``off``: the last saved state,
 and of what came later as much as the system has written by then, up to the first entry that it has not.
-``group``: everything acknowledged; those who write at the same time share one sync. ``always``: the same, each for
-itself.
+``group``: everything acknowledged; small pushes of several threads are taken as one, with one sync. ``always``: the
+same, but each push is taken by itself.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Store:
     ) -> int:
         """Put an entry into a log; gives its number. If it raises, there is none. ``new``: the quota counts."""
         with self._mutex:
-            self._check()
+            self.check()
             try:
                 limited = new and self.quota is not None
                 grown = log.append(self.number + 1, rows, meta, self._admit if limited else None)
@@ -287,7 +287,7 @@ class Store:
     def record(self, record: Record, *, new: bool = False) -> int:
         """Make a record; gives its number. If it raises, there is no such record. ``new``: the quota counts."""
         with self._mutex:
-            self._check()
+            self.check()
             if new:
                 self._admit(BLOCK)
             try:
@@ -300,7 +300,7 @@ class Store:
 
     def put_code(self, name: str, code: bytes) -> None:
         """Keep the code of a function, apart from everything else: nobody runs it who has not asked for it."""
-        self._check()
+        self.check()
         self._admit(len(code))
         try:
             self.files.make("functions", sync=True)
@@ -347,7 +347,7 @@ class Store:
 
     def save(self, number: int, state: State) -> None:
         """Store the state after an entry, and forget the entries that it covers. Without the lock."""
-        self._check()
+        self.check()
         if self.sync_way != "off":
             self._syncing.wait(number)
         try:
@@ -418,7 +418,8 @@ class Store:
         """Nothing can be written any more."""
         self._failed = error
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise what makes it impossible to write, if something does."""
         if self._failed is not None:
             raise self._failed
 
@@ -450,11 +451,14 @@ class _Syncing:
                 self._turn.wait()
             if self._done >= number:
                 return
+            store.check()  # after a sync that failed, another one that succeeds says nothing
             self._busy = True
-        upto, todo = store.dirty()
+        upto = 0
         try:
+            number, todo = store.dirty()
             for log, dirty in todo:
                 log.sync(dirty)
+            upto = number
         except OSError as error:
             # What the system could not write it may have given up: nobody knows what is on the disk.
             failure = StorageError(
@@ -462,14 +466,12 @@ class _Syncing:
                 hint="open the database again: what was acknowledged before is there",
             )
             store.fail(failure)
+            raise failure from error
+        finally:  # also after an interrupt: then the next one who waits syncs
             with self._turn:
+                self._done = max(self._done, upto)
                 self._busy = False
                 self._turn.notify_all()
-            raise failure from error
-        with self._turn:
-            self._done = max(self._done, upto)
-            self._busy = False
-            self._turn.notify_all()
 
 
 def _of_log(kind: str, name: str, log: Log, after: int) -> Iterator[Item]:

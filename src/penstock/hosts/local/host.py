@@ -67,7 +67,6 @@ class LocalHost(InProcess, Abilities):
     def __init__(self, core: Core, options: LocalOptions | None = None, path: Path | None = None) -> None:
         InProcess.__init__(self, core)
         self._kept = None if path is None else Kept(path, core, self, options or LocalOptions())
-        self.may_refuse = self._kept is not None
         self.zone_is_free = False
         """Whether nobody has said which time zone the database has: then it is that of its directory."""
         Abilities.__init__(self, "local")
