@@ -35,7 +35,7 @@ from penstock.catalog import (
     retain_example,
 )
 from penstock.database.declaring import Declaring
-from penstock.database.gathering import Gathering, is_small
+from penstock.database.gathering import Gathering, is_plain
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
 from penstock.hosts.options import LocalOptions, SparkOptions
@@ -110,6 +110,10 @@ class Core(Declaring):
     def after(self) -> None:
         """The lock has been given back: let the host work, and call subscribers. Never called with the lock."""
         self.host.after()
+        self.call_subscribers()
+
+    def call_subscribers(self) -> None:
+        """Call the subscribers for whom there is something new. Never called with the lock."""
         while self._news:
             try:
                 subscribers = self._news.popleft()
@@ -241,9 +245,7 @@ class Core(Declaring):
             self.query_count = count  # the name is free again
             raise
 
-    def _register(
-        self, plan: Plan, reads: frozenset[str], name: str, options: QueryOptions, text: str
-    ) -> Registered:
+    def _register(self, plan: Plan, reads: frozenset[str], name: str, options: QueryOptions, text: str) -> Registered:
         if name in self.queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
         if options.start == "retained":
@@ -411,8 +413,14 @@ class Core(Declaring):
             with self.changing():
                 self.change_relation(name, lambda store, when: store.load(table, when, time_form), at, key)
             return
+        definition = target.definition
+        if (
+            self.host.combines and key is None and definition.on_error == "refuse" and is_plain(rows)
+            and self._gathering.push(name, definition, rows)
+        ):  # fmt: skip
+            return
         read = target.read(rows)
-        self._push(name, target.definition, read, rows, key)
+        self._push(name, definition, read, rows, key)
         if read.stopped is not None:
             raise read.stopped
 
@@ -423,9 +431,7 @@ class Core(Declaring):
                     wait()
 
     def _pushed(self, name: str, definition: StreamDef, read: Rows, rows: object, key: Key | None) -> bool:
-        now = self._now()
-        if key is None and self.host.combines and is_small(read):
-            return self._gathering.push(name, definition, read, rows, now)
+        now = self.now()
         with self.changing():
             return self.admit(name, definition, read, rows, now, key)
 
@@ -458,7 +464,7 @@ class Core(Declaring):
             return
         if self.is_inside:
             return  # a function reads: time moves on with the call that it is in, and the next
-        now = self._now()
+        now = self.now()
         if not self.lock.acquire(blocking=wait):
             return
         try:
@@ -481,7 +487,7 @@ class Core(Declaring):
         found = (self.inputs.get(name) for name in self._stamped if name in query.inputs)
         return any(source is not None and not source.closed for source in found)
 
-    def _now(self) -> int | None:
+    def now(self) -> int | None:
         """What the clock says, if a stream is stamped by it. It is the user's: it is asked without the lock."""
         return self.clock() if self._stamped else None
 

@@ -1,44 +1,80 @@
 """Pushes of several threads at once, where it takes long until one is safe.
 
-While one thread waits for the disk, others gather behind it; the next one takes the rows of all of them as one. Each
-push counts for itself all the same: one that is refused is refused alone.
+One thread leads: it takes the rows of all threads that wait as one, and forces them to the disk with one sync; the
+others wait for it. Each push counts for itself all the same: when the rows cannot be taken together, each thread pushes
+its own.
+
+The threads of the last round are likely to push again, so the next leader waits for them; not longer than a sync takes,
+and never where one thread pushes alone.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from penstock.catalog import StreamDef
 from penstock.model.errors import PenstockError
-from penstock.rows.apart import Rows
 
 if TYPE_CHECKING:
     from penstock.database.core import Core
 
 _SMALL = 64
 """Rows of a push that is taken together with others."""
+_MOST = 1024
+"""Pushes that are taken together."""
+_PATIENCE = 0.0005
+"""Seconds for which a leader waits for the threads of the last round: about what a sync takes."""
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, timedelta})
+"""Values that run no code of the user's when they are read."""
 
 
-def is_small(rows: Rows) -> bool:
-    """Whether rows may be taken together with those of others."""
-    return len(rows.table) <= _SMALL and not rows.apart
+def is_plain(rows: object) -> TypeGuard[list[Any]]:
+    """Whether rows may be read together with others, by another thread: a few dicts or tuples of plain values."""
+    if type(rows) is not list or len(rows) > _SMALL:
+        return False
+    for row in rows:
+        if type(row) is not dict and type(row) is not tuple:
+            return False
+        values: Iterable[object] = row.values() if type(row) is dict else row
+        for value in values:
+            if type(value) not in _PLAIN:
+                return False
+    return True
 
 
-@dataclass(slots=True, eq=False)
+class _State(Enum):
+    WAITING = auto()
+    LEADS = auto()
+    """Its thread is to lead."""
+    GONE = auto()
+    """Its thread was interrupted."""
+    ALONE = auto()
+    """Its thread has to push by itself."""
+    TAKEN = auto()
+    """The rows are taken, but may not be safe."""
+    SAFE = auto()
+
+
 class _Push:
-    """Rows that a thread gives. ``done``: they have been taken or refused, or the thread has given up."""
+    """Rows that a thread gives."""
 
-    name: str
-    definition: StreamDef
-    read: Rows
-    done: bool = False
-    error: PenstockError | None = None
+    __slots__ = ("definition", "name", "rows", "state", "woken")
+
+    def __init__(self, name: str, definition: StreamDef, rows: list[Any]) -> None:
+        self.name, self.definition, self.rows = name, definition, rows
+        self.state = _State.WAITING
+        self.woken = threading.Lock()
+        self.woken.acquire()
+
+    def become(self, state: _State) -> None:
+        """Let its thread go on."""
+        self.state = state
+        self.woken.release()
 
 
 class Gathering:
@@ -46,75 +82,112 @@ class Gathering:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._pushes: deque[_Push] = deque()
-        self._turn = threading.Condition()
-        self._leading = False
+        self._guard = threading.Lock()
+        """Guards the rest. Nothing is waited for with it."""
+        self._pushes: list[_Push] = []
+        """Those that wait, in their order."""
+        self._led = False
+        """Whether a thread leads, or has been told to."""
+        self._last = 1
+        """Pushes of the last round."""
+        self._enough: threading.Lock | None = None
+        """Released when as many wait as in the last round."""
 
-    def push(self, name: str, definition: StreamDef, read: Rows, rows: object, now: int | None) -> bool:
-        """Push, together with those who do so now; False if there is no room. Without the lock."""
-        core = self._core
-        core.check_outside()
-        mine = _Push(name, definition, read)
-        self._pushes.append(mine)
+    def push(self, name: str, definition: StreamDef, rows: list[Any]) -> bool:
+        """Push together with the threads that do so now. False: the caller has to push by itself. Without the lock."""
+        self._core.check_outside()
+        mine = _Push(name, definition, rows)
+        with self._guard:
+            if self._led:
+                self._pushes.append(mine)
+                if self._enough is not None and len(self._pushes) >= self._last - 1:
+                    self._enough.release()
+                    self._enough = None
+            else:
+                self._led = True
+                mine.state = _State.LEADS
         try:
-            with self._turn:
-                while self._leading and not mine.done:
-                    self._turn.wait()
-                if not mine.done:
-                    self._leading = True
+            if mine.state is not _State.LEADS:
+                mine.woken.acquire()
+            if mine.state is _State.LEADS:
+                self._lead(mine)
         except BaseException:
-            mine.done = True  # the thread is interrupted: nobody takes its rows any more
+            with self._guard:
+                leads, mine.state = mine.state is _State.LEADS, _State.GONE
+            if leads:
+                self._hand_over()
             raise
-        if mine.done:
-            core.after()
-            if mine.error is not None:
-                raise mine.error
-            return True
-        try:
-            with core.holding():
-                core.check_open()
-                taken = self._take(mine, rows, now)
-            core.host.after()
-        finally:
-            mine.done = True
-            with self._turn:
-                self._leading = False
-                self._turn.notify_all()
-        core.after()
-        return taken
+        if mine.state is _State.TAKEN:
+            self._core.after()
+        elif mine.state is _State.SAFE:
+            self._core.call_subscribers()
+        return mine.state is not _State.ALONE
 
-    def _take(self, mine: _Push, rows: object, now: int | None) -> bool:
-        core, others = self._core, self._waiting_with(mine)
-        if not others:
-            return core.admit(mine.name, mine.definition, mine.read, rows, now)
-        before = core.inputs.get(mine.name)
-        together = [mine, *others]
+    def _lead(self, mine: _Push) -> None:
+        """Take what there is, wake the others and let the next thread lead."""
+        together = self._round(mine)
+        state = [_State.ALONE]
         try:
-            whole = Rows(pa.concat_tables([push.read.table for push in together]))
-            return core.admit(mine.name, mine.definition, whole, whole.table, now)
+            self._take(mine, [row for push in together for row in push.rows], state)
         except PenstockError:
-            for push in together:
-                try:
-                    core.admit(mine.name, mine.definition, push.read, push.read.table, now)
-                except PenstockError as error:
-                    push.error = error
-                push.done = True
-        finally:
-            if core.inputs.get(mine.name) is not before:  # else, after an interrupt, they are left to their threads
-                for push in others:
-                    push.done = True
-        if mine.error is not None:
-            raise mine.error
-        return True
+            pass  # each thread hears why, when it pushes its own or waits until they are safe
+        except BaseException:
+            self._wake(together[1:], state[0])
+            raise
+        self._wake(together[1:], state[0])
+        self._hand_over()  # first: should an interrupt come now, two threads lead, which does no harm
+        mine.state = state[0]
 
-    def _waiting_with(self, mine: _Push) -> Sequence[_Push]:
-        """The pushes into the same stream that wait, in their order, without the caller's own."""
-        found: list[_Push] = []
-        left: list[_Push] = []
-        while self._pushes:
-            push = self._pushes.popleft()
-            same = push.name == mine.name and push.definition is mine.definition
-            if not push.done and push is not mine:
-                (found if same else left).append(push)
-        self._pushes.extendleft(reversed(left))
+    def _take(self, mine: _Push, rows: list[Any], state: list[_State]) -> None:
+        """Take rows; ``state`` says how far that came, whatever is raised."""
+        core = self._core
+        source = core.input(mine.name)
+        read, now = source.read(rows), core.now()
+        with core.holding():
+            core.check_open()
+            before = core.inputs.get(mine.name)
+            try:
+                core.admit(mine.name, mine.definition, read, rows, now)
+            finally:
+                if core.inputs.get(mine.name) is not before:
+                    state[0] = _State.TAKEN
+        if state[0] is _State.TAKEN:
+            core.host.after()
+            state[0] = _State.SAFE
+
+    def _round(self, mine: _Push) -> Sequence[_Push]:
+        """The pushes into the same stream that wait, behind the leader's own."""
+        missing = None
+        with self._guard:
+            if len(self._pushes) < self._last - 1:
+                self._enough = missing = threading.Lock()
+                missing.acquire()
+        if missing is not None:
+            missing.acquire(timeout=_PATIENCE)
+        found, left = [mine], list[_Push]()
+        with self._guard:
+            self._enough = None
+            for push in self._pushes:
+                same = push.name == mine.name and push.definition is mine.definition
+                if push.state is _State.WAITING:
+                    (found if same and len(found) < _MOST else left).append(push)
+            self._pushes = left
+            self._last = len(found)
         return found
+
+    def _wake(self, pushes: Sequence[_Push], state: _State) -> None:
+        with self._guard:
+            for push in pushes:
+                if push.state is not _State.GONE:
+                    push.become(state)
+
+    def _hand_over(self) -> None:
+        """Let the thread lead that has waited longest."""
+        with self._guard:
+            while self._pushes:
+                if (push := self._pushes[0]).state is _State.WAITING:
+                    push.become(_State.LEADS)
+                    del self._pushes[0]
+                    return
+                del self._pushes[0]
+            self._led = False
