@@ -21,7 +21,7 @@ from penstock.model.delta import NEVER
 from penstock.model.errors import CheckpointError
 from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
-from penstock.operators.state import LoadedState, Stateful
+from penstock.operators.state import LoadedState, is_stateful
 from penstock.operators.state import State as SavedState
 from penstock.operators.window_store import WindowStore
 from penstock.scalar import Context
@@ -267,7 +267,7 @@ class OperatorVertex:
         """What is remembered, by part."""
         state: SavedState = {}
         operator = self.operator
-        if isinstance(operator, Stateful):
+        if is_stateful(operator):
             state["operator"] = operator.save()
         for i, port in enumerate(self.ports or ()):
             state[f"port {i}"] = port.save()
@@ -275,7 +275,7 @@ class OperatorVertex:
 
     def load(self, state: LoadedState) -> None:
         operator = self.operator
-        if isinstance(operator, Stateful):
+        if is_stateful(operator):
             if "operator" not in state:
                 raise CheckpointError(
                     f"the saved state has nothing of {self.kind} `{self.label}`: another version of Penstock saved it",
@@ -289,7 +289,7 @@ class OperatorVertex:
 
     def catch_up(self, state: LoadedState) -> None:
         operator = self.operator
-        if isinstance(operator, Stateful):
+        if is_stateful(operator):
             operator.catch_up(state["operator"])
         for i, port in enumerate(self.ports or ()):
             port.catch_up(state[f"port {i}"])

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from penstock.model.errors import PenstockError, QueryFailed
 from penstock.plan.empty import every_window
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import relation_scans, stream_scans
+from penstock.plan.serial import to_json
 from penstock.plan.window import Generic
 
 Status = Literal["running", "ended", "stopped", "failed"]
@@ -76,6 +77,11 @@ class Registered:
     def inputs(self) -> frozenset[str]:
         """The declared streams that rows must be pushed into for this query."""
         return frozenset(scan.stream for scan in stream_scans(self.plan))
+
+    @cached_property
+    def plan_json(self) -> dict[str, Any]:
+        """The plan as it is written down."""
+        return to_json(self.plan)
 
     @cached_property
     def every_window(self) -> tuple[tuple[Generic, frozenset[str]], ...]:

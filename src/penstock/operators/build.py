@@ -23,7 +23,7 @@ from penstock.model.schema import Schema
 from penstock.operators import identity
 from penstock.operators.base import NOTHING, Operator, StateSize, WindowOperator
 from penstock.operators.priority import SetPriority
-from penstock.operators.state import LoadedState, State, Stateful
+from penstock.operators.state import LoadedState, State, Stateful, is_stateful
 from penstock.operators.stateless import FilterProject
 from penstock.plan.derive import begins_with_rows, passes_on
 from penstock.plan.nodes import (
@@ -159,7 +159,7 @@ class Tree:
         }
         found: list[tuple[str, Stateful]] = []
         for path, operator in operators.items():
-            if isinstance(operator, Stateful):
+            if is_stateful(operator):
                 found.append((path, operator))
             else:
                 assert operator is None or operator.size() == NOTHING, f"{path} cannot be saved"

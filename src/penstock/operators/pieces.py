@@ -28,6 +28,8 @@ from penstock.operators.state import Loaded, Piece, Saved, with_meta
 T = TypeVar("T")
 
 _FAN = 8
+BLOCK = 1 << 18
+"""Rows of a piece of ``RowPieces``, at most."""
 _LARGE = 1 << 18
 """Rows from which a piece is not written again to have fewer: a save that merges does not take long, and there is a
 piece for each hundred thousand rows or so."""
@@ -64,7 +66,8 @@ class RowPieces:
     """The pieces of rows with numbers from ``tail`` to before ``head``, both of which only grow.
 
     A piece is forgotten when all its rows are before the tail. Rows that get other numbers must get numbers from the
-    head on: they are then written again.
+    head on: they are then written again. Pieces end where the numbers are multiples of ``BLOCK``, and all rows between
+    two of these become one: so operators that keep the same rows keep the same pieces, which are stored once.
     """
 
     def __init__(self) -> None:
@@ -76,14 +79,19 @@ class RowPieces:
         ranges = [r for r in self._ranges if r.stop > tail]
         tables: dict[str, pa.Table] = {}
         start = ranges[-1].stop if ranges else tail
-        if head > start:
-            ranges.append(_Range("", start, head))
-            count = merged([r.stop - r.start for r in ranges])
-            start = max(tail, ranges[-count].start)
-            del ranges[-count:]
-            ranges.append(_Range(f"{self._named}", start, head))
+        while start < head:
+            block = start - start % BLOCK
+            stop = min(head, block + BLOCK)
+            ranges.append(_Range("", start, stop))
+            here = [r.stop - r.start for r in ranges if r.start >= block]
+            count = merged(here) if stop % BLOCK else len(here)
+            first = max(tail, ranges[-count].start)
+            for gone in ranges[-count:]:
+                tables.pop(gone.name, None)
+            ranges[-count:] = [_Range(f"{self._named}", first, stop)]
             self._named += 1
-            tables[ranges[-1].name] = rows(start, head)
+            tables[ranges[-1].name] = rows(first, stop)
+            start = stop
         self._ranges = ranges
         meta = {"tail": tail, "head": head, "named": self._named, "starts": [r.start for r in ranges]}
         return Saved(meta, tuple(Piece(r.name, tables.get(r.name)) for r in ranges))

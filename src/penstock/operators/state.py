@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 import pyarrow as pa
 
@@ -53,7 +53,6 @@ class Loaded:
         return Loaded(self.meta[name], _Under(self.tables, f"{name}."))
 
 
-@runtime_checkable
 class Stateful(Protocol):
     """An operator whose state can be saved and loaded."""
 
@@ -73,6 +72,11 @@ class Stateful(Protocol):
         Called on an operator whose last save, or load, is an earlier state that this one goes on from, and which
         has done nothing since.
         """
+
+
+def is_stateful(operator: object) -> TypeGuard[Stateful]:
+    """Whether an operator has something to save. (``isinstance`` takes fifty microseconds.)"""
+    return hasattr(operator, "catch_up")
 
 
 State = dict[str, Saved]

@@ -150,7 +150,7 @@ class Log:
             size = len(head)
         position = self.position
         for i, batch in enumerate(batches):
-            parts, length = frame_bytes(
+            parts, length, _ = frame_bytes(
                 number, position, batch, meta if i == 0 else {}, synced=current.synced, last=i == len(batches) - 1
             )
             content += parts

@@ -83,8 +83,8 @@ def head_bytes(epoch: int, first: int, schema: pa.Schema) -> bytes:
 
 def frame_bytes(
     number: int, position: int, batch: pa.RecordBatch, meta: Meta, *, synced: int, last: bool = True
-) -> tuple[list[Bytes], int]:
-    """A frame, and how long it is."""
+) -> tuple[list[Bytes], int, int]:
+    """A frame: its head, its rows and what fills it up; how long it is, and the checksum of what it says."""
     said = json.dumps(meta, separators=(",", ":")).encode() if meta else b""
     said += b" " * (-len(said) % 8)
     body = batch.serialize()
@@ -93,7 +93,7 @@ def frame_bytes(
     fields = _FIELDS.pack(number, position, batch.num_rows, body.size, synced, len(said), crc, 0, _LAST if last else 0)
     fields += bytes(_FRAME_SIZE - _OF_FRAME.size - len(fields))
     head = _OF_FRAME.pack(_FRAME, zlib.crc32(fields)) + fields
-    return [head + said, body, bytes(-size % _ALIGNED)], _FRAME_SIZE + _filled(size)
+    return [head + said, body, bytes(-size % _ALIGNED)], _FRAME_SIZE + _filled(size), crc
 
 
 def _filled(size: int) -> int:

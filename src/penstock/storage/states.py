@@ -4,9 +4,12 @@
     state/00000000000000004711-0000000003-12-0.segment   pieces that were new in it
 
 A version's number is that of the last entry that is in it; behind it stand the epoch of who wrote it and how many he
-had tried to write. Pieces are
-Arrow tables; the version's record has their schemas and where each is. A piece that a later version has too is not
-written again, except where it keeps a file on the disk that is otherwise of no use.
+had tried to write. Pieces are Arrow tables; the version's record has their schemas and where each is. A piece that a
+later version has too is not written again, except where it keeps a file on the disk that is otherwise of no use.
+
+A large piece is stored by columns. Operators keep the same rows, and rows often have their instant in a column: a
+column that another one of the version equals is stored once, and whole numbers that rise evenly, as the numbers of rows
+do, are not stored at all but by where they begin and by how much they rise.
 
 A version is there when its record is, which is written last; all of it is forced to the disk before anything that it
 covers is forgotten. The last two are kept, with the logs since the older one: should the newest be damaged, the one
@@ -19,10 +22,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.model.errors import StorageError
@@ -35,22 +40,45 @@ _VERSION = re.compile(r"(\d{20})-(\d{10})-(\d+)\.version")
 Version = tuple[int, int, int]
 """Number, epoch, attempt."""
 _LARGE = 1 << 20
-"""A piece of so many bytes has a file of its own."""
+"""A piece of so many bytes is stored by columns."""
+_FILE = 16 << 20
+"""Bytes from which on large pieces go into another file, so that what is of no use any more can be removed."""
 _MOST = 1 << 30
 """A frame has at most about so many bytes."""
+_STEP = 1 << 32
+"""By how much numbers rise at most, to be stored as rising: so none of what is computed is too large."""
+_RUN = 1 << 16
 KEPT = 2
 _EMPTY = pa.schema([])
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a piece is: the frames of a file from a byte on, of the schema with this number."""
+class Part:
+    """The frames of a file from a byte on. Without a file: whole numbers that begin at ``start``, each greater than the
+    one before it by ``bytes``."""
 
     file: str
     start: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a piece is: its rows, the number of its schema, and one part, or one for each column."""
+
     rows: int
     schema: int
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, rows: int, schema: int, parts: Iterable[tuple[str, int, int]]) -> Place:
+        """A place as records have it."""
+        return cls(rows, schema, tuple(Part(*part) for part in parts))
+
+    @property
+    def files(self) -> set[str]:
+        """Those that it is in."""
+        return {part.file for part in self.parts if part.file}
 
 
 class States:
@@ -61,13 +89,15 @@ class States:
         self.versions = self._found()
         """The versions there are, ascending; those that somebody writes who is not the owner any
         more do not come in."""
-        self._verified: set[Place] = set()
-        """Pieces of which every byte has been looked at, since the version was loaded."""
+        self._verified: set[Part] = set()
+        """Parts of which every byte has been looked at, since the version was loaded."""
         self._attempts = 0
         self._unsaved: dict[str, dict[str, pa.Table]] = {}
         """Tables of saves that failed; they are written by the next one."""
         self._places: dict[str, dict[str, Place]] = {}
         self._schemas: list[pa.Schema] = []
+        self._known: _Known = {}
+        """The columns that the last version has."""
         self._sizes: dict[str, int] = {}
         """Bytes of the files that the last version has pieces in."""
         self.written = 0
@@ -86,9 +116,15 @@ class States:
         self._attempts += 1
         version = number, self._epoch, self._attempts
         name = _name(version)
-        small = _Writer(self._files, f"{self._folder}/{name}.segment", self._epoch, number, schemas)
         made: list[_Writer] = []
+
+        def writer(which: str) -> _Writer:
+            path = f"{self._folder}/{name}{which}.segment"
+            return _Writer(self._files, path, self._epoch, number, schemas)
+
+        small = writer("")
         wasted = self._wasted(state)
+        known_columns = {key: part for key, part in self._known.items() if part.file not in wasted}
         try:
             for path, saved in state.items():
                 of_path = places.setdefault(path, {})
@@ -98,34 +134,34 @@ class States:
                         table = self._unsaved.get(path, {}).get(piece.name)
                     if table is None:
                         known = self._places[path][piece.name]
-                        if known.file not in wasted:
+                        if wasted.isdisjoint(known.files):
                             schema = _number_of(self._schemas[known.schema], schemas)
-                            of_path[piece.name] = Place(known.file, known.start, known.bytes, known.rows, schema)
+                            of_path[piece.name] = replace(known, schema=schema)
                             continue
                         table = self.read(known, self._schemas)
-                    if table.nbytes >= _LARGE:
-                        writer = _Writer(
-                            self._files, f"{self._folder}/{name}-{len(made)}.segment", self._epoch, number, schemas
-                        )
-                        made.append(writer)
-                    else:
-                        writer = small
-                    of_path[piece.name] = writer.add(table)
+                    if table.nbytes < _LARGE:
+                        of_path[piece.name] = small.add(table)
+                        continue
+                    if not made or made[-1].size >= _FILE:
+                        made.append(writer(f"-{len(made)}"))
+                    of_path[piece.name] = made[-1].add_columns(table, known_columns)
             written = [w for w in (*made, small) if w.finish()]
             if written:
                 self._files.sync_folder(self._folder)
             self._put(version, state, places, schemas)
         except BaseException:
-            for writer in (*made, small):
-                writer.remove()
+            for begun in (*made, small):
+                begun.remove()
             self._keep(state)
             raise
         self._unsaved = {}
         self.written += sum(w.size for w in written)
         sizes = {w.file: w.size for w in written}
-        used = {p.file for of_path in places.values() for p in of_path.values()}
+        used = {file for of_path in places.values() for p in of_path.values() for file in p.files}
         self._sizes = {f: s for f, s in {**self._sizes, **sizes}.items() if f in used}
         self._places, self._schemas = places, schemas
+        stored = {part for of_path in places.values() for place in of_path.values() for part in place.parts}
+        self._known = {key: part for key, part in known_columns.items() if part in stored}
         self._verified.clear()
         self.forget()
 
@@ -139,12 +175,15 @@ class States:
 
     def _wasted(self, state: State) -> set[str]:
         """Files of which less than half is of use from now on."""
-        used: dict[str, int] = {}
+        parts: set[Part] = set()
         for path, saved in state.items():
             for piece in saved.pieces:
                 known = self._places.get(path, {}).get(piece.name)
                 if piece.table is None and known is not None:
-                    used[known.file] = used.get(known.file, 0) + known.bytes
+                    parts |= {part for part in known.parts if part.file}
+        used: dict[str, int] = {}
+        for part in parts:
+            used[part.file] = used.get(part.file, 0) + part.bytes
         return {file for file, bytes in used.items() if 2 * bytes < self._sizes.get(file, 0)}
 
     def _put(
@@ -154,7 +193,7 @@ class States:
             "version": version,
             "schemas": [base64.b64encode(s.serialize()).decode() for s in schemas],
             "state": {
-                path: [saved.meta, {name: list(asdict(p).values()) for name, p in places[path].items()}]
+                path: [saved.meta, {name: _listed(p) for name, p in places[path].items()}]
                 for path, saved in state.items()
             },
         }
@@ -170,7 +209,7 @@ class States:
         record = read_record(self._files, self.path(version))
         schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(s))) for s in record["schemas"]]
         places = {
-            path: {name: Place(*p) for name, p in of_path.items()} for path, (_, of_path) in record["state"].items()
+            path: {name: Place.of(*p) for name, p in of_path.items()} for path, (_, of_path) in record["state"].items()
         }
         self._places, self._schemas = places, schemas
         self._verified.clear()
@@ -187,24 +226,35 @@ class States:
 
     def read(self, place: Place, schemas: list[pa.Schema]) -> pa.Table:
         """A piece, every byte of it verified the first time."""
-        path = f"{self._folder}/{place.file}"
-        segment = Segment(self._files, path)
         schema = schemas[place.schema]
-        found: list[pa.RecordBatch] = []
-        rows = 0
-        for frame in segment.frames_at(place.start, place.start + place.bytes, verify=place not in self._verified):
-            batch = segment.batch(frame, schema)[1]
-            rows += batch.num_rows
-            found.append(batch)
-        if rows != place.rows:
-            raise StorageError(f"{self._files.name}/{path}: damaged, {rows} rows instead of {place.rows}")
-        self._verified.add(place)
-        return pa.Table.from_batches(found, schema)
+        if len(place.parts) != len(schema):
+            return pa.Table.from_batches(self._batches(place.parts[0], place.rows, schema), schema)
+        columns: list[pa.ChunkedArray] = []
+        for part, f in zip(place.parts, schema, strict=True):
+            if not part.file:
+                columns.append(_numbers(part, place.rows, f.type))
+                continue
+            alone = pa.schema([f])  # the bytes are the same, whatever type they were stored as
+            columns.append(pa.Table.from_batches(self._batches(part, place.rows, alone), alone).column(0))
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _batches(self, part: Part, rows: int, schema: pa.Schema) -> list[pa.RecordBatch]:
+        path = f"{self._folder}/{part.file}"
+        segment = Segment(self._files, path)
+        verify = part not in self._verified
+        frames = list(segment.frames_at(part.start, part.start + part.bytes, verify=verify))
+        found = [segment.batch(frame, schema)[1] for frame in frames]
+        if (count := sum(batch.num_rows for batch in found)) != rows:
+            raise StorageError(f"{self._files.name}/{path}: damaged, {count} rows instead of {rows}")
+        self._verified.add(part)
+        if len(schema) == 1:
+            self._known[rows, part.bytes, *(frame.crc for frame in frames)] = part
+        return found
 
     @property
     def files(self) -> set[str]:
         """The files that the version which was loaded or saved last has pieces in."""
-        return {place.file for of_path in self._places.values() for place in of_path.values()}
+        return {file for of_path in self._places.values() for place in of_path.values() for file in place.files}
 
     def forget(self, keep: int = KEPT) -> None:
         """Remove all but the last versions, and files that none of these has pieces in."""
@@ -216,7 +266,9 @@ class States:
         for version in self.versions:
             with contextlib.suppress(StorageError):
                 record = read_record(self._files, self.path(version))
-                used |= {p[0] for _, of_path in record["state"].values() for p in of_path.values()}
+                used |= {
+                    f for _, of_path in record["state"].values() for p in of_path.values() for f in Place.of(*p).files
+                }
         for name in self._files.names(self._folder):
             if name.endswith(".segment") and name not in used:
                 with contextlib.suppress(OSError):
@@ -231,6 +283,56 @@ class States:
         self.bytes = total
 
 
+_Known = dict[tuple[int, ...], Part]
+"""The columns that are stored, by their rows, bytes and checksums."""
+_PARTS = 3
+"""Of a frame: head, rows, what fills it up."""
+
+
+def _whole_number(kind: pa.DataType) -> pa.DataType:
+    """The type whose values have the same bits, where times are whole numbers."""
+    return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) else kind
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The same bits as values of another type."""
+    return column if column.type == kind else pa.chunked_array([c.view(kind) for c in column.chunks], kind)
+
+
+def _rising(column: pa.ChunkedArray) -> Part | None:
+    """Whole numbers that rise evenly, by where they begin and by how much."""
+    count = len(column)
+    if column.type != pa.int64() or column.null_count or count < 2:
+        return None
+    first, last = column[0].as_py(), column[count - 1].as_py()
+    step = column[1].as_py() - first
+    if first + step * (count - 1) != last or abs(step) > _STEP:
+        return None
+    at = first
+    for chunk in column.chunks:
+        for start in range(0, len(chunk), _RUN):
+            values = chunk.slice(start, _RUN).to_numpy()
+            if not np.array_equal(values, at + step * np.arange(len(values))):
+                return None
+            at += step * len(values)
+    return Part("", first, step)
+
+
+def _numbers(part: Part, count: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """What ``_rising`` saw."""
+    values = np.arange(count, dtype=np.int64)
+    if part.bytes != 1:
+        values *= part.bytes
+    if part.start:
+        values += part.start
+    return _as(pa.chunked_array([pa.array(values)]), kind)
+
+
+def _listed(place: Place) -> list[object]:
+    """A place as records have it."""
+    return [place.rows, place.schema, [[part.file, part.start, part.bytes] for part in place.parts]]
+
+
 class _Writer:
     """A file of pieces."""
 
@@ -243,19 +345,58 @@ class _Writer:
         self._begun = 0
 
     def add(self, table: pa.Table) -> Place:
+        """Write a piece whole."""
+        return Place(table.num_rows, _number_of(table.schema, self._schemas), (self._put(table),))
+
+    def add_columns(self, table: pa.Table, known: _Known) -> Place:
+        """Write the columns of a piece that are not known."""
+        parts: list[Part] = []
+        for column in table.columns:
+            part = _rising(_as(column, _whole_number(column.type)))
+            parts.append(part or self._put(pa.Table.from_arrays([column], names=[""]), known))
+        return Place(table.num_rows, _number_of(table.schema, self._schemas), tuple(parts))
+
+    def _put(self, table: pa.Table, known: _Known | None = None) -> Part:
         if not self.size:
             head = head_bytes(self._epoch, self._number, _EMPTY)
             self._content.append(head)
             self.size = len(head)
-        start = self.size
+        content: list[Bytes] = []
+        size, crcs = 0, list[int]()
         for batch in record_batches(table, _MOST):
-            parts, length = frame_bytes(self._number, 0, batch, {}, synced=0)
-            self._content += parts
-            self.size += length
-        place = Place(self.file, start, self.size - start, table.num_rows, _number_of(table.schema, self._schemas))
+            parts, length, crc = frame_bytes(self._number, 0, batch, {}, synced=0)
+            content += parts
+            size += length
+            crcs.append(crc)
+        if known is not None:
+            key = table.num_rows, size, *crcs
+            if (part := known.get(key)) is not None:
+                if part.file == self.file:
+                    self._flush()
+                if self._is_there(part, content):
+                    return part
+            known[key] = Part(self.file, self.size, size)
+        part = Part(self.file, self.size, size)
+        self._content += content
+        self.size += size
         if self.size - self._begun >= _LARGE:
             self._flush()
-        return place
+        return part
+
+    def _is_there(self, part: Part, content: Sequence[Bytes]) -> bool:
+        """Whether a part has these bytes, but for the number of who wrote it."""
+        path = f"{os.path.dirname(self._path)}/{part.file}"
+        try:
+            there = memoryview(self._files.read(path, part.start, part.bytes))
+        except OSError:
+            return False
+        at = 0
+        for i, bytes in enumerate(content):
+            size = len(bytes)
+            if i % _PARTS and there[at : at + size] != memoryview(bytes):
+                return False
+            at += size
+        return at == len(there)
 
     def _flush(self) -> None:
         self._begun = self._files.append(self._path, self._begun, self._content)

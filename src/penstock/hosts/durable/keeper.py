@@ -30,7 +30,6 @@ from penstock.model.change import Change
 from penstock.model.errors import PenstockError
 from penstock.operators.state import State
 from penstock.plan.nodes import functions_called
-from penstock.plan.serial import to_json
 from penstock.storage.log import Log
 from penstock.storage.store import Store
 
@@ -42,6 +41,8 @@ BYTES = 64 << 20
 """Or when there are so many bytes of them."""
 _PRESSED = 1.0
 """Seconds between states that are saved because the quota is used up."""
+_GIVE_WAY = 0.001
+"""Seconds for threads that have waited for the lock: else the interpreter lets them wait for what follows, too."""
 _PATIENCE = 60.0
 """Seconds after which a save that failed is tried again at the latest."""
 
@@ -159,7 +160,7 @@ class Keeper:
     def query_record(self, query: Registered) -> forms.Record:
         """All that a query was registered with."""
         record: forms.Record = {
-            "kind": "query", "name": query.name, "plan": to_json(query.plan), "text": query.text,
+            "kind": "query", "name": query.name, "plan": query.plan_json, "text": query.text,
             "reads": sorted(query.reads), "options": forms.options_json(query.options), "count": self._core.query_count,
         }  # fmt: skip
         return {**record, "functions": dict(query.versions)} if query.versions else record
@@ -281,6 +282,7 @@ class Saver:
                 return
             number = store.rolled()
             state = self._taken()
+        time.sleep(_GIVE_WAY)
         try:
             store.save(number, state)
         except PenstockError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -118,9 +119,12 @@ class Picture:
         head = self._core.remembered[name]
         tail = head - sum(map(len, batches))
 
+        @cache
+        def everything() -> Batch:
+            return concat(batches)
+
         def rows(start: int, stop: int) -> pa.Table:
-            kept = concat(batches)
-            return forms.batch_table(kept.take(np.arange(start - tail, stop - tail)))
+            return forms.batch_table(everything().take(np.arange(start - tail, stop - tail)))
 
         return pieces.save(tail, head, rows)
 
