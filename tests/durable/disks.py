@@ -69,8 +69,7 @@ def save(db: penstock.Database, during: Callable[[], None] | None = None) -> Non
 @contextmanager
 def still(db: penstock.Database) -> Iterator[None]:
     """Nothing is written meanwhile."""
-    kept = host_of(db)._kept
+    kept = host_of(db).kept
     assert kept is not None
-    assert kept._saver is not None
-    with kept._saver._one, core_of(db).lock:
+    with kept.saver.still():
         yield

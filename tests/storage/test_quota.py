@@ -162,5 +162,17 @@ def test_a_quota_for_nothing(tmp_path: Path) -> None:
     with pytest.raises(penstock.InputError, match="no directory that it could bound"):
         penstock.connect(engine="local", quota="1 GB")
     for engine in ("spark", "reference"):
-        with pytest.raises(penstock.EngineError, match="quota belong to engine='local'"):
+        with pytest.raises(penstock.EngineError, match="quota and functions belong to engine='local'"):
             penstock.connect(tmp_path / "db", engine=engine, quota="1 GB")
+
+
+@pytest.mark.parametrize("settings", [{"sync": "group"}, {"sync": True}, {"sync": "always"}, {"functions": True}])
+def test_what_is_said_of_a_directory_that_is_not_there(settings: dict[str, Any]) -> None:
+    with pytest.raises(penstock.InputError, match="there is no directory that it could be about"):
+        penstock.connect(engine="local", **settings)
+    penstock.connect(engine="local", sync="off", functions=False).close()
+
+
+def test_functions_of_a_directory_on_spark(tmp_path: Path) -> None:
+    with pytest.raises(penstock.EngineError, match="functions belong to engine='local'"):
+        penstock.connect(tmp_path / "db", engine="spark", functions=True)

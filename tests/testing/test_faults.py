@@ -142,13 +142,29 @@ def test_a_database_that_was_killed(tmp_path: Path) -> None:
         killed = crash_copy(db, tmp_path / "killed")
         player.rest()
         expected = answers(db.queries["sums"])
-    with connect(killed) as again:
+    with connect(killed, engine="spark") as again:
         assert again.stream("s").given == 5
         again.push("s", [(i, i) for i in range(5, 10)])
         assert answers(again.queries["sums"]) == expected
         with pytest.raises(penstock.InputError, match=re.escape(f"{killed} is there already")):
             crash_copy(again, killed)
         assert_state(again.queries["sums"], [24])
+
+
+def test_a_local_database_that_was_killed(tmp_path: Path) -> None:
+    script = Script(DECLARE).rows("s", [(i, i) for i in range(10)])
+    with script.open("local", path=tmp_path / "db") as db:
+        db.query("SELECT sum(a) AS total FROM s [ROWS 3]", name="sums")
+        player = script.play(db, until=4)
+        killed = crash_copy(db, tmp_path / "killed")
+        with full_disk(), pytest.raises(penstock.StorageError, match="cannot be written"):
+            db.push("s", [(5, 5)])
+        player.rest()
+        expected = answers(db.queries["sums"])
+    with connect(killed) as again:
+        assert again.stream("s").given == 5
+        again.push("s", [(i, i) for i in range(5, 10)])
+        assert answers(again.queries["sums"]) == expected
 
 
 def test_only_what_has_a_directory_is_copied(tmp_path: Path) -> None:

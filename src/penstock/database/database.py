@@ -443,7 +443,5 @@ def connect(
     way = checked_sync(sync if isinstance(sync, str) else "group" if sync else "off")
     on_spark = (engine or default_engine()) == "spark"
     options = SparkOptions(master, shards, trigger, batch_rows, on_spark and way != "off", spark or {})
-    local = LocalOptions(memory, disk, when_full, spill, quota=quota)
-    if not on_spark:
-        local = replace(local, sync=way, functions=functions)
+    local = LocalOptions(memory, disk, when_full, spill, "off" if on_spark else way, functions, quota)
     return Database(engine, path=path, clock=clock, options=options, local=local, zone=zone)

@@ -15,8 +15,8 @@ def host(engine: str, core: Core, path: Path | None, options: SparkOptions, loca
     check_engine(engine)
     if engine != "local" and local != LocalOptions():
         raise EngineError(
-            f"engine `{engine}` has no buffers in memory and no quota: memory, disk, when_full, spill and quota belong "
-            "to engine='local'",
+            f"engine `{engine}` has no buffers in memory, no quota, and does not ask before it runs functions: memory, "
+            "disk, when_full, spill, quota and functions belong to engine='local'",
             hint="on Spark, rows wait in the streams' logs on disk",
         )
     if engine == "spark":
@@ -25,6 +25,12 @@ def host(engine: str, core: Core, path: Path | None, options: SparkOptions, loca
         return SparkHost(core, path, options.or_environment())
     if options != SparkOptions():
         raise EngineError(f"engine `{engine}` takes no settings", hint="they belong to engine='spark'")
+    if path is None and (local.functions or local.sync != "off"):
+        said = f"sync is {local.sync!r}" if local.sync != "off" else "functions is True"
+        raise InputError(
+            f"{said}, but there is no directory that it could be about",
+            hint="name one, as in connect('directory', engine='local'), or leave it out",
+        )
     if local.quota is not None and path is None:
         raise InputError(
             f"quota is {local.quota!r}, but there is no directory that it could bound",

@@ -109,7 +109,7 @@ class Disk:
         try:
             file = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
             try:
-                _write(file, 0, content)
+                write(file, 0, content)
                 if sync:
                     os.fsync(file)
             finally:
@@ -124,7 +124,7 @@ class Disk:
     def append(self, path: str, size: int, content: Sequence[Bytes]) -> int:
         with self._writing(path) as file:
             try:
-                return _write(file, size, content)
+                return write(file, size, content)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.ftruncate(file, size)
@@ -219,7 +219,7 @@ class Disk:
             os.close(file)
 
 
-def _write(file: int, at: int, content: Sequence[Bytes]) -> int:
+def write(file: int, at: int, content: Sequence[Bytes]) -> int:
     """Write at a place; gives where it ends."""
     left = [memoryview(part).cast("B") for part in content if len(part)]
     while left:

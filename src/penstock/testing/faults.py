@@ -13,9 +13,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.database.database import Database, core_of
+from penstock.hosts.local.host import LocalHost
 from penstock.hosts.spark.live import frames
 from penstock.model.errors import InputError, StateError
 from penstock.runtime.storage import files, storage
+from penstock.storage import files as store_files
 
 T = TypeVar("T")
 Raised = BaseException | type[BaseException]
@@ -99,12 +101,12 @@ class Disk:
 def full_disk(room: int = 0) -> Iterator[Disk]:
     """Meanwhile there is room for so many bytes more, for all databases of this process.
 
-    It is about what they write for rows that wait (engine ``local``) and into the logs of streams and the journal
-    (engine ``spark``, not the state that its workers write). What exceeds the room fails as it does on a disk that is
-    full. ``disk.room`` may be changed meanwhile, as if somebody had tidied up.
+    It is about what they write for rows that wait and into directories (engine ``local``), and into the logs of streams
+    and the journal (engine ``spark``, not the state that its workers write). What exceeds the room fails as it does on
+    a disk that is full. ``disk.room`` may be changed meanwhile, as if somebody had tidied up.
     """
     disk = Disk(room)
-    append, write, retry = files.append, frames.write, storage.RETRY
+    append, write, retry, put = files.append, frames.write, storage.RETRY, store_files.write
 
     def appending(path: Path, size: int, content: pa.Buffer) -> None:
         disk.take(content.size)
@@ -114,23 +116,30 @@ def full_disk(room: int = 0) -> Iterator[Disk]:
         disk.take(sum(map(len, parts)))
         write(file, parts)
 
-    files.append, frames.write, storage.RETRY = appending, writing, 0.0
+    def putting(file: int, at: int, content: Sequence[store_files.Bytes]) -> int:
+        disk.take(sum(map(len, content)))
+        return put(file, at, content)
+
+    files.append, frames.write, storage.RETRY, store_files.write = appending, writing, 0.0, putting
     try:
         yield disk
     finally:
-        files.append, frames.write, storage.RETRY = append, write, retry
+        files.append, frames.write, storage.RETRY, store_files.write = append, write, retry, put
 
 
 def crash_copy(db: Database, to: str | Path) -> Path:
-    """The directory of a database on Spark as it would be if the process were killed now, copied to a new place: open
-    it there with ``connect(path)``. What is running goes on undisturbed."""
-    root = getattr(core_of(db).host, "root", None)
+    """The directory of a database as it would be if the process were killed now, copied to a new place: open it there
+    with the same engine. What is running goes on undisturbed."""
+    host = core_of(db).host
+    kept = host.kept if isinstance(host, LocalHost) else None
+    root = getattr(host, "root", None) if kept is None else kept.root
     if root is None:
-        raise StateError("the database has no directory", hint="only databases on the engine spark have one")
+        raise StateError("the database has no directory", hint="name one: connect('directory')")
     to = Path(to)
     if to.exists():
         raise InputError(f"{to} is there already", hint="give a new place")
-    with core_of(db).lock:  # nothing is noted in the journal meanwhile, so what it speaks of is there
+    # Nothing is noted in the journal meanwhile, so what it speaks of is there; nor is a state saved.
+    with core_of(db).lock if kept is None else kept.saver.still():
         shutil.copytree(root, to, copy_function=_copied, ignore=shutil.ignore_patterns("lock"))
     return to
 

@@ -16,12 +16,12 @@ def connect(
 ) -> Database:
     """Like ``penstock.connect``, with a simulated clock that drives the database.
 
-    The engine is ``local`` where neither you nor the environment variable PENSTOCK_ENGINE names one, unless there is a
-    directory, which only Spark has. Without a ``clock`` of yours there is a new one, in ``db.clock``.
+    The engine is ``local`` where neither you nor the environment variable PENSTOCK_ENGINE names one. Without a
+    ``clock`` of yours there is a new one, in ``db.clock``.
     """
     clock = clock or Clock()
     if engine is None:
-        engine = "spark" if path is not None else os.environ.get("PENSTOCK_ENGINE") or "local"
+        engine = os.environ.get("PENSTOCK_ENGINE") or "local"
     db = open_connection(path, engine=engine, clock=clock, **settings)
     clock.drives(db)
     return db

@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -292,6 +293,12 @@ class Saver:
         with self._core.lock:
             store.forget()
         self.trouble = None
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing is written into the directory meanwhile but deliveries and notes."""
+        with self._one, self._core.lock:
+            yield
 
     def close(self) -> None:
         """End the thread, and save what has happened since."""

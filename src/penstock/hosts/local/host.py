@@ -305,10 +305,15 @@ class LocalHost(InProcess, Abilities):
         if self._kept is not None:
             self._kept.keeper.note(notes)
 
+    @property
+    def kept(self) -> Kept | None:
+        """The directory, if there is one."""
+        return self._kept
+
     def save(self) -> None:
         """Save the state now. Without the lock."""
         if self._kept is not None:
-            self._kept.save()
+            self._kept.saver.save()
 
     def settled(self) -> None:
         """Let nothing be under way: called under the lock."""

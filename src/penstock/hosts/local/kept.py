@@ -27,7 +27,7 @@ class Kept:
     """The directory of a database on the local engine. Its thread, which saves the state, is stopped by ``close``."""
 
     def __init__(self, path: Path, core: Core, host: LocalHost, options: LocalOptions) -> None:
-        self._core, self._host = core, host
+        self._core, self._host, self.root = core, host, path
         self._trusted = options.functions
         self.keeper = Keeper(Store.open(path, sync=options.sync, quota=options.quota_bytes), core)
         self._picture = Picture(self.keeper, core)
@@ -77,11 +77,12 @@ class Kept:
             if self._saver is not None:
                 self._saver.look()
 
-    def save(self) -> None:
-        """Save the state now."""
+    @property
+    def saver(self) -> Saver:
+        """What saves the state."""
         if self._saver is None:
             raise StateError("the database is closed", hint="connect again")
-        self._saver.save()
+        return self._saver
 
     def _taken(self) -> State:
         self._host.settled()
