@@ -206,3 +206,19 @@ def test_a_subscriber_may_push(tmp_path: Path) -> None:
         query.subscribe(lambda table: db.push("s", [(0, 1)]))
         db.push("s", [(1, 1)])
         assert db.stream("s").given == 2
+
+
+def test_results_that_may_count_as_delivered_are_handed_out() -> None:
+    files = Slow()
+    db = opened(files, Clock(BEGIN), sync="group")
+    db.execute("CREATE STREAM s (k BIGINT, n INT) TIMESTAMP BY k")
+    query = db.query(ALL, name="q")
+    db.push("s", [(1, 2)])
+    files.lost = True
+    assert values(query) == [(1, 2)], "the disk fails after it is written down that they are delivered"
+    with pytest.raises(StorageError, match="forced to the disk"):
+        db.push("s", [(3, 4)])
+    db.close()
+    files.lost = False
+    with opened(files, Clock(BEGIN), sync="group") as db:
+        assert values(db.queries["q"]) == []

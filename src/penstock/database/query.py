@@ -18,7 +18,7 @@ from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.results import DEFAULT
 from penstock.hosts.subscribers import Subscription
 from penstock.model import shown
-from penstock.model.errors import PenstockError, StateError
+from penstock.model.errors import PenstockError, StateError, StorageError
 from penstock.model.names import counted
 from penstock.model.values import with_zone
 from penstock.operators.base import StateSize
@@ -230,7 +230,13 @@ class Query:
             except BaseException:
                 query.results.give_up(DEFAULT)
                 raise
-            query.results.confirm(DEFAULT, found[2], notes=notes[0] if notes else None, table=table)
+            try:
+                query.results.confirm(DEFAULT, found[2], notes=notes[0] if notes else None, table=table)
+            except StorageError:
+                # Written down, but not forced to the disk: they may count as delivered when the directory is opened
+                # again, so the caller gets them now. The next call says that the disk has failed.
+                if notes is not None or not found[0] or not query.results.has_confirmed(DEFAULT, found[2]):
+                    raise
         return used
 
     @contextmanager

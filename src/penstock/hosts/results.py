@@ -277,6 +277,11 @@ class Results:
             self._runner.written()
         self.add_up()
 
+    def has_confirmed(self, reader: str, upto: int) -> bool:
+        """Whether a reader has confirmed all results before a position."""
+        with self._lock:
+            return self._readers.get(reader, -1) >= upto
+
     def _clear(self, table: pa.Table | None = None) -> None:
         """Let go what every reader has. ``table``: the results from the oldest on, as far as there is one of them."""
         least = min(self._readers.values(), default=self.next)
