@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import penstock
 from penstock.testing import Clock
 from tests.durable.disks import opened, save
 from tests.durable.language import Define, Interrupt, Save, Step
@@ -70,3 +77,42 @@ def test_who_goes_back_to_an_older_state_finds_the_functions_of_then() -> None:
         newest = max(p for p in lives.files.now if p.endswith(".version"))
         lives.files.now[newest].now[20] ^= 1
         lives.do(len(steps), Interrupt("killed"))
+
+
+def _interrupts_once(marker: Path, value: int) -> int:
+    if value == 2 and not marker.exists():
+        marker.touch()
+        raise KeyboardInterrupt
+    return value
+
+
+@pytest.mark.parametrize("relation", [False, True])
+def test_a_query_that_was_interrupted_half_way_goes_on_when_the_directory_is_opened_again(
+    tmp_path: Path, relation: bool
+) -> None:
+    function = partial(_interrupts_once, tmp_path / "marker")
+    with penstock.connect(tmp_path / "db", engine="local") as db:
+        db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t; CREATE RELATION r (v BIGINT)")
+        db.create_function("once", function, args=["BIGINT"], returns="BIGINT")
+        source = "r" if relation else "s [ROWS 5]"
+        db.query(f"SELECT count(once(v)) AS n FROM {source}", name="broken")
+        other = db.query("SELECT ISTREAM v FROM s [ROWS 1]", name="other")
+
+        def give(value: int) -> None:
+            if relation:
+                db.execute(f"INSERT INTO r VALUES ({value})")
+            else:
+                db.push("s", [(value, value)])
+
+        give(1)
+        save(db)
+        with pytest.raises(KeyboardInterrupt):
+            give(2)
+        with pytest.raises(penstock.QueryFailed, match="open it again, and it goes on"):
+            collections.deque(iter(db.queries["broken"].fetch, None), maxlen=0)
+        give(3)
+        save(db)
+        assert other.status == ("running" if relation else "failed")
+    with penstock.connect(tmp_path / "db", engine="local", functions=True) as db:
+        assert [q.status for q in db.queries.values()] == ["running", "running"]
+        assert db.queries["broken"].current().to_pylist() == [{"n": 3}]

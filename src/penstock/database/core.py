@@ -580,10 +580,13 @@ class Core(Declaring):
     def _broken(self, readers: Sequence[Registered], error: BaseException) -> None:
         for query in readers:
             if query.status == "running":
+                way = "stop it and register it again"
                 failure = QueryFailed(
                     f"query `{query.name}` was interrupted while it worked ({type(error).__name__})",
-                    hint="some of its operators have the last rows and some do not: stop it and register it again",
+                    hint="some of its operators have the last rows and some do not: "
+                    + (f"close the database and open it again, and it goes on; or {way}" if self.host.keeps else way),
                 )
+                query.interrupted = self.host.keeps
                 self.fail(query, failure)
 
     def _remember(self, source: StreamInput, batch: Batch) -> None:
@@ -621,9 +624,9 @@ class Core(Declaring):
         except PenstockError:
             raise
         except BaseException as error:
-            # What the store has been given is in it already.
-            self.relations[name] = store
-            self._broken(readers, error)
+            if self.host.wrote:
+                self.relations[name] = store
+                self._broken(readers, error)
             raise
         self._changed(name, store, changes, readers)
         return len(changes)

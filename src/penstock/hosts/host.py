@@ -146,6 +146,14 @@ class Host(Protocol):
         """After ``deliver`` was interrupted: which operators have what came. ``none``: it has been made as if it had
         never come. ``some``: of those that remember it, some may have it and some not."""
 
+    @property
+    def wrote(self) -> bool:
+        """After ``change`` was interrupted: whether it counts."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a query that was interrupted while it worked goes on when the database is opened again."""
+
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         """Changes of a relation. If it raises PenstockError, nothing has been taken."""
 

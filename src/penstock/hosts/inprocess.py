@@ -73,6 +73,14 @@ class InProcess:
     ) -> Literal["none", "some", "all"]:
         return "some"
 
+    @property
+    def wrote(self) -> bool:
+        return True
+
+    @property
+    def keeps(self) -> bool:
+        return False
+
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         for query in readers:
             query.runner.change(relation.definition.name, changes)

@@ -59,6 +59,8 @@ class Registered:
         self.results = Results(name, plan, runner, options.results, lock)
         self.status: Status = "running"
         self.error: PenstockError | None = None
+        self.interrupted = False
+        """Whether it was stopped half-way, and is whole in its directory."""
         self.versions: Mapping[str, int] = {}
         """The versions of the functions that it calls, where the database is kept."""
         self.dating = Dating()

@@ -202,6 +202,11 @@ class Keeper:
             found = self._logs[key] = self.store.log(kind, name, schema())
         return found
 
+    def last(self, kind: str, name: str) -> int:
+        """The number of the last entry of a log; 0 if there is none."""
+        found = self._logs.get(f"{kind}/{name}")
+        return 0 if found is None else found.last
+
     def _append(
         self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any], *, new: bool = False
     ) -> None:
@@ -281,6 +286,8 @@ class Saver:
             keeper.changed.clear()
             if store.number == store.saved and not again:
                 return
+            if any(query.interrupted for query in self._core.queries.values()):
+                return  # the last saved state and the logs have all of it
             number = store.rolled()
             state = self._taken()
         time.sleep(_GIVE_WAY)

@@ -239,6 +239,14 @@ class LocalHost(InProcess, Abilities):
         self._into_graph(source, batch)  # it is written down, so it counts
         return "all"
 
+    @property
+    def wrote(self) -> bool:
+        return self._kept is None or self._kept.is_written
+
+    @property
+    def keeps(self) -> bool:
+        return self._kept is not None
+
     def _converge(self) -> None:
         """Operators of queries that came at different times may have become the same. One that is suspended keeps its
         number until it goes on."""
@@ -251,7 +259,7 @@ class LocalHost(InProcess, Abilities):
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         name = relation.definition.name
         if self._kept is not None:
-            self._kept.keeper.changes(relation, changes)
+            self._kept.changes(relation, changes)
         if self._changed:
             self._tidy()
         self.graph.change(name, changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from penstock.hosts.durable.opening import Opening
 from penstock.hosts.durable.picture import Picture
 from penstock.hosts.host import QuerySettings
 from penstock.hosts.options import LocalOptions
+from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
+from penstock.model.change import Change
 from penstock.model.errors import StateError
 from penstock.operators.identity import Named
 from penstock.operators.state import State
@@ -32,7 +35,8 @@ class Kept:
         self.keeper = Keeper(Store.open(path, sync=options.sync, quota=options.quota_bytes), core)
         self._picture = Picture(self.keeper, core)
         self._saver: Saver | None = None
-        self._before = 0
+        self._writing = ("", "", 0)
+        """What is written down: kind, name, and the number of the last entry of its log before."""
 
     def open(self) -> None:
         """Take up what the directory has."""
@@ -62,13 +66,22 @@ class Kept:
 
     def rows(self, source: StreamInput) -> None:
         """Write down what a stream has taken in."""
-        self._before = self.keeper.store.number
+        self._begin("streams", source.definition.name)
         self.keeper.rows(source)
+
+    def changes(self, relation: RelationStore, changes: Sequence[Change]) -> None:
+        """Write down changes of a relation."""
+        self._begin("relations", relation.definition.name)
+        self.keeper.changes(relation, changes)
+
+    def _begin(self, kind: str, name: str) -> None:
+        self._writing = kind, name, self.keeper.last(kind, name)
 
     @property
     def is_written(self) -> bool:
-        """Whether what ``rows`` was called with last is in the log, though it was interrupted."""
-        return self.keeper.store.number > self._before
+        """Whether what was to be written down last is in its log, though that was interrupted."""
+        kind, name, before = self._writing
+        return self.keeper.last(kind, name) > before
 
     def after(self) -> None:
         """The lock has been given back: return when what was written is as safe as was asked for."""

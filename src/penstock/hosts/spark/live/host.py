@@ -200,6 +200,14 @@ class SparkHost(Abilities):
     ) -> Literal["none", "some", "all"]:
         return "some"  # the rows may be in the log
 
+    @property
+    def wrote(self) -> bool:
+        return True  # it may be
+
+    @property
+    def keeps(self) -> bool:
+        return False  # the state may have been saved since
+
     def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
         self.check()
         if not changes:
