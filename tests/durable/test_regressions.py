@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.testing import Clock
+from penstock.testing import Clock, crash_copy
 from tests.durable.disks import opened, save
 from tests.durable.language import Define, Interrupt, Save, Step
 from tests.durable.living import BEGIN, Lives, lived, rows_of
@@ -116,3 +116,27 @@ def test_a_query_that_was_interrupted_half_way_goes_on_when_the_directory_is_ope
     with penstock.connect(tmp_path / "db", engine="local", functions=True) as db:
         assert [q.status for q in db.queries.values()] == ["running", "running"]
         assert db.queries["broken"].current().to_pylist() == [{"n": 3}]
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_results_that_overtook_others_come_once_after_a_kill(tmp_path: Path, saves: bool) -> None:
+    with penstock.connect(tmp_path / "db", engine="local") as db:
+        db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t PRIORITY BY v / 100")
+        query = db.query("SELECT ISTREAM v FROM s [ROWS 1]", name="q")
+        db.configure(threading="graph", mode="strong")
+        resting = next(o.id for o in db.graph().operators if o.kind == "intake")
+        db.suspend(resting)
+        for v in (1, 2, 3, 900):
+            db.push("s", [(v, v)])
+        db.resume(resting)
+        db.settle()
+        given = next(iter(query))["v"].to_pylist()
+        assert given[0] == 900, "it has overtaken"
+        if saves:
+            save(db)
+            db.push("s", [(901, 4)])
+        killed = crash_copy(db, tmp_path / "killed")
+    for _ in range(2):
+        with penstock.connect(killed, engine="local") as db:
+            given += db.queries["q"].fetch()["v"].to_pylist()
+        assert sorted(given) == [1, 2, 3, *([4] if saves else []), 900]

@@ -14,8 +14,9 @@ have a turn of their own.
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
@@ -52,6 +53,14 @@ class _Entry:
     @property
     def stop(self) -> int:
         return self.start + len(self.answers)
+
+
+def digests(table: pa.Table) -> list[int]:
+    """A number for each result, by which to know it again in another process."""
+    return [
+        int.from_bytes(hashlib.blake2b(repr(tuple(row.values())).encode(), digest_size=7).digest())
+        for row in table.to_pylist()
+    ]
 
 
 class Results:
@@ -144,6 +153,24 @@ class Results:
             self.append(table)
         self._readers[DEFAULT] = reader
         assert self.next == next, "as many as there were"
+
+    def put_first(self, rows: Sequence[int]) -> None:
+        """Let results that ``default`` has not confirmed, and that have these digests, come before the others: so they
+        came before a restart, where rows had overtaken others. Without the lock."""
+        with self._lock:
+            start = max(self.unread()[0], self._summed)
+            if start == self.next:
+                return
+            table = self.rows(self.first, self.next)
+            wanted = Counter(rows)
+            chosen, others = list(range(start - self.first)), list[int]()
+            for i, digest in enumerate(digests(table.slice(start - self.first)), start - self.first):
+                (chosen if wanted[digest] > 0 else others).append(i)
+                wanted[digest] -= 1
+            self._entries.clear()
+            self._bytes = self._small = 0
+            self.next = self.first
+            self.append(table.take(pa.array([*chosen, *others], pa.int64())))
 
     def _put_together(self) -> None:
         """Make one of many small entries, or the interpreter would mind their number."""

@@ -175,10 +175,14 @@ class Keeper:
         if not self.again:
             self._record({"kind": "stop", "name": query.name})
 
-    def delivered(self, query: int, upto: int, notes: Mapping[str, object] | None) -> None:
-        """The reader of the query with this number who is remembered has all results before a position."""
+    def delivered(
+        self, query: int, upto: int, notes: Mapping[str, object] | None, rows: Sequence[int] | None = None
+    ) -> None:
+        """The reader of the query with this number who is remembered has all results before a position. ``rows``: the
+        digests of those that it was given last, where their order is not that in which they come again."""
         if not self.again:
-            self._deliver({"query": query, "upto": upto}, notes)
+            meta = {"query": query, "upto": upto}
+            self._deliver(meta if rows is None else {**meta, "rows": [*rows]}, notes)
 
     def note(self, notes: Mapping[str, object]) -> None:
         """Keep something that users have noted."""

@@ -92,6 +92,8 @@ class Opening:
                 # One that was stopped can still be read; what was read then does not matter any more.
                 for query in self._core.queries.values():
                     if query.runner.facts()["number"] == item.meta.get("query"):
+                        if "rows" in item.meta:
+                            query.results.put_first(item.meta["rows"])
                         query.results.confirm(DEFAULT, item.meta["upto"])
             case _:
                 self._record(item.meta)

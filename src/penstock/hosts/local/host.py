@@ -301,10 +301,12 @@ class LocalHost(InProcess, Abilities):
         if self._kept is not None:
             self._kept.keeper.taken(source, "apart")
 
-    def delivered(self, runner: GraphRunner, upto: int, notes: Mapping[str, object] | None) -> None:
-        """The reader of a query who is remembered has all results before a position."""
+    def delivered(
+        self, runner: GraphRunner, upto: int, notes: Mapping[str, object] | None, rows: Sequence[int] | None
+    ) -> None:
+        """The reader of a query who is remembered has all results before a position. ``rows``: digests of the last."""
         if self._kept is not None and not self.closed:
-            self._kept.keeper.delivered(runner.number, upto, notes)
+            self._kept.keeper.delivered(runner.number, upto, notes, rows)
 
     def notes(self) -> dict[str, Any]:
         return {} if self._kept is None else self._kept.keeper.noted()

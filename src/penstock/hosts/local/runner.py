@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,11 +15,12 @@ from penstock.graph.programs import sizes
 from penstock.graph.sharing import Demand
 from penstock.graph.sink import Sink
 from penstock.hosts.host import QuerySettings
+from penstock.hosts.results import digests
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.delta import Delta, concat
 from penstock.operators.base import StateSize
-from penstock.plan.nodes import Query
+from penstock.plan.nodes import Query, stream_scans
 from penstock.plan.window import WindowSpec
 
 if TYPE_CHECKING:
@@ -84,7 +86,14 @@ class GraphRunner(DeltaAnswers):
         self, answers: Sequence[Delta | pa.Table], upto: int | None, notes: Mapping[str, object] | None = None
     ) -> None:
         if upto is not None:
-            self._host.delivered(self, upto, notes)
+            # Where rows overtake others, results come in another order when it is all done again.
+            rows = digests(self.table(answers)) if self._prioritised else None
+            self._host.delivered(self, upto, notes, rows)
+
+    @cached_property
+    def _prioritised(self) -> bool:
+        streams = self._host.core.catalog.streams
+        return any(streams[scan.stream].priority is not None for scan in stream_scans(self.plan))
 
     def written(self) -> None:
         self._host.after()
