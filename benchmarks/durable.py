@@ -197,7 +197,7 @@ def while_saving(folder: Path, report: Report, count: int, window: int) -> None:
 
 _REOPEN = """
 import json, sys, time
-import penstock, pyarrow, numba
+import penstock, penstock.hosts.local.host, penstock.hosts.durable.opening
 start = time.perf_counter()
 db = penstock.connect(sys.argv[1], engine="local")
 opened = time.perf_counter() - start

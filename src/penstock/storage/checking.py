@@ -176,9 +176,7 @@ class _Look:
                 for file in states.files:
                     if Segment(reading.files, f"state/{file}").head() is None:
                         raise StorageError(f"{reading.files.name}/state/{file}: damaged, it has no head")
-                for one in loaded.values():
-                    for _ in one.tables.values():
-                        pass  # reading it verifies it
+                states.verify()
                 at = reading.files.path(path).stat().st_mtime
             except FileNotFoundError:
                 continue

@@ -251,6 +251,16 @@ class States:
             self._known[rows, part.bytes, *(frame.crc for frame in frames)] = part
         return found
 
+    def verify(self) -> None:
+        """Look at every byte of the version that was loaded last; StorageError if one is not what was written."""
+        for of_path in self._places.values():
+            for place in of_path.values():
+                schema = self._schemas[place.schema]
+                whole = len(place.parts) != len(schema)
+                for part, f in zip(place.parts, [None] if whole else schema, strict=True):
+                    if part.file and part not in self._verified:
+                        self._batches(part, place.rows, schema if f is None else pa.schema([f]))
+
     @property
     def files(self) -> set[str]:
         """The files that the version which was loaded or saved last has pieces in."""

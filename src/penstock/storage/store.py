@@ -178,9 +178,7 @@ class Store:
         for version in reversed(self.states.versions):
             try:
                 state = self.states.load(version)
-                for loaded in state.values():
-                    for _ in loaded.tables.values():
-                        pass  # reading it verifies it
+                self.states.verify()
                 self.saved = version[0]
                 break
             except StorageError as error:
