@@ -41,6 +41,7 @@ from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view, metrics, stream_of
 from penstock.hosts.options import LocalOptions
 from penstock.hosts.registered import Registered
+from penstock.hosts.trimming import TRIMMING
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
@@ -85,6 +86,8 @@ class LocalHost(InProcess, Abilities):
         """Whether queries have come or gone since it was last seen who calls whom."""
         self._unplaced = False
         """Whether the runtime has not been told, since there is nothing for it to do."""
+        self._freed = False
+        """Whether much memory may be free that the process still has."""
 
     def abilities(self) -> LocalHost:
         return self
@@ -183,7 +186,7 @@ class LocalHost(InProcess, Abilities):
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
                 self.runtime.settings = _known(self.runtime.settings, self.graph)
-        self._changed = True
+        self._changed = self._freed = True
         if self.graph.buffered and not self.closed:
             self._tidy()  # its threads end with it
 
@@ -272,6 +275,9 @@ class LocalHost(InProcess, Abilities):
         # What there was to do has been done, or workers do it.
         if self._kept is not None:
             self._kept.after()
+        if self._freed:
+            self._freed = False
+            TRIMMING.trim()
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         if self._kept is not None:
@@ -389,6 +395,7 @@ class LocalHost(InProcess, Abilities):
             self._configure_operator(changes.pop("operator"), changes)
             return
         now = self.runtime.settings
+        self._freed = True  # with its threads
         self._place(now.changed(**changes) if name is None else now.changed_for(str(name), changes))
 
     def _configure_operator(self, id: object, changes: dict[str, Any]) -> None:
