@@ -382,6 +382,7 @@ class LocalHost(InProcess, Abilities):
                 self._place()
             else:
                 self._unplaced = True  # nobody but the view needs to know
+                self.runtime.let_go()
             self.graph.wire()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
