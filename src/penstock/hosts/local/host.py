@@ -128,13 +128,13 @@ class LocalHost(InProcess, Abilities):
         with self.runtime.paused():
             runner.wants = demands(runner.plan, runner.settings.functions)
             self._merge(runner, query)
-        runner.had_past = bool(runner.past.rows or runner.past.changes)
-        runner.past = Past()
-        self._changed = True
-        if own := _own(query.options):
-            self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
-        if self.graph.buffered:
-            self._tidy()
+            runner.had_past = bool(runner.past.rows or runner.past.changes)
+            runner.past = Past()
+            self._changed = True
+            if own := _own(query.options):
+                self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
+            if self.graph.buffered:
+                self._tidy()  # before anybody works on what is gone
 
     def _merge(self, runner: GraphRunner, query: Registered) -> None:
         """Put a query into the graph, with windows that it shares with others where that saves memory."""
@@ -186,9 +186,9 @@ class LocalHost(InProcess, Abilities):
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
                 self.runtime.settings = _known(self.runtime.settings, self.graph)
-        self._changed = self._freed = True
-        if self.graph.buffered and not self.closed:
-            self._tidy()  # its threads end with it
+            self._changed = self._freed = True
+            if self.graph.buffered and not self.closed:
+                self._tidy()  # its threads end with it
 
     def finishing(self, query: Registered) -> None:
         self.settle()
