@@ -135,6 +135,7 @@ class Graph:
             Beginning(self, self.members[name], self._new, past).begin()
         for vertex in self._new.values() if apart else ():
             vertex.touched = True
+        self._new = {}
         return sink
 
     def remove(self, name: str) -> list[OperatorVertex]:

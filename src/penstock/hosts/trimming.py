@@ -31,7 +31,7 @@ def _found() -> Callable[[int], int] | None:
     except (AttributeError, OSError, TypeError):  # not glibc
         return None
     trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
-    return trim  # type: ignore[no-any-return]
+    return trim
 
 
 class Trimming:
