@@ -116,9 +116,12 @@ def sample(at: float, folder: Path | None) -> Sample:
     """All of it now. Memory is looked at first: what the collector then finds stays counted."""
     resident = rss()
     gc.collect()
+    gc.freeze()  # counts objects; ``gc.get_objects`` would break tuples that other threads are making
+    objects = gc.get_freeze_count()
+    gc.unfreeze()
     bytes, names = sizes(folder)
     return Sample(
-        round(at, 4), round(resident, 1), len(gc.get_objects()), sys.getallocatedblocks(),
+        round(at, 4), round(resident, 1), objects, sys.getallocatedblocks(),
         round(pa.total_allocated_bytes() / 1e6, 1), threading.active_count(), len(os.listdir("/proc/self/fd")),
         bytes, names,
     )  # fmt: skip
