@@ -9,6 +9,7 @@
 #              they answered; takes some minutes
 # make fuzz    the generated tests with new random cases until one fails; MINUTES=60: at most an hour
 # make sessions   whole sessions of statements, right and wrong ones, with new random cases; MINUTES as for fuzz
+# make soak    a long mixed load on the local engine, and what of memory, threads and files grows; MINUTES, by default 10
 SHELL := /bin/bash
 PYTHON ?= python3
 ENGINE ?= spark
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LONG := --timeout 3600 -o faulthandler_timeout=7200  # a single test may take long
 
-.PHONY: setup demo test docs peers pictures spark kills fuzz sessions clean
+.PHONY: setup demo test docs peers pictures spark kills fuzz sessions soak clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -59,6 +60,9 @@ fuzz: $(READY)
 
 sessions: $(READY)
 	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) tests/sessions
+
+soak: $(READY)
+	@$(BIN)/python -m benchmarks.soak $(if $(MINUTES),--minutes $(MINUTES))
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov .coverage.*

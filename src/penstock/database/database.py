@@ -12,6 +12,7 @@ from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -107,8 +108,9 @@ class Database:
             self.engine, None if path is None else Path(path), clock, options or SparkOptions(),
             local or LocalOptions(), zone,
         )  # fmt: skip
-        self._held: dict[str, Query] = {}
-        """What users hold of registered queries, so that each has one object. Bounded by the queries."""
+        self._held: WeakValueDictionary[str, Query] = WeakValueDictionary()
+        """What users hold of registered queries, so that each has one object. What they let go of is not kept here:
+        with a query that is stopped its results go."""
         self._holding = threading.Lock()
         """Guards that. Whoever has it takes no other lock."""
 
@@ -163,7 +165,6 @@ class Database:
     def _query(self, registered: Registered) -> Query:
         """What users hold of a registered query."""
         with self._holding:
-            self._held = {name: q for name, q in self._held.items() if name in self._core.queries}
             known = self._held.get(registered.name)
             if known is None or not holds(known, registered):
                 known = self._held[registered.name] = Query(self._core, registered)

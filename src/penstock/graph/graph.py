@@ -135,6 +135,7 @@ class Graph:
             Beginning(self, self.members[name], self._new, past).begin()
         for vertex in self._new.values() if apart else ():
             vertex.touched = True
+        self._new = {}
         return sink
 
     def remove(self, name: str) -> list[OperatorVertex]:
@@ -328,7 +329,10 @@ class Graph:
     def _drop(self, vertex: OperatorVertex) -> None:
         del self.vertices[vertex.id]
         for edge in vertex.inputs:
-            edge.source.outputs.remove(edge)
+            source = edge.source
+            source.outputs.remove(edge)
+            if isinstance(source, OperatorVertex) and (vertex.take, edge.port) in source.direct:
+                source.direct.remove((vertex.take, edge.port))
         if self._index.get(vertex.key) is vertex:
             del self._index[vertex.key]
         match vertex:
@@ -341,6 +345,7 @@ class Graph:
             case Ticks():
                 for relation in vertex.relations:
                     _without(self._ticks, relation, vertex)
+        vertex.let_go()
 
     def prioritise(self, vertex: OperatorVertex) -> None:
         """A vertex is as urgent as the most urgent query that needs it."""

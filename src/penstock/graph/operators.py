@@ -52,6 +52,10 @@ class Stateless(OperatorVertex):
         self.tail: Tail | None = None
         """What follows, where that is short."""
 
+    def let_go(self) -> None:
+        super().let_go()
+        self.tail = None
+
     @property
     def nothing(self) -> Data:
         return self._none

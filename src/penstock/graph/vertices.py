@@ -105,6 +105,11 @@ class OperatorVertex:
         self.store: WindowStore | None = None
         """Where windows over this hold their rows."""
 
+    def let_go(self) -> None:
+        """Nobody uses this any more: know nobody. So what it remembers is freed at once, not with the next cycles that
+        Python collects, which may be many queries later."""
+        self.inputs, self.direct, self.alone, self.together = [], [], [], None
+
     # -- work ---------------------------------------------------------------------------------------
 
     def take(self, port: int, message: Message) -> None:

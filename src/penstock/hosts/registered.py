@@ -66,7 +66,7 @@ class Registered:
         self.dating = Dating()
         """Of a query without streams, the instants of the changes that it has been given."""
         self.before: Mapping[str, Before] = {}
-        self.subscribers = Subscribers(self, lock)
+        self.subscribers = Subscribers(name, self.results, lock)
         self.changed = threading.Condition(lock)
         """Word of new results, and of the end."""
 

@@ -14,14 +14,11 @@ import threading
 import traceback
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.hosts.results import Results
 from penstock.model.errors import ResultsGone
-
-if TYPE_CHECKING:
-    from penstock.hosts.registered import Registered
 
 _log = logging.getLogger("penstock")
 _numbers = count(1)
@@ -51,8 +48,10 @@ class Subscription:
 class Subscribers:
     """Those of one query. Bounded by their number; what they have not been told of is the query's ``Results``."""
 
-    def __init__(self, query: Registered, lock: threading.RLock) -> None:
-        self.query = query
+    def __init__(self, name: str, results: Results, lock: threading.RLock) -> None:
+        """``name``: that of the query. The query itself is not known here: without a cycle its results are freed as
+        soon as nobody has it."""
+        self._name, self._results = name, results
         self.trouble: str | None = None
         """What the last callback that raised has raised."""
         self._lock = lock
@@ -73,7 +72,7 @@ class Subscribers:
         """Call this from a position on, or with what comes next."""
         found = Subscription(self, callback)
         with self._lock:
-            self.query.results.add_reader(found.reader, position)
+            self._results.add_reader(found.reader, position)
             self._shown = shown
             self.all = (*self.all, found)
         return found
@@ -82,7 +81,7 @@ class Subscribers:
         """Call this no more."""
         with self._lock:
             self.all = tuple(s for s in self.all if s is not subscription)
-        self.query.results.remove_reader(subscription.reader)
+        self._results.remove_reader(subscription.reader)
 
     def wake(self) -> bool:
         """There is news, and nobody of whom it can be expected to call: let the thread do it, if it has not ended.
@@ -90,7 +89,7 @@ class Subscribers:
         if not self.all or self._closed:
             return False
         if self._thread is None:
-            name = f"penstock-subscribers-{self.query.name}"
+            name = f"penstock-subscribers-{self._name}"
             self._thread = threading.Thread(target=self._keep_calling, name=name, daemon=True)
             self._thread.start()
         self._wake.set()
@@ -105,7 +104,7 @@ class Subscribers:
                 self.call()
             except BaseException:
                 # Also what a callback raises to end a program: it ends no thread but its own.
-                _log.exception("a subscriber of query %s raised", self.query.name)
+                _log.exception("a subscriber of query %s raised", self._name)
                 self._wake.set()
                 continue
             if last:
@@ -165,7 +164,7 @@ class Subscribers:
             return False
 
     def _told(self, subscription: Subscription) -> bool:
-        results = self.query.results
+        results = self._results
         try:
             with self._lock:
                 if subscription not in self.all:
@@ -190,7 +189,7 @@ class Subscribers:
     def _complain(self, error: Exception) -> None:
         trace = "".join(traceback.format_exception(error))
         self.trouble = f"a subscriber raised {type(error).__name__}: {error}\n{trace}"
-        _log.error("a subscriber raised; it stays subscribed to query %s", self.query.name, exc_info=error)
+        _log.error("a subscriber raised; it stays subscribed to query %s", self._name, exc_info=error)
 
     def close(self) -> None:
         """Tell what is to be told, and end the thread; who is in a callback does not wait for that."""

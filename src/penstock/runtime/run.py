@@ -98,6 +98,13 @@ class Runtime:
             self._held &= {v.id for v in vertices}
             self._rebuild()
 
+    def let_go(self) -> None:
+        """The thread that pushes runs everything: hold no operators, which may have been removed since ``place``."""
+        if self._graph[0] or self._graph[1]:
+            with self._control.paused():
+                self._graph = ((), (), {}, {})
+                self._rebuild()
+
     def _become(self, settings: Settings) -> None:
         before, self.settings = self.settings, settings
         if before.buffer != settings.buffer:

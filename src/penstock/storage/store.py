@@ -31,7 +31,7 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -313,12 +313,18 @@ class Store:
         return read_code(self.files, code_path(name))
 
     def forget_code(self, used: Collection[str]) -> None:
-        """Remove the code of functions that nobody calls any more."""
+        """Remove the code of all functions but these."""
         paths = set(map(code_path, used))
         for name in self.files.names("functions"):
             if f"functions/{name}" not in paths:
                 with contextlib.suppress(OSError):
                     self.files.remove(f"functions/{name}")
+
+    def remove_code(self, names: Iterable[str]) -> None:
+        """Remove the code of these functions. A file that cannot be removed goes with the next opening."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                self.files.remove(code_path(name))
 
     def drop(self, kind: str, name: str) -> None:
         """A log is not needed any more; what it has is forgotten with the next state that is saved."""
@@ -378,6 +384,11 @@ class Store:
     def used(self) -> int:
         """Bytes of logs, records and versions of the state."""
         return self._logged + self.states.bytes + self.records.bytes
+
+    @property
+    def oldest(self) -> int:
+        """The number of the older saved state that is kept; 0 if there is none."""
+        return self.states.versions[0][0] if self.states.versions else 0
 
     @property
     def may_shrink(self) -> bool:

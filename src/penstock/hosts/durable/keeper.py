@@ -25,6 +25,7 @@ from penstock.graph.relations import changes_schema, changes_table
 from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
 from penstock.hosts.registered import Registered
+from penstock.hosts.trimming import TRIMMING
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.change import Change
@@ -63,6 +64,8 @@ class Keeper:
         """The version of each function that queries which come now call."""
         self.known: dict[str, forms.Record] = {}
         """The functions whose code is kept: those, and older ones that queries call."""
+        self._uncalled: dict[str, int] = {}
+        """Code that is not needed any more, and by which entry that was so: older saved states may need it."""
         self.notes: dict[str, Any] = {}
         self._noting = threading.Lock()
         """Guards the notes, which come without the database's lock, and are written down when they are there."""
@@ -141,7 +144,16 @@ class Keeper:
         used = {f"{name}@{version}" for name, version in self.functions.items()}
         for query in self._core.queries.values():
             used |= {f"{name}@{version}" for name, version in query.versions.items()}
+        self._uncalled |= dict.fromkeys(self.known.keys() - used, self.store.number)
         self.known = {name: record for name, record in self.known.items() if name in used}
+
+    def forget_code(self) -> None:
+        """Remove the code of such functions, unless a saved state or an entry behind it calls them."""
+        oldest = self.store.oldest
+        gone = [name for name, number in self._uncalled.items() if number <= oldest]
+        self.store.remove_code(gone)
+        for name in gone:
+            del self._uncalled[name]
 
     def drop(self, name: str) -> None:
         """Count something as dropped: what it has had is not needed any more once the state is saved."""
@@ -283,6 +295,7 @@ class Saver:
             if pressed and store.may_shrink:
                 self._save(again=True)  # lets the logs go that only the version before needs
             store.pressed = False
+        TRIMMING.trim()  # of the tables that were written
 
     def _save(self, *, again: bool = False) -> None:
         store, keeper = self._keeper.store, self._keeper
@@ -303,6 +316,7 @@ class Saver:
             raise
         with self._core.lock:
             store.forget()
+            keeper.forget_code()
         self.trouble = None
 
     @contextmanager

@@ -41,6 +41,7 @@ from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view, metrics, stream_of
 from penstock.hosts.options import LocalOptions
 from penstock.hosts.registered import Registered
+from penstock.hosts.trimming import TRIMMING
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
@@ -85,6 +86,8 @@ class LocalHost(InProcess, Abilities):
         """Whether queries have come or gone since it was last seen who calls whom."""
         self._unplaced = False
         """Whether the runtime has not been told, since there is nothing for it to do."""
+        self._freed = False
+        """Whether much memory may be free that the process still has."""
 
     def abilities(self) -> LocalHost:
         return self
@@ -125,13 +128,13 @@ class LocalHost(InProcess, Abilities):
         with self.runtime.paused():
             runner.wants = demands(runner.plan, runner.settings.functions)
             self._merge(runner, query)
-        runner.had_past = bool(runner.past.rows or runner.past.changes)
-        runner.past = Past()
-        self._changed = True
-        if own := _own(query.options):
-            self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
-        if self.graph.buffered:
-            self._tidy()
+            runner.had_past = bool(runner.past.rows or runner.past.changes)
+            runner.past = Past()
+            self._changed = True
+            if own := _own(query.options):
+                self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
+            if self.graph.buffered:
+                self._tidy()  # before anybody works on what is gone
 
     def _merge(self, runner: GraphRunner, query: Registered) -> None:
         """Put a query into the graph, with windows that it shares with others where that saves memory."""
@@ -183,9 +186,9 @@ class LocalHost(InProcess, Abilities):
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
                 self.runtime.settings = _known(self.runtime.settings, self.graph)
-        self._changed = True
-        if self.graph.buffered and not self.closed:
-            self._tidy()  # its threads end with it
+            self._changed = self._freed = True
+            if self.graph.buffered and not self.closed:
+                self._tidy()  # its threads end with it
 
     def finishing(self, query: Registered) -> None:
         self.settle()
@@ -280,6 +283,9 @@ class LocalHost(InProcess, Abilities):
         # What there was to do has been done, or workers do it.
         if self._kept is not None:
             self._kept.after()
+        if self._freed:
+            self._freed = False
+            TRIMMING.trim()
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         if self._kept is not None:
@@ -391,6 +397,7 @@ class LocalHost(InProcess, Abilities):
                 self._place()
             else:
                 self._unplaced = True  # nobody but the view needs to know
+                self.runtime.let_go()
             self.graph.wire()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -404,6 +411,7 @@ class LocalHost(InProcess, Abilities):
             self._configure_operator(changes.pop("operator"), changes)
             return
         now = self.runtime.settings
+        self._freed = True  # with its threads
         self._place(now.changed(**changes) if name is None else now.changed_for(str(name), changes))
 
     def _configure_operator(self, id: object, changes: dict[str, Any]) -> None:
