@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 import penstock
+from penstock.hosts.durable.picture import Picture
 from penstock.testing import Clock, crash_copy
 from tests.durable.disks import opened, save
 from tests.durable.language import Define, Interrupt, Save, Step
@@ -140,3 +142,24 @@ def test_results_that_overtook_others_come_once_after_a_kill(tmp_path: Path, sav
         with penstock.connect(killed, engine="local") as db:
             given += db.queries["q"].fetch()["v"].to_pylist()
         assert sorted(given) == [1, 2, 3, *([4] if saves else []), 900]
+
+
+def test_a_state_that_was_taken_half_way_is_not_what_the_next_one_builds_on() -> None:
+    files, clock = Forgetful(), Clock(BEGIN)
+    with opened(files, clock) as db:
+        db.execute(S)
+        db.query("SELECT ISTREAM count(*) AS n FROM s [ROWS 9]", name="one")
+        db.push("s", [(1, 1)])
+        save(db)
+        db.push("s", [(2, 2)])
+        with patch.object(Picture, "taken", side_effect=MemoryError), pytest.raises(MemoryError):
+            save(db)
+        db.push("s", [(3, 3)])
+        save(db)
+        killed = files.killed()
+    for found in (killed, files):
+        with opened(found, clock) as db:
+            db.push("s", [(4, 4)])
+            save(db)
+        with opened(found, clock) as db:
+            assert rows_of(db.queries["one"].fetch()) == [(t, "+", t) for t in (1, 2, 3, 4)]

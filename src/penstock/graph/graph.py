@@ -326,6 +326,11 @@ class Graph:
                     todo.append(source)
         return list(found.values())
 
+    def forget_relation(self, relation: str) -> None:
+        """A relation, which no query reads, is no more."""
+        self.versions.pop(relation, None)
+        self.ahead.pop(relation, None)
+
     def _drop(self, vertex: OperatorVertex) -> None:
         del self.vertices[vertex.id]
         for edge in vertex.inputs:

@@ -252,6 +252,8 @@ class Saver:
         self._closed = False
         self._not_before = 0.0
         self._one = threading.Lock()
+        self._spoilt = False
+        """Whether the state cannot be taken any more."""
         self.trouble: PenstockError | None = None
         """Why the last save failed, if it did."""
         self._thread = threading.Thread(target=self._keep_saving, name="penstock-saver", daemon=True)
@@ -303,10 +305,19 @@ class Saver:
             keeper.changed.clear()
             if store.number == store.saved and not again:
                 return
-            if any(query.interrupted for query in self._core.queries.values()):
+            if self._spoilt or any(query.interrupted for query in self._core.queries.values()):
                 return  # the last saved state and the logs have all of it
             number = store.rolled()
-            state = self._taken()
+            try:
+                state = self._taken()
+            except BaseException:
+                # Operators count what was taken of them as saved, though it is not: the next state would lack it.
+                self._spoilt = True
+                _log.error(
+                    "taking the state was stopped half-way, so none is saved any more; nothing is lost, the logs have "
+                    "all of it: close the database and open it again"
+                )
+                raise
         time.sleep(_GIVE_WAY)
         try:
             store.save(number, state)

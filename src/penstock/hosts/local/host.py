@@ -294,6 +294,8 @@ class LocalHost(InProcess, Abilities):
     def dropped(self, name: str) -> None:
         if self._kept is not None:
             self._kept.keeper.dropped(name)
+        self.graph.forget_relation(name)
+        self._admission.forget(name)
 
     def leaving(self, query: Registered) -> None:
         if self._kept is not None and not self.closed:

@@ -67,6 +67,10 @@ class Admission:
             return False
         raise _refusal(runtime, name, size)
 
+    def forget(self, stream: str) -> None:
+        """A stream is no more."""
+        self._pushers.pop(stream, None)
+
     def _comes(self, awaited: set[int]) -> bool:
         """Whether another thread has pushed into one of these, and may do so again."""
         others = {t.ident for t in threading.enumerate()} - {threading.get_ident()}
