@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -19,8 +20,9 @@ from penstock.model.values import to_arrow, to_rows
 from penstock.operators.base import StateSize
 from penstock.operators.pieces import RowPieces, Tracked
 from penstock.operators.rows import Row, size_of
-from penstock.operators.state import Loaded, Saved, together
-from penstock.operators.tables import rows_from, rows_table, table_of
+from penstock.operators.shapes import row_of
+from penstock.operators.state import Content, Loaded, Saved, together
+from penstock.operators.tables import table_of
 from penstock.scalar import hashable
 
 
@@ -32,7 +34,8 @@ class RelationInput:
         self.position = position
         self._waiting: deque[Change] = deque()
         self._entered: dict[tuple[object, ...], deque[int]] = {}
-        self._present: Tracked[Row] = Tracked()
+        shape = row_of(schema)
+        self._present: Tracked[Row] = Tracked(shape.table, shape.entries)
         self._released = 0
         self._pieces = RowPieces()
 
@@ -80,19 +83,19 @@ class RelationInput:
         )
 
     def save(self) -> Saved:
-        def waiting(start: int, stop: int) -> pa.Table:
+        def waiting(start: int, stop: int) -> Content:
             some = islice(self._waiting, start - self._released, stop - self._released)
-            return changes_table(self.schema, list(some))
+            return partial(changes_table, self.schema, list(some))
 
         return together(
             waiting=self._pieces.save(self._released, self._released + len(self._waiting), waiting),
-            present=self._present.save(lambda rows: rows_table(self.schema, rows)),
+            present=self._present.save(),
         )
 
     def load(self, state: Loaded) -> None:
         self._released, _, tables = self._pieces.load(state.part("waiting"))
         self._waiting = deque(change for table in tables for change in changes_from(self.schema, table))
-        for id, row in self._present.load(state.part("present"), lambda t: rows_from(self.schema, t)):
+        for id, row in self._present.load(state.part("present")):
             self._entered.setdefault(_hashable(row.values), deque()).append(id)
 
     def catch_up(self, state: Loaded) -> None:
@@ -103,9 +106,7 @@ class RelationInput:
             self._waiting.popleft()
         self._waiting.extend(change for table in tables for change in changes_from(self.schema, table))
         self._released = waiting.meta["tail"]
-        rows_gone, rows_new = self._present.catch_up(
-            state.part("present"), lambda t: rows_from(self.schema, t), lambda row, saved: None
-        )
+        rows_gone, rows_new = self._present.catch_up(state.part("present"))
         for id, row in rows_gone:
             key = _hashable(row.values)
             self._entered[key].remove(id)

@@ -17,14 +17,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 
 import pyarrow as pa
 
 from penstock.hosts.host import Answers, Runner
-from penstock.hosts.standing import Standing
+from penstock.hosts.standing import Standing, Sum
 from penstock.model.amounts import Bound
 from penstock.model.errors import ResultsGone, StateError
 from penstock.model.names import counted
@@ -119,18 +119,21 @@ class Results:
         for some in answers:
             self.append(some)
 
-    def unread(self) -> tuple[int, int]:
-        """The positions of the first result that ``default`` has not confirmed, and of the next one."""
-        return max(self._readers[DEFAULT], self.first), self.next
+    def unread(self, kept: Sum | None) -> tuple[int, int]:
+        """The positions of the first result that ``default`` has not confirmed, or that has gone and is not in what is
+        ``kept`` yet; and of the next one."""
+        first = max(self._readers[DEFAULT], self.first)
+        return first if kept is None else min(first, kept.upto), self.next
 
-    def rows(self, start: int, stop: int) -> pa.Table:
-        """The results of these positions, which are there."""
-        found = [e for e in self._entries if e.start < stop and start < e.stop]
-        return self._runner.table([e.answers for e in found]).slice(start - found[0].start, stop - start)
+    def rows(self, start: int, stop: int) -> Callable[[], pa.Table]:
+        """What makes a table of the results of these positions, which are there. It may be called without the lock."""
+        found = [e for e in chain(self._leaving, self._entries) if e.start < stop and start < e.stop]
+        first, answers = found[0].start, [e.answers for e in found]
+        return lambda: self._runner.table(answers).slice(start - first, stop - start)
 
-    def kept(self) -> tuple[Standing | None, int]:
+    def kept(self) -> tuple[Sum | None, int]:
         """The answer as it stands, if it is kept, and up to where results are in it."""
-        return self._standing, self._summed
+        return (None, self._summed) if self._standing is None else (self._standing.sum, self._standing.sum.upto)
 
     def places(self) -> list[int]:
         """How far ``default`` is; and where so many rows are kept, and no more, what of them goes at once."""
@@ -158,10 +161,10 @@ class Results:
         """Let results that ``default`` has not confirmed, and that have these digests, come before the others: so they
         came before a restart, where rows had overtaken others. Without the lock."""
         with self._lock:
-            start = max(self.unread()[0], self._summed)
+            start = max(self._readers[DEFAULT], self.first, self._summed)
             if start == self.next:
                 return
-            table = self.rows(self.first, self.next)
+            table = self.rows(self.first, self.next)()
             wanted = Counter(rows)
             chosen, others = list(range(start - self.first)), list[int]()
             for i, digest in enumerate(digests(table.slice(start - self.first)), start - self.first):
@@ -388,7 +391,7 @@ class Results:
 
     def _put(self, standing: Standing, entries: Sequence[_Entry]) -> None:
         for entry in entries:
-            standing.put(self._table_of(entry))
+            standing.put(self._table_of(entry), upto=entry.stop)
             self._summed = entry.stop
 
     def _put_all(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,70 +24,69 @@ _TABLES = 64
 """Tables that are kept apart; more are put together."""
 
 
+class Sum(NamedTuple):
+    """Changes as they were at one time, in order: columns, and ``sign``, which is how often a row comes, or goes."""
+
+    first: int = 0
+    """The number of the first of them. What they add up to gets numbers of its own, behind all others."""
+    length: int = 0
+    tables: tuple[pa.Table, ...] = ()
+    upto: int = 0
+    """The position of the first result that is not among them."""
+
+    def rows(self, start: int, stop: int) -> pa.Table:
+        """The changes with these numbers."""
+        return pa.concat_tables(self.tables).slice(start - self.first, stop - start)
+
+
 class Standing:
-    """Changes are kept as they come and added up when somebody looks, or when they are more than twice the answer."""
+    """Changes are kept as they come and added up when the answer is asked for, or when they are more than twice the
+    answer. One thread at a time puts changes in; ``sum`` may be read by others meanwhile."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         keys = order_of(plan)
         self._place = None if keys is None else place_of(keys, Context())
-        self._changes: list[pa.Table] = []
-        """Columns, and ``sign``: how often a row comes, or goes."""
-        self._content: object = None
-        self._count = 0
+        self.sum = Sum()
+        """What has been put in, as far as it has not been added up; another object whenever that changes."""
         self._bytes = 0
         self._least = 0, 0
         """How many there were, and their bytes, when they had last been added up."""
 
-    @property
-    def content(self) -> object:
-        """Another object whenever the changes are others."""
-        return self._content
-
-    def changes(self) -> pa.Table:
-        """What it has been given, as far as that has not been added up."""
-        if not self._changes:
-            return pa.table({})
-        return pa.concat_tables(self._changes)
-
-    def restored(self, changes: pa.Table) -> object:
-        """Be what ``changes`` was of; gives its ``content``."""
-        if changes.num_columns:
-            self._add(changes)
-            self._least = self._count, self._bytes
-        return self._content
+    def restored(self, saved: Sum) -> None:
+        """Be what this was the sum of."""
+        self.sum, self._bytes = saved, sum(table.nbytes for table in saved.tables)
+        self._least = saved.length, self._bytes
 
     def copy(self) -> Standing:
         """The same rows, on their own."""
-        found = copy(self)
-        found._changes = list(self._changes)
-        return found
+        return copy(self)
 
-    def put(self, changes: pa.Table, until: int | None = None) -> None:
-        """The next changes of the answer, with hidden columns; those after an instant, in ticks, are left out."""
+    def put(self, changes: pa.Table, until: int | None = None, upto: int = 0) -> None:
+        """The next changes of the answer, with hidden columns; those after an instant, in ticks, are left out.
+        ``upto``: the position after them."""
         if until is not None:
             changes = changes.filter(pc.less_equal(changes["ts"].cast(pa.int64()), until))
         if not changes.num_rows:
+            self.sum = self.sum._replace(upto=upto)
             return
         sign = pc.if_else(pc.equal(changes["op"], "+"), 1, -1).cast(pa.int64())
         columns = changes.columns[2 : 2 + len(self._plan.schema)]
         names = [f"c{i}" for i in range(len(columns))]
-        self._add(pa.table([*columns, sign], names=[*names, "sign"]))
-        rows, bytes = self._least
-        if self._count > _TOGETHER + 2 * rows or self._bytes > _BYTES + 2 * bytes:
-            self._add_up()
-
-    def _add(self, table: pa.Table) -> None:
-        if len(self._changes) >= _TABLES:
-            self._changes = [pa.concat_tables(self._changes).combine_chunks()]
-        self._changes.append(table)
-        self._content = table
-        self._count += table.num_rows
+        table = pa.table([*columns, sign], names=[*names, "sign"])
+        first, length, tables, _ = self.sum
+        if len(tables) >= _TABLES:
+            tables = (pa.concat_tables(tables).combine_chunks(),)
+        found = Sum(first, length + table.num_rows, (*tables, table), upto)
         self._bytes += table.nbytes
+        rows, bytes = self._least
+        if found.length > _TOGETHER + 2 * rows or self._bytes > _BYTES + 2 * bytes:
+            found = self._added_up(found)
+        self.sum = found
 
-    def _add_up(self) -> None:
-        """Leave out what came and went."""
-        together = pa.concat_tables(self._changes)
+    def _added_up(self, found: Sum) -> Sum:
+        """Without what came and went."""
+        together = pa.concat_tables(found.tables)
         names = together.column_names[:-1]
         try:
             numbered = together.append_column("number", pa.array(range(together.num_rows), pa.int64()))
@@ -98,9 +97,9 @@ class Standing:
             left = summed.filter(pc.not_equal(summed["sign_sum"], 0)).sort_by("number_min")
             together = left.select([*names, "sign_sum"]).rename_columns([*names, "sign"])
         together = together.combine_chunks()
-        self._changes, self._count, self._bytes = [together], together.num_rows, together.nbytes
-        self._content = together
-        self._least = self._count, self._bytes
+        self._bytes = together.nbytes
+        self._least = together.num_rows, self._bytes
+        return Sum(found.first + found.length, together.num_rows, (together,), found.upto)
 
     def _counted(self, together: pa.Table) -> pa.Table:
         held = self._held(together)
@@ -121,7 +120,7 @@ class Standing:
 
     def table(self) -> pa.Table:
         """The rows in the order that the query asks for; where it asks for none, those first that came first."""
-        held = self._held(pa.concat_tables(self._changes)) if self._changes else []
+        held = self._held(pa.concat_tables(self.sum.tables)) if self.sum.tables else []
         rows = [row for row, times in held for _ in range(times)]
         if (place := self._place) is not None:
             rows.sort(key=lambda row: (place(row), order_keys(row)))

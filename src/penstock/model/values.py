@@ -21,7 +21,9 @@ def to_python(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[object
     if array.type != dtype.arrow:
         array = array.cast(dtype.arrow)
     if dtype.kind in _COUNTED:
-        return list(array.cast(_COUNTED[dtype.kind]).to_pylist())
+        array = array.cast(_COUNTED[dtype.kind])
+    if not array.null_count and pa.types.is_primitive(array.type):
+        return list(array.to_numpy(zero_copy_only=False).tolist())
     if dtype.kind is Kind.ARRAY:
         assert dtype.element is not None
         elements = to_python(array.values, dtype.element)

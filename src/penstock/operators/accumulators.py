@@ -16,6 +16,7 @@ from penstock.model.delta import Instant
 from penstock.model.types import DataType, Kind
 from penstock.operators.evaluation import Values, order_keys
 from penstock.operators.ordered import SortedBag, value_of
+from penstock.operators.shapes import BIG, FLOAT, INT, MOMENT, TEXT, ListOf, MapOf, Ordered, Record, Shape, keys_of
 from penstock.plan.nodes import AggregateCall
 from penstock.scalar import hashable, order_key
 from penstock.scalar.order import OrderKey
@@ -35,7 +36,7 @@ class Accumulator(Protocol):
         """The aggregate, before it is fitted into its type."""
 
     def saved(self) -> object:
-        """What is remembered, as plain values, tuples and dicts."""
+        """What is remembered, as plain values, tuples and dicts of its own, of the shape that ``shape_of`` says."""
 
     def restore(self, saved: Any) -> None:
         """Go on, when fresh, from what was saved."""
@@ -133,7 +134,7 @@ class FloatSum:
         return total / self.rows if self._average else total
 
     def saved(self) -> object:
-        return self.rows, _short(self.total), self.special
+        return self.rows, _short(self.total), dict(self.special)
 
     def restore(self, saved: Any) -> None:
         self.rows, total, self.special = saved
@@ -203,7 +204,7 @@ class Extreme:
         return value_of(self._keys.greatest if self._greatest else self._keys.least)
 
     def saved(self) -> object:
-        return self._counts
+        return dict(self._counts)
 
     def restore(self, saved: Any) -> None:
         self._counts = saved
@@ -296,7 +297,7 @@ class DistinctValues:
         return self._inner.value()
 
     def saved(self) -> object:
-        return self._inner.saved(), self._counts
+        return self._inner.saved(), dict(self._counts)
 
     def restore(self, saved: Any) -> None:
         inner, self._counts = saved
@@ -359,6 +360,52 @@ _MAKE: dict[str, Callable[[AggregateCall], Accumulator]] = {
     "last": lambda call: InOrder("last"),
     "collect": lambda call: InOrder("collect"),
 }
+
+
+_EXACT = Record(BIG, INT)
+_FLOAT = Record(INT, _EXACT, MapOf(TEXT, INT))
+
+
+def _sum(call: AggregateCall) -> Shape:
+    return _FLOAT if call.args[0].type.is_float else _EXACT
+
+
+def _spread(call: AggregateCall) -> Shape:
+    return Record(_FLOAT, _EXACT)
+
+
+def _counts(call: AggregateCall) -> Shape:
+    return MapOf(Ordered(call.args[0].type), INT)
+
+
+def _rows(call: AggregateCall) -> Shape:
+    return ListOf(Record(MOMENT, Record(*[Ordered(a.type) for a in call.args])))
+
+
+_SHAPES: dict[str, Callable[[AggregateCall], Shape]] = {
+    "count": lambda call: INT,
+    "sum": _sum,
+    "avg": _sum,
+    "min": _counts,
+    "max": _counts,
+    "variance": _spread,
+    "var_pop": _spread,
+    "stddev": _spread,
+    "stddev_pop": _spread,
+    "quantile": lambda call: Record(FLOAT, ListOf(Ordered(call.args[0].type))),
+    "first": _rows,
+    "last": _rows,
+    "collect": _rows,
+}
+
+
+def shape_of(call: AggregateCall) -> Shape:
+    """What the accumulator for a call saves."""
+    inner = _SHAPES[call.function](call)
+    if not call.distinct:
+        return inner
+    each = ListOf(MOMENT) if call.function in GOES_BY_MOMENT else INT
+    return Record(inner, MapOf(keys_of(a.type for a in call.args), each))
 
 
 def accumulator(call: AggregateCall) -> Accumulator:

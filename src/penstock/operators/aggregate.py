@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.model.delta import BEGINNING, Delta, Instant, Step
-from penstock.operators.accumulators import Accumulator, accumulator
+from penstock.operators.accumulators import Accumulator, accumulator, shape_of
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import (
     Errors,
@@ -23,8 +23,8 @@ from penstock.operators.evaluation import (
 from penstock.operators.ordered import SortedBag
 from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
+from penstock.operators.shapes import INT, MOMENT, ListOf, OneOrNone, Record, values_of
 from penstock.operators.state import Loaded, Saved, with_meta
-from penstock.operators.tables import json_table, json_values, row_from, row_value
 from penstock.plan.nodes import Aggregate, AggregateCall
 from penstock.scalar import Context, RowError
 from penstock.scalar.numbers import fit
@@ -47,16 +47,18 @@ class _Group:
         self.shown: Row | None = None
         self.id = -1
 
-    def saved(self) -> object:
-        """What ``restore`` wants; between two steps nothing is stale."""
+    def frozen(self) -> object:
+        """What ``restore`` wants; between two steps nothing is stale. The row that is shown begins with the keys."""
         states = tuple([a.saved() for a in self.accumulators])
-        return self.keys, self.members, tuple(self.values), tuple(self.moments), row_value(self.shown), states
+        row = self.shown
+        shown = None if row is None else (row.values[len(self.keys) :], row.moment, row.priority)
+        return self.keys, self.members, tuple(self.values), tuple(self.moments), shown, states
 
     def restore(self, saved: Any) -> None:
         _, self.members, values, moments, shown, states = saved
         self.values, self.moments = list(values), SortedBag(moments)
         self.stale = [False] * len(values)
-        self.shown = None if shown is None else row_from(shown)
+        self.shown = None if shown is None else Row(self.keys + shown[0], *shown[1:])
         for inner, state in zip(self.accumulators, states, strict=True):
             inner.restore(state)
 
@@ -90,7 +92,12 @@ class GeneralAggregate:
         self._key = value_key_of(k.type for k in node.keys)
         self._row_key = row_key_of(node.schema)
         self._groups: dict[Hashable, _Group] = {}
-        self._all: Tracked[_Group] = Tracked()
+        values = values_of(c.type for c in node.aggregates)
+        self._shape = Record(
+            values_of(k.type for k in node.keys), INT, values, ListOf(MOMENT), OneOrNone(Record(values, MOMENT, INT)),
+            Record(*map(shape_of, node.aggregates)),
+        )  # fmt: skip
+        self._all = Tracked(self._shape.table, self._loaded, _Group.frozen)
         self._members = 0
         self._begun = bool(node.keys)
 
@@ -109,12 +116,11 @@ class GeneralAggregate:
         return size_of(len(self._groups), self.node.schema) + size_of(self._members, self.node.input.schema)
 
     def save(self) -> Saved:
-        saved = self._all.save(lambda groups: json_table(g.saved() for g in groups))
-        return with_meta(saved, begun=self._begun)
+        return with_meta(self._all.save(), begun=self._begun)
 
     def load(self, state: Loaded) -> None:
         self._begun = state.meta["begun"]
-        for id, group in self._all.load(state, self._loaded):
+        for id, group in self._all.load(state):
             group.id = id
             self._members += group.members
             self._groups[self._key(group.keys)] = group
@@ -126,7 +132,7 @@ class GeneralAggregate:
             self._members += saved.members - group.members
             group.take_over(saved)
 
-        gone, came = self._all.catch_up(state, self._loaded, update)
+        gone, came = self._all.catch_up(state, update)
         for _, group in gone:
             self._members -= group.members
             del self._groups[self._key(group.keys)]
@@ -136,7 +142,7 @@ class GeneralAggregate:
             self._groups[self._key(group.keys)] = group
 
     def _loaded(self, table: pa.Table) -> Iterator[_Group]:
-        for saved in json_values(table):
+        for saved in self._shape.entries(table):
             group = _Group(saved[0], self.node.aggregates)
             group.restore(saved)
             yield group
@@ -172,6 +178,8 @@ class GeneralAggregate:
         group = self._groups.get(key)
         if group is None:
             group = self._new(key, keys)
+        else:
+            self._all.change(group.id)
         by = 1 if entering else -1
         group.members += by
         self._members += by
@@ -195,7 +203,6 @@ class GeneralAggregate:
             if old is not None:
                 leaving.append(old)
             return
-        self._all.change(group.id)
         values = (*group.keys, *self._values(group))
         moment = instant
         if self._moments:

@@ -13,8 +13,8 @@ from penstock.operators.evaluation import Errors, Functions, Values, row_key_of
 from penstock.operators.ordered import SortedBag
 from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
+from penstock.operators.shapes import INT, MOMENT, ListOf, Record, values_of
 from penstock.operators.state import Loaded, Saved
-from penstock.operators.tables import json_table, json_values, row_from, row_value
 from penstock.plan.nodes import Distinct, SetOp
 
 
@@ -38,15 +38,14 @@ class _Copies:
         if self.moments:
             (self.moments[side].add if by > 0 else self.moments[side].remove)(row.moment)
 
+    def frozen(self) -> object:
+        """What it is now; the rows that are shown have its values."""
+        shown = tuple([(row.moment, row.priority) for row in self.shown])
+        return self.values, tuple(self.counts), tuple(map(tuple, self.moments)), shown
+
     def take_over(self, other: _Copies) -> None:
         """Be what another one of the same value is."""
         self.counts, self.moments, self.shown = other.counts, other.moments, other.shown
-
-
-def _saved(copies: list[_Copies]) -> pa.Table:
-    return json_table(
-        (c.values, tuple(c.counts), tuple(map(tuple, c.moments)), tuple(map(row_value, c.shown))) for c in copies
-    )
 
 
 class _ByValue(ABC):
@@ -62,7 +61,11 @@ class _ByValue(ABC):
         self._moments = moments
         self._key = row_key_of(node.schema)
         self._copies: dict[Hashable, _Copies] = {}
-        self._by_id: Tracked[_Copies] = Tracked()
+        self._shape = Record(
+            values_of(f.type for f in node.schema), Record(*[INT] * sides), Record(*[ListOf(MOMENT)] * sides * moments),
+            ListOf(Record(MOMENT, INT)),
+        )  # fmt: skip
+        self._by_id = Tracked(self._shape.table, self._loaded, _Copies.frozen)
 
     @abstractmethod
     def number(self, counts: Sequence[int]) -> int:
@@ -84,9 +87,7 @@ class _ByValue(ABC):
                     self._replace(copies, self.moments_of(copies.moments, number), priority, leaving, entering)
                 else:
                     _resize(copies, number, Row(copies.values, instant, priority), leaving, entering)
-                if any(copies.counts):
-                    self._by_id.change(copies.id)
-                else:
+                if not any(copies.counts):
                     self._by_id.remove(copies.id)
                     del self._copies[key]
             output.add(instant, leaving, entering)
@@ -97,15 +98,15 @@ class _ByValue(ABC):
         return size_of(rows, self.node.schema)
 
     def save(self) -> Saved:
-        return self._by_id.save(_saved)
+        return self._by_id.save()
 
     def load(self, state: Loaded) -> None:
-        for id, copies in self._by_id.load(state, self._loaded):
+        for id, copies in self._by_id.load(state):
             copies.id = id
             self._copies[self._key(copies.values)] = copies
 
     def catch_up(self, state: Loaded) -> None:
-        gone, came = self._by_id.catch_up(state, self._loaded, _Copies.take_over)
+        gone, came = self._by_id.catch_up(state, _Copies.take_over)
         for _, copies in gone:
             del self._copies[self._key(copies.values)]
         for id, copies in came:
@@ -113,11 +114,11 @@ class _ByValue(ABC):
             self._copies[self._key(copies.values)] = copies
 
     def _loaded(self, table: pa.Table) -> Iterator[_Copies]:
-        for values, counts, moments, shown in json_values(table):
+        for values, counts, moments, shown in self._shape.entries(table):
             copies = _Copies(values, self._sides, self._moments)
             copies.counts = list(counts)
             copies.moments = [SortedBag(of_side) for of_side in moments]
-            copies.shown = [row_from(row) for row in shown]
+            copies.shown = [Row(values, moment, priority) for moment, priority in shown]
             yield copies
 
     def _count(self, changes: Sequence[Changes]) -> dict[Hashable, int]:
@@ -131,6 +132,8 @@ class _ByValue(ABC):
                     if copies is None:
                         copies = self._copies[key] = _Copies(row.values, self._sides, self._moments)
                         copies.id = self._by_id.add(copies)
+                    else:
+                        self._by_id.change(copies.id)
                     copies.change(side, row, by)
                     touched[key] = max(touched.get(key, row.priority), row.priority)
         return touched

@@ -14,8 +14,8 @@ from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Functions, row_key_of
 from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, changes_of, rows_of, size_of
+from penstock.operators.shapes import row_of
 from penstock.operators.state import Loaded, Saved, with_meta
-from penstock.operators.tables import rows_from, rows_table
 from penstock.operators.topn import in_order, place_of
 from penstock.plan.nodes import Query, SortKey
 from penstock.scalar import Context
@@ -53,7 +53,8 @@ class Emit:
         self._place = place_of(keys, Context(functions=functions or {})) if keys else None
         self._key = row_key_of(query.schema)
         self._rows: dict[Hashable, list[int]] = {}
-        self._present: Tracked[Row] = Tracked()
+        shape = row_of(query.schema)
+        self._present: Tracked[Row] = Tracked(shape.table, shape.entries)
         self._begun = False
 
     @property
@@ -95,17 +96,16 @@ class Emit:
         return size_of(len(self._present.entries), self.schema)
 
     def save(self) -> Saved:
-        saved = self._present.save(lambda rows: rows_table(self.schema, rows))
-        return with_meta(saved, begun=self._begun)
+        return with_meta(self._present.save(), begun=self._begun)
 
     def load(self, state: Loaded) -> None:
         self._begun = state.meta["begun"]
-        for id, row in self._present.load(state, lambda t: rows_from(self.schema, t)):
+        for id, row in self._present.load(state):
             self._rows.setdefault(self._key(row.values), []).append(id)
 
     def catch_up(self, state: Loaded) -> None:
         self._begun = state.meta["begun"]
-        gone, came = self._present.catch_up(state, lambda t: rows_from(self.schema, t), lambda row, saved: None)
+        gone, came = self._present.catch_up(state)
         for id, row in gone:
             key = self._key(row.values)
             self._rows[key].remove(id)

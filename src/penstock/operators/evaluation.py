@@ -76,7 +76,7 @@ def row_reader(exprs: Sequence[Expr], context: Context) -> Callable[[Values], Va
 
 def value_key_of(types: Iterable[DataType]) -> Callable[[Values], Hashable]:
     """Rows of these types as keys: NULL = NULL, NaN = NaN, -0.0 = 0.0."""
-    return hashable if any(_has_nan(t) for t in types) else _itself
+    return hashable if any(has_nan(t) for t in types) else _itself
 
 
 def row_key_of(schema: Schema) -> Callable[[Values], Hashable]:
@@ -88,8 +88,9 @@ def _itself(values: Values) -> Hashable:
     return values
 
 
-def _has_nan(dtype: DataType) -> bool:
-    return dtype.is_float or (dtype.kind is Kind.ARRAY and dtype.element is not None and _has_nan(dtype.element))
+def has_nan(dtype: DataType) -> bool:
+    """Whether there may be NaN in values of a type."""
+    return dtype.is_float or (dtype.kind is Kind.ARRAY and dtype.element is not None and has_nan(dtype.element))
 
 
 def equality_key_of(exprs: Sequence[Expr], context: Context) -> Callable[[Values], Hashable]:

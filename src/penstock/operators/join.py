@@ -117,8 +117,8 @@ class GeneralJoin:
                     leaving.append(self._pair(side, row, other.row))
                     if others is not None:
                         others.setdefault(other, other.matches)
+                        self._sides[1 - side].changes(other)
                         other.matches -= 1
-                        self._sides[1 - side].changed(other)
                 if self._pads[side] and before[side].pop(entry, entry.matches) == 0:
                     leaving.append(self._padded(side, row))
         for side in (0, 1):
@@ -134,8 +134,8 @@ class GeneralJoin:
                     entering.append(self._pair(side, row, other.row))
                     if others is not None:
                         others.setdefault(other, other.matches)
+                        self._sides[1 - side].changes(other)
                         other.matches += 1
-                        self._sides[1 - side].changed(other)
         for side in (0, 1):
             for entry, matches in before[side].items():
                 if matches == 0 < entry.matches:

@@ -5,7 +5,8 @@ for entries that come, change and go. Both are logs: a save adds one piece with 
 pieces of about the same size at the end of the log, they are written as one, so an entry is written again at most
 once for each power of ``_FAN`` between a save and the whole, and there are ``_FAN`` pieces for each such power.
 
-Neither keeps the tables: what is written again is asked from the operator, which has it.
+Neither keeps the tables: what is written again is asked from the operator, which has it. ``Tracked`` holds entries that
+are plain objects, and makes tables of them when they are written, while the operator goes on.
 
 An operator that has the state of an earlier save takes in what a later one has besides (``catch_up``): rows with
 numbers from the old head on, entries that changed since; each entry says in which save it last did. Pieces are
@@ -14,16 +15,18 @@ written by later saves alone, so this reads no more than they wrote, however lon
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Generic, TypeVar
+from itertools import pairwise, takewhile
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.model.delta import Ints
-from penstock.operators.state import Loaded, Piece, Saved, with_meta
+from penstock.operators.state import Content, Loaded, Piece, Saved, with_meta
 
 T = TypeVar("T")
 
@@ -74,10 +77,10 @@ class RowPieces:
         self._ranges: list[_Range] = []
         self._named = 0
 
-    def save(self, tail: int, head: int, rows: Callable[[int, int], pa.Table]) -> Saved:
+    def save(self, tail: int, head: int, rows: Callable[[int, int], Content]) -> Saved:
         """``rows`` gives the rows with numbers from its first argument to before its second."""
         ranges = [r for r in self._ranges if r.stop > tail]
-        tables: dict[str, pa.Table] = {}
+        tables: dict[str, Content] = {}
         start = ranges[-1].stop if ranges else tail
         while start < head:
             block = start - start % BLOCK
@@ -147,14 +150,14 @@ class KeyedPieces:
         self._named = 0
         self._saves = 0
 
-    def save(self, changed: Ints, gone: Ints, live: int, table: Callable[[Ints], pa.Table]) -> Saved:
+    def save(self, changed: Ints, gone: Ints, live: int, table: Callable[[Ints], Content]) -> Saved:
         """What makes up the state now.
 
         ``changed``: ids that are new or other than at the last save; ``gone``: those that were in it and are no more.
         ``live``: how many entries there are. ``table`` gives entries, one row for each of these ids in their order.
         """
         pieces = self._pieces
-        tables: dict[str, pa.Table] = {}
+        tables: dict[str, Content] = {}
         if len(changed) or len(gone):
             self._saves += 1
             changed, gone = np.unique(changed), np.unique(gone)
@@ -241,8 +244,11 @@ def _one(pieces: Sequence[_Entries], name: str, *, first: bool) -> _Entries:
     return _Entries(name, ids, gone, np.concatenate([saves, gone_saves]))
 
 
-def _with_ids(table: pa.Table, piece: _Entries) -> pa.Table:
+def _with_ids(content: Content, piece: _Entries) -> Content:
     """What an entry is, and behind the entries those that are gone; the saves of these are negative."""
+    if callable(content):
+        return lambda: _with_ids(content(), piece)
+    table = content
     live, gone = len(piece.ids), len(piece.gone)
     saves = piece.saves
     if gone:
@@ -282,15 +288,26 @@ class Tracked(Generic[T]):
     """Entries that are plain objects, by id, ascending; notes what changes from the first save on.
 
     Before the first save, and if there is none, nothing is noted.
+
+    ``table`` makes a row for each of some entries, ``entries`` makes entries of these rows. For entries that change,
+    ``frozen`` gives what ``table`` wants of one instead: what it is now, as something that does not change. A table is
+    made when it is written. Until then an entry that is about to change is frozen first.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        table: Callable[[list[Any]], pa.Table],
+        entries: Callable[[pa.Table], Iterable[T]],
+        frozen: Callable[[T], object] | None = None,
+    ) -> None:
         self.entries: dict[int, T] = {}
+        self._table, self._made, self._frozen = table, entries, frozen
         self._pieces = KeyedPieces()
         self._next = 0
         self._saved = 0  # ids below this were there at the last save, or before it
         self._changed: set[int] = set()
         self._gone: set[int] = set()
+        self._picture: Callable[[], _Picture[T] | None] = _no_picture
 
     def add(self, entry: T) -> int:
         """An entry comes; its id."""
@@ -300,8 +317,11 @@ class Tracked(Generic[T]):
         return id
 
     def change(self, id: int) -> None:
-        """An entry is another now."""
-        if id < self._saved:
+        """An entry is about to change."""
+        if id < self._saved and id not in self._changed:
+            picture = self._picture()
+            if picture is not None:
+                picture.freeze(id, self.entries[id])
             self._changed.add(id)
 
     def remove(self, id: int) -> None:
@@ -311,50 +331,117 @@ class Tracked(Generic[T]):
             self._changed.discard(id)
             self._gone.add(id)
 
-    def save(self, table: Callable[[list[T]], pa.Table]) -> Saved:
-        """``table`` gives a row for each of these entries."""
-        changed = list(self._changed)
-        for id in reversed(self.entries):
-            if id < self._saved:
-                break
-            changed.append(id)
-        saved = self._pieces.save(
-            np.array(changed, np.int64),
-            np.array(list(self._gone), np.int64),
-            len(self.entries),
-            lambda ids: table([self.entries[i] for i in ids.tolist()]),
-        )
+    def save(self) -> Saved:
+        """What makes up the state now."""
+        self._finish()
+        new = takewhile(self._saved.__le__, reversed(self.entries))
+        changed = np.array([*self._changed, *new], np.int64)
+        gone = np.array(list(self._gone), np.int64)
+        saved = self._pieces.save(changed, gone, len(self.entries), self._taken)
         self._saved = self._next
         self._changed, self._gone = set(), set()
         return with_meta(saved, next=self._next)
 
-    def load(self, state: Loaded, entries: Callable[[pa.Table], Iterable[T]]) -> list[tuple[int, T]]:
-        """All entries in order; ``entries`` makes them of what ``table`` gave at the save."""
+    def _taken(self, ids: Ints) -> Content:
+        numbers = ids.tolist()
+        if len(numbers) == len(self.entries):
+            entries = list(self.entries.values())
+        else:
+            entries = [self.entries[id] for id in numbers]
+        picture = _Picture(numbers, entries, self._table, self._frozen)
+        self._picture = weakref.ref(picture)
+        return picture.table
+
+    def _finish(self) -> None:
+        """Make the table of the last save now if it is still to be made: what changes is noted for the next one."""
+        picture = self._picture()
+        if picture is not None:
+            picture.table()
+        self._picture = _no_picture
+
+    def load(self, state: Loaded) -> list[tuple[int, T]]:
+        """All entries in order."""
         ids, table = self._pieces.load(state)
         self._next = self._saved = state.meta["next"]
         if table is not None:
-            self.entries = dict(zip(ids.tolist(), entries(table), strict=True))
+            self.entries = dict(zip(ids.tolist(), self._made(table), strict=True))
         return list(self.entries.items())
 
     def catch_up(
-        self, state: Loaded, entries: Callable[[pa.Table], Iterable[T]], update: Callable[[T, T], None]
+        self, state: Loaded, update: Callable[[T, T], None] = lambda entry, saved: None
     ) -> tuple[list[tuple[int, T]], list[tuple[int, T]]]:
         """The entries that are no more, and those that are new, in order.
 
-        ``update`` makes an entry that is there and has changed since what another one, made by ``entries``, is.
+        ``update`` makes an entry that is there and has changed since what another one, of the later state, is.
         """
+        self._finish()
         gone, ids, table = self._pieces.catch_up(state, lambda: np.fromiter(self.entries, np.int64, len(self.entries)))
         self._next = self._saved = state.meta["next"]
         lost = [(id, self.entries.pop(id)) for id in gone.tolist() if id in self.entries]
         came: list[tuple[int, T]] = []
         if table is not None:
-            for id, entry in zip(ids.tolist(), entries(table), strict=True):
+            for id, entry in zip(ids.tolist(), self._made(table), strict=True):
                 if id in self.entries:
                     update(self.entries[id], entry)
                 else:
                     self.entries[id] = entry
                     came.append((id, entry))
         return lost, came
+
+
+def _no_picture() -> None:
+    return None
+
+
+_AT_ONCE = 4096
+"""Entries that become rows of a table together. One that is about to change waits until these are frozen."""
+
+
+class _Picture(Generic[T]):
+    """Entries as they were at a save, until their table has been made. ``table`` may be called by any thread."""
+
+    def __init__(
+        self,
+        ids: list[int],
+        entries: list[T],
+        table: Callable[[list[Any]], pa.Table],
+        frozen: Callable[[T], object] | None,
+    ) -> None:
+        self._ids, self._entries, self._rows, self._frozen = ids, entries, table, frozen
+        self._made: pa.Table | None = None
+        self._making = threading.Lock()
+        self._lock = threading.Lock()
+        """Guards what follows, and entries while they are being frozen."""
+        self._before: dict[int, object] = {}
+        """Entries that have changed since, as they were."""
+        self._passed = -1
+        """Entries up to this id have been frozen."""
+
+    def freeze(self, id: int, entry: T) -> None:
+        """An entry that may be in the picture is about to change."""
+        if self._frozen is not None:
+            with self._lock:
+                if id > self._passed:
+                    self._before[id] = self._frozen(entry)
+
+    def table(self) -> pa.Table:
+        """A row for each entry as it was."""
+        with self._making:
+            if self._made is None:
+                starts = range(0, max(len(self._ids), 1), _AT_ONCE)
+                self._made = pa.concat_tables([self._some(start, start + _AT_ONCE) for start in starts])
+                self._ids, self._entries, self._before = [], [], {}
+            return self._made
+
+    def _some(self, start: int, stop: int) -> pa.Table:
+        ids, entries, frozen = self._ids[start:stop], self._entries[start:stop], self._frozen
+        if frozen is None:
+            return self._rows(entries)
+        with self._lock:
+            before = self._before
+            rows = [before[i] if i in before else frozen(e) for i, e in zip(ids, entries, strict=True)]
+            self._passed = ids[-1] if ids else -1
+        return self._rows(rows)
 
 
 class Whole:
@@ -364,7 +451,7 @@ class Whole:
         self._named = 0
         self._last: object = None
 
-    def save(self, content: object, table: Callable[[], pa.Table]) -> Saved:
+    def save(self, content: object, table: Callable[[], Content]) -> Saved:
         """Written if ``content`` is not the very object of the last save."""
         if content is self._last:
             return Saved({"named": self._named}, (Piece(f"{self._named}"),))

@@ -20,9 +20,9 @@ from penstock.operators.evaluation import (
 )
 from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
+from penstock.operators.shapes import INT, OneOrNone, Record, keys_of
 from penstock.operators.sides import Entry, Side
 from penstock.operators.state import Loaded, Saved, together
-from penstock.operators.tables import json_table, json_values
 from penstock.plan.nodes import SemiJoin
 from penstock.plan.scope import equality
 from penstock.scalar import Context
@@ -152,7 +152,8 @@ class _Counted:
         self._buckets: dict[Hashable, _Bucket] = {}
         self._known_only = node.kind == "semi"
         self._right_rows = 0
-        self._saved: Tracked[tuple[Hashable, Hashable]] = Tracked()
+        self._shape = Record(keys_of(k.type for _, k in keys), OneOrNone(keys_of(v.type for _, v in compared)), INT)
+        self._saved = Tracked(self._shape.table, self._counted, self._frozen)
         self._ids: dict[tuple[Hashable, Hashable], int] = {}
 
     @property
@@ -160,10 +161,11 @@ class _Counted:
         return len(self._left), self._right_rows
 
     def save(self) -> Saved:
-        def table(counted: list[tuple[Hashable, Hashable]]) -> pa.Table:
-            return json_table((key, value, self._buckets[key].right[value]) for key, value in counted)
+        return together(left=self._left.save(), right=self._saved.save())
 
-        return together(left=self._left.save(), right=self._saved.save(table))
+    def _frozen(self, pair: tuple[Hashable, Hashable]) -> tuple[Hashable, Hashable, int]:
+        key, value = pair
+        return key, value, self._buckets[key].right[value]
 
     def load(self, state: Loaded) -> None:
         self._left.load(state.part("left"))
@@ -172,7 +174,7 @@ class _Counted:
             if key is not None:
                 _add(self._buckets.setdefault(key, _Bucket()).left, value, 1)
 
-        for id, pair in self._saved.load(state.part("right"), self._counted):
+        for id, pair in self._saved.load(state.part("right")):
             self._ids[pair] = id
 
     def catch_up(self, state: Loaded) -> None:
@@ -183,7 +185,7 @@ class _Counted:
                 if key is not None:
                     _add(self._buckets.setdefault(key, _Bucket()).left, value, by)
         # A pair may be there again under another id.
-        lost, new = self._saved.catch_up(state.part("right"), self._counted, lambda pair, saved: None)
+        lost, new = self._saved.catch_up(state.part("right"))
         for id, pair in lost:
             if self._ids[pair] == id:
                 del self._ids[pair]
@@ -196,7 +198,7 @@ class _Counted:
                 self._clean(key)
 
     def _counted(self, table: pa.Table) -> Iterator[tuple[Hashable, Hashable]]:
-        for key, value, count in json_values(table):
+        for key, value, count in self._shape.entries(table):
             right = self._buckets.setdefault(key, _Bucket()).right
             self._right_rows += count - right.get(value, 0)
             right[value] = count
@@ -239,8 +241,7 @@ class _Counted:
             bucket = self._buckets.setdefault(key, _Bucket())
             before = {v: bucket.mark(v) for v in self._affected(bucket, of_key)}
             for value, by in of_key.items():
-                _add(bucket.right, value, by)
-                self._note((key, value), value in bucket.right)
+                self._add_right(bucket, (key, value), by)
             for value, mark in before.items():
                 after = bucket.mark(value)
                 if after is not mark:
@@ -248,14 +249,15 @@ class _Counted:
                         yield entry.row, mark, after
             self._clean(key)
 
-    def _note(self, pair: tuple[Hashable, Hashable], there: bool) -> None:
+    def _add_right(self, bucket: _Bucket, pair: tuple[Hashable, Hashable], by: int) -> None:
         id = self._ids.get(pair)
-        if id is None:
-            if there:
-                self._ids[pair] = self._saved.add(pair)
-        elif there:
+        if id is not None:
             self._saved.change(id)
-        else:
+        _add(bucket.right, pair[1], by)
+        there = pair[1] in bucket.right
+        if there and id is None:
+            self._ids[pair] = self._saved.add(pair)
+        elif id is not None and not there:
             self._saved.remove(id)
             del self._ids[pair]
 
@@ -326,8 +328,8 @@ class _Compared:
             verdict = verdict_of(entry.row.values + values)
             if verdict is not False:
                 before.setdefault(entry, _mark(entry))
+                self._left.changes(entry)
                 _tell(entry, verdict, by)
-                self._left.changed(entry)
 
 
 def _mark(entry: Entry) -> _Mark:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-
-import pyarrow as pa
+from itertools import starmap
 
 from penstock.model.schema import Schema
 from penstock.operators.evaluation import Reader, Values
 from penstock.operators.ordered import SortedBag
 from penstock.operators.pieces import Tracked
 from penstock.operators.rows import Row
+from penstock.operators.shapes import INT, Record, row_of
 from penstock.operators.state import Loaded, Saved
-from penstock.operators.tables import ints, rows_from, rows_table
 from penstock.scalar import order_key
 from penstock.scalar.expr import Call, Expr, columns, conjuncts, remap
 from penstock.scalar.order import OrderKey
@@ -32,6 +31,10 @@ class Entry:
         self.unknown = unknown
         self.alive = True
 
+    def frozen(self) -> tuple[Row, int, int]:
+        """What it is made of."""
+        return self.row, self.matches, self.unknown
+
 
 class Side:
     """Rows by key; a key of None, which equals nothing, is in no bucket.
@@ -48,7 +51,8 @@ class Side:
         self._identity = identity
         self._entries: dict[Hashable, list[Entry]] = {}
         self._buckets: dict[Hashable, dict[int, Entry]] = {}
-        self._all: Tracked[Entry] = Tracked()
+        shape = Record(row_of(schema), INT, INT)
+        self._all = Tracked(shape.table, lambda table: starmap(Entry, shape.entries(table)), Entry.frozen)
 
     def __len__(self) -> int:
         return len(self._all.entries)
@@ -68,20 +72,15 @@ class Side:
         self._entries.setdefault((self._identity(row.values), row.moment), []).append(entry)
         self._index(entry)
 
-    def changed(self, entry: Entry) -> None:
-        """The counts of an entry are others now."""
+    def changes(self, entry: Entry) -> None:
+        """The counts of an entry are about to change."""
         self._all.change(entry.number)
 
     def save(self) -> Saved:
-        def table(entries: list[Entry]) -> pa.Table:
-            matches = pa.array([e.matches for e in entries], pa.int64())
-            unknown = pa.array([e.unknown for e in entries], pa.int64())
-            return rows_table(self.schema, [e.row for e in entries], matches=matches, unknown=unknown)
-
-        return self._all.save(table)
+        return self._all.save()
 
     def load(self, state: Loaded) -> None:
-        for number, entry in self._all.load(state, self._loaded):
+        for number, entry in self._all.load(state):
             self._put(number, entry)
 
     def catch_up(self, state: Loaded) -> tuple[list[Entry], list[Entry]]:
@@ -90,17 +89,13 @@ class Side:
         def update(entry: Entry, saved: Entry) -> None:
             entry.matches, entry.unknown = saved.matches, saved.unknown
 
-        gone, came = self._all.catch_up(state, self._loaded, update)
+        gone, came = self._all.catch_up(state, update)
         for _, entry in gone:
             identity = (self._identity(entry.row.values), entry.row.moment)
             self._drop(identity, self._entries[identity].index(entry))
         for number, entry in came:
             self._put(number, entry)
         return [entry for _, entry in gone], [entry for _, entry in came]
-
-    def _loaded(self, table: pa.Table) -> Iterator[Entry]:
-        counts = ints(table, "matches").tolist(), ints(table, "unknown").tolist()
-        return map(Entry, rows_from(self.schema, table), *counts)
 
     def remove(self, row: Row) -> Entry:
         """The entry of a row that leaves, which is no longer here."""

@@ -2,7 +2,8 @@
 
 State is saved as *pieces*: immutable columnar tables under names that an operator never uses twice. A save lists all
 pieces that make up the state now and carries the tables of only those that were not in an earlier save, so it costs
-what is new since then. Catching up from an earlier state to a later one costs the same. What is small and changes as a
+what is new since then. A table may be made later, when it is written: under the database's lock a save then only notes
+what there is. Catching up from an earlier state to a later one costs the same. What is small and changes as a
 whole (counters, bounds) is ``meta``, plain JSON values.
 
 A query's state is a mapping from the path of each operator in its program to what it saved. Where the pieces are
@@ -12,9 +13,9 @@ kept, and for how long, is the business of ``storage.versions``; how operators c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -25,12 +26,27 @@ Tables = Mapping[str, pa.Table]
 """Tables by name of the piece; reading one may open a file."""
 
 
+Content: TypeAlias = pa.Table | Callable[[], pa.Table]
+"""A table, or what makes it: only from objects that never change, or from a picture of those that do. It is called
+without the database's lock, by the thread that writes."""
+
+
 @dataclass(frozen=True)
 class Piece:
-    """A part of an operator's state. ``table`` is None where an earlier save had it."""
+    """A part of an operator's state. ``content`` is None where an earlier save had it."""
 
     name: str
-    table: pa.Table | None = None
+    content: Content | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no earlier save had it."""
+        return self.content is not None
+
+    @property
+    def table(self) -> pa.Table | None:
+        """The table, made now if it has not been; None where an earlier save had it."""
+        return self.content() if callable(self.content) else self.content
 
 
 @dataclass(frozen=True)
@@ -57,7 +73,10 @@ class Stateful(Protocol):
     """An operator whose state can be saved and loaded."""
 
     def save(self) -> Saved:
-        """The state now; everything in it counts as saved from here on."""
+        """The state now; everything in it counts as saved from here on.
+
+        Tables may be asked for later, by another thread, while the operator goes on: they are of the state now.
+        """
 
     def load(self, state: Loaded) -> None:
         """Take over a saved state.
@@ -87,7 +106,7 @@ LoadedState = Mapping[str, Loaded]
 def together(**parts: Saved) -> Saved:
     """The state of an operator made of several parts; ``Loaded.part`` gives each back."""
     meta = {name: part.meta for name, part in parts.items()}
-    pieces = [Piece(f"{name}.{p.name}", p.table) for name, part in parts.items() for p in part.pieces]
+    pieces = [Piece(f"{name}.{p.name}", p.content) for name, part in parts.items() for p in part.pieces]
     return Saved(meta, tuple(pieces))
 
 

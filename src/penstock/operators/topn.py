@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.model.delta import Delta, Instant, Step
@@ -11,8 +12,8 @@ from penstock.operators.evaluation import Errors, Evaluation, Functions, Values,
 from penstock.operators.ordered import Reversed, SortedBag
 from penstock.operators.pieces import Tracked, Whole
 from penstock.operators.rows import Changes, Output, Row, by_instant, size_of
+from penstock.operators.shapes import row_of
 from penstock.operators.state import Loaded, Saved, together
-from penstock.operators.tables import rows_from, rows_table
 from penstock.plan.nodes import SortKey, TopN
 from penstock.scalar import Context, order_key
 
@@ -79,7 +80,8 @@ class GeneralTopN:
         self._old_place = place_of(node.keys, self._evaluation.leaving)
         self._key = row_key_of(node.schema)
         self._items: dict[Hashable, list[_Item]] = {}
-        self._rows: Tracked[Row] = Tracked()
+        self._shape = row_of(node.schema)
+        self._rows: Tracked[Row] = Tracked(self._shape.table, self._shape.entries)
         self._pieces = Whole()
         self._version: object = object()  # another whenever rows come to be shown, or are no longer
         self._skipped: SortedBag[_Item] = SortedBag()
@@ -105,15 +107,11 @@ class GeneralTopN:
 
     def save(self) -> Saved:
         emitted = [row for same in self._emitted.values() for row in same]
-        schema = self.node.schema
-        return together(
-            rows=self._rows.save(lambda rows: rows_table(schema, rows)),
-            shown=self._pieces.save(self._version, lambda: rows_table(schema, emitted)),
-        )
+        shown = self._pieces.save(self._version, lambda: partial(self._shape.table, emitted))
+        return together(rows=self._rows.save(), shown=shown)
 
     def load(self, state: Loaded) -> None:
-        schema = self.node.schema
-        for number, row in self._rows.load(state.part("rows"), lambda t: rows_from(schema, t)):
+        for number, row in self._rows.load(state.part("rows")):
             item = self._item(row, number)
             self._items.setdefault((self._key(row.values), row.moment), []).append(item)
         items = sorted((i for same in self._items.values() for i in same), key=lambda i: i[:4])
@@ -121,25 +119,23 @@ class GeneralTopN:
         shown = len(items) if self.node.limit is None else skipped + self.node.limit
         self._skipped, self._shown = SortedBag(items[:skipped]), SortedBag(items[skipped:shown])
         self._rest = SortedBag(items[shown:])
-        self._show(self._pieces.load(state.part("shown"), lambda t: rows_from(schema, t)))
+        self._show(self._pieces.load(state.part("shown"), self._shape.entries))
 
     def catch_up(self, state: Loaded) -> None:
-        schema = self.node.schema
-
         def nothing(by: int, item: _Item) -> None:
             pass
 
-        gone, came = self._rows.catch_up(state.part("rows"), lambda t: rows_from(schema, t), _stays)
+        gone, came = self._rows.catch_up(state.part("rows"))
         for number, row in gone:
             same = self._items[(self._key(row.values), row.moment)]
             self._take_out(row, next(i for i, item in enumerate(same) if item.number == number), nothing)
         for number, row in came:
             self._put_in(self._item(row, number), nothing)
-        emitted = self._pieces.catch_up(state.part("shown"), lambda t: rows_from(schema, t))
+        emitted = self._pieces.catch_up(state.part("shown"), self._shape.entries)
         if emitted is not None:
             self._show(emitted)
 
-    def _show(self, emitted: list[Row]) -> None:
+    def _show(self, emitted: Sequence[Row]) -> None:
         """These rows, and no others, are shown."""
         self._version, self._emitted = emitted, {}
         for row in emitted:
@@ -227,8 +223,4 @@ class GeneralTopN:
             note(1, first)
             self._shown.add(first)
         return item.number
-
-
-def _stays(row: Row, saved: Row) -> None:
-    """Rows do not change."""
 

@@ -169,7 +169,7 @@ class States:
         """Have the tables of a save that failed for the next one: operators count them as saved."""
         for path, saved in state.items():
             before = self._unsaved.get(path, {})
-            tables = {p.name: before.get(p.name) if p.table is None else p.table for p in saved.pieces}
+            tables = {p.name: p.table if p.is_new else before.get(p.name) for p in saved.pieces}
             self._unsaved[path] = {name: table for name, table in tables.items() if table is not None}
         self._unsaved = {path: tables for path, tables in self._unsaved.items() if path in state}
 
@@ -179,7 +179,7 @@ class States:
         for path, saved in state.items():
             for piece in saved.pieces:
                 known = self._places.get(path, {}).get(piece.name)
-                if piece.table is None and known is not None:
+                if not piece.is_new and known is not None:
                     parts |= {part for part in known.parts if part.file}
         used: dict[str, int] = {}
         for part in parts:

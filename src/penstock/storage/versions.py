@@ -115,14 +115,15 @@ class StateStore:
         for path, saved in state.items():
             of_path: dict[str, PieceFile] = {}
             for piece in saved.pieces:
-                if piece.table is not None:
-                    data = _bytes_of(piece.table)
+                table = piece.table
+                if table is not None:
+                    data = _bytes_of(table)
                     if data.size <= _SMALL:
-                        of_path[piece.name] = small.add(piece.table.num_rows, data)
+                        of_path[piece.name] = small.add(table.num_rows, data)
                         continue
                     file = f"{version:012d}-{attempt}-{count}.arrow"
                     self._write(file, [data])
-                    of_path[piece.name] = _piece(file, 0, piece.table.num_rows, data)
+                    of_path[piece.name] = _piece(file, 0, table.num_rows, data)
                     count += 1
                     continue
                 known = self._current.get(path, {}).get(piece.name)

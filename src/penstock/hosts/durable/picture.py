@@ -12,9 +12,9 @@ Taking it costs what is new since it was taken last, and a little for everything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -28,7 +28,7 @@ from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
 from penstock.hosts.durable.keeper import Keeper
 from penstock.hosts.registered import Before, Registered
-from penstock.hosts.standing import Standing
+from penstock.hosts.standing import Standing, Sum
 from penstock.ingest.keys import Keys
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
@@ -36,15 +36,17 @@ from penstock.model.batch import Batch, concat
 from penstock.model.change import Dating
 from penstock.model.delta import Ints
 from penstock.model.errors import PenstockError, StorageError
-from penstock.model.schema import arrow_schema
+from penstock.model.schema import Schema, arrow_schema
 from penstock.model.values import to_arrow, to_rows
 from penstock.operators.pieces import KeyedPieces, RowPieces, Whole
-from penstock.operators.state import Loaded, LoadedState, Saved, State, together, under, with_meta
+from penstock.operators.state import Content, Loaded, LoadedState, Saved, State, together, under, with_meta
 from penstock.rows.apart import SCHEMA, Kept
 from penstock.scalar.zones import UTC
 
-_NOTHING = object()
-"""In the place of content that is not there."""
+_Input = tuple["_Slack", RowPieces, RowPieces, Whole]
+"""Of a stream: rows that wait for slack, rows that came late, rows apart, keys."""
+_Results = tuple[RowPieces, RowPieces]
+"""Of a query: results that wait for readers, the answer as it stands."""
 
 
 class Picture:
@@ -52,10 +54,10 @@ class Picture:
 
     def __init__(self, keeper: Keeper, core: Core) -> None:
         self._keeper, self._core = keeper, core
-        self._inputs: dict[str, tuple[Whole, Whole, Whole, Whole]] = {}
+        self._inputs: dict[str, _Input] = {}
         self._history: dict[str, RowPieces] = {}
         self._relations: dict[str, tuple[KeyedPieces, RowPieces, Whole]] = {}
-        self._results: dict[str, tuple[RowPieces, Whole]] = {}
+        self._results: dict[str, _Results] = {}
 
     # -- taking ---------------------------------------------------------------------------------------
 
@@ -97,19 +99,15 @@ class Picture:
         }
 
     def _stream(self, name: str, source: StreamInput) -> Saved:
-        waiting, late, apart, keys = self._inputs.setdefault(name, (Whole(), Whole(), Whole(), Whole()))
-        held = source.held
+        waiting, late, apart, keys = self._inputs.setdefault(name, _new_input())
         meta: dict[str, Any] = {
             "progress": forms.instant(source.progress), "newest": forms.instant(source.newest_row),
             "promised": forms.instant(source.promised), "arrivals": source.arrivals, "closed": source.closed,
-            "late": source.late.count, "apart": source.apart.count,
         }  # fmt: skip
         parts = together(
-            waiting=waiting.save(
-                _NOTHING if held is None else held, lambda: forms.batch_table(source.nothing if held is None else held)
-            ),
-            late=late.save(source.late, lambda: source.late.table),
-            apart=apart.save(source.apart, lambda: source.apart.table),
+            waiting=waiting.save(source.nothing if source.held is None else source.held),
+            late=_kept(late, source.late),
+            apart=_kept(apart, source.apart),
             keys=keys.save(source.keys, source.keys.table),
         )
         return with_meta(parts, input=meta)
@@ -118,13 +116,14 @@ class Picture:
         pieces = self._history.setdefault(name, RowPieces())
         head = self._core.remembered[name]
         tail = head - sum(map(len, batches))
+        kept = list(batches)
 
         @cache
         def everything() -> Batch:
-            return concat(batches)
+            return concat(kept)
 
-        def rows(start: int, stop: int) -> pa.Table:
-            return forms.batch_table(everything().take(np.arange(start - tail, stop - tail)))
+        def rows(start: int, stop: int) -> Content:
+            return lambda: forms.batch_table(everything().take(np.arange(start - tail, stop - tail)))
 
         return pieces.save(tail, head, rows)
 
@@ -136,13 +135,11 @@ class Picture:
         gone = np.array([n for n in touched if n not in there], np.int64)
         waiting, passed = store.later, store.passed
 
-        def table(ids: Ints) -> pa.Table:
-            some = [there[n] for n in ids.tolist()]
-            columns = [to_arrow([row[i] for row in some], f.type) for i, f in enumerate(schema)]
-            return pa.Table.from_arrays(columns, names=[f"c{i}" for i in range(len(schema))])
+        def table(ids: Ints) -> Content:
+            return partial(_rows_table, schema, [there[n] for n in ids.tolist()])
 
-        def changes(start: int, stop: int) -> pa.Table:
-            return numbered_changes(schema, list(islice(waiting, start - passed, stop - passed)))
+        def changes(start: int, stop: int) -> Content:
+            return partial(numbered_changes, schema, list(islice(waiting, start - passed, stop - passed)))
 
         parts = together(
             rows=rows.save(changed, gone, len(there), table),
@@ -152,7 +149,7 @@ class Picture:
         return with_meta(parts, relation=store.facts())
 
     def _query(self, query: Registered) -> Saved:
-        pieces, whole = self._results.setdefault(query.name, (RowPieces(), Whole()))
+        pieces, summed = self._results.setdefault(query.name, (RowPieces(), RowPieces()))
         results = query.results
         results.add_up()
         record = self._keeper.query_record(query)
@@ -165,13 +162,13 @@ class Picture:
             "runner": query.runner.facts(),
         }
         with query.lock:
-            standing, record["summed"] = results.kept()
+            kept, record["summed"] = results.kept()
             record["places"] = results.places()
-            waiting = pieces.save(*results.unread(), results.rows)
-        if standing is None:
+            waiting = pieces.save(*results.unread(kept), results.rows)
+        if kept is None:
             return with_meta(together(waiting=waiting), query=record)
-        added = whole.save(standing.content or _NOTHING, standing.changes)
-        return with_meta(together(waiting=waiting, standing=added), query=record)
+        standing = summed.save(kept.first, kept.first + kept.length, lambda *of: partial(kept.rows, *of))
+        return with_meta(together(waiting=waiting, standing=standing), query=record)
 
     # -- giving back ----------------------------------------------------------------------------------
 
@@ -204,23 +201,13 @@ class Picture:
         queries((state[f"query {name}"].meta["query"] for name in facts["order"]), state)
 
     def _stream_again(self, name: str, source: StreamInput, state: Loaded) -> None:
-        waiting, late, apart, keys = self._inputs[name] = (Whole(), Whole(), Whole(), Whole())
+        waiting, late, apart, keys = self._inputs[name] = _new_input()
         meta, schema = state.meta["input"], source.definition.schema
-
-        def held(table: pa.Table) -> Batch | None:
-            return forms.batch_again(table, schema) if len(table) else None
-
-        def late_rows(table: pa.Table) -> Kept:
-            return Kept(arrow_schema(schema), (table,) if len(table) else (), meta["late"])
-
-        def apart_rows(table: pa.Table) -> Kept:
-            return Kept(SCHEMA, (table,) if len(table) else (), meta["apart"])
-
-        batch = waiting.load(state.part("waiting"), held)
         source.restore(
             forms.instant_again(meta["progress"]), forms.instant_again(meta["newest"]), meta["arrivals"],
-            meta["closed"], [] if batch is None else [batch], late.load(state.part("late"), late_rows),
-            apart.load(state.part("apart"), apart_rows), forms.instant_again(meta["promised"]),
+            meta["closed"], waiting.load(state.part("waiting"), schema),
+            _kept_again(late, arrow_schema(schema), state.part("late")),
+            _kept_again(apart, SCHEMA, state.part("apart")), forms.instant_again(meta["promised"]),
             keys.load(state.part("keys"), Keys.of),
         )  # fmt: skip
 
@@ -241,13 +228,62 @@ class Picture:
         query.before = {name: Before(**b) for name, b in record["before"].items()}
         query.status = record["status"]
         query.error = None if record["error"] is None else forms.our_error(error_of(record["error"]))
-        pieces, whole = self._results[query.name] = (RowPieces(), Whole())
+        pieces, summed = self._results[query.name] = (RowPieces(), RowPieces())
         first, next, tables = pieces.load(state.part("waiting"))
         standing: Standing | None = None
         if "standing" in state.meta:
             standing = Standing(query.plan)
-            whole.load(state.part("standing"), standing.restored)
+            start, stop, parts = summed.load(state.part("standing"))
+            standing.restored(Sum(start, stop - start, tuple(parts), record["summed"]))
         query.results.restored(first, next, tables, standing, record["summed"], record["places"])
+
+
+class _Slack:
+    """Rows that wait for slack, as entries whose ids are the numbers of their arrival."""
+
+    def __init__(self) -> None:
+        self._pieces = KeyedPieces()
+        self._saved: Ints = np.empty(0, np.int64)
+        """The ids at the last save, ascending."""
+
+    def save(self, held: Batch) -> Saved:
+        order = np.argsort(held.arrival)
+        ids = held.arrival[order]
+        new, gone = (np.setdiff1d(a, b, assume_unique=True) for a, b in ((ids, self._saved), (self._saved, ids)))
+        self._saved = ids
+
+        def table(some: Ints) -> Content:
+            places = order[np.searchsorted(ids, some)]
+            return lambda: forms.batch_table(held.take(places))
+
+        return self._pieces.save(new, gone, len(ids), table)
+
+    def load(self, state: Loaded, schema: Schema) -> list[Batch]:
+        self._saved, table = self._pieces.load(state)
+        if not len(self._saved):
+            return []
+        batch = forms.batch_again(table, schema)
+        return [batch.take(np.argsort(batch.ts, kind="stable"))]
+
+
+def _new_input() -> _Input:
+    return _Slack(), RowPieces(), RowPieces(), Whole()
+
+
+def _kept(pieces: RowPieces, kept: Kept) -> Saved:
+    """Rows that nobody has taken; their numbers are how many there were before."""
+    tail = kept.count - sum(map(len, kept.tables))
+    return pieces.save(tail, kept.count, lambda start, stop: lambda: kept.table.slice(start - tail, stop - start))
+
+
+def _kept_again(pieces: RowPieces, schema: pa.Schema, state: Loaded) -> Kept:
+    _, count, tables = pieces.load(state)
+    return Kept(schema, tuple(tables), count)
+
+
+def _rows_table(schema: Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    columns = [to_arrow([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    return pa.Table.from_arrays(columns, names=[f"c{i}" for i in range(len(schema))])
 
 
 def declare_again(core: Core, record: Mapping[str, Any]) -> None:

@@ -354,7 +354,7 @@ def _with_tables(saved: State, brought: LoadedState) -> State:
     """With the tables of all pieces, for a store that has none of them."""
     return {
         path: Saved(of_path.meta, tuple(
-            piece if piece.table is not None else Piece(piece.name, brought[path].tables[piece.name])
+            piece if piece.is_new else Piece(piece.name, brought[path].tables[piece.name])
             for piece in of_path.pieces
         ))
         for path, of_path in saved.items()
