@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from penstock.database.database import core_of
 from penstock.testing import Clock
 from tests.durable.disks import in_memory, opened, save
 from tests.durable.living import BEGIN, rows_of
@@ -86,3 +87,25 @@ def test_operators_go_on_while_their_state_is_written(name: str) -> None:
                 assert rows_of(found.queries["q1"].current()) == rows_of(wanted.queries["q1"].current())
             assert rows_of(found.late("s")) == rows_of(wanted.late("s"))
         found.close()
+
+
+def test_results_that_are_being_added_up_are_not_lost() -> None:
+    """They have been fetched, and are not in the answer as it stands yet."""
+    clock, files = Clock(BEGIN), Forgetful()
+    with opened(files, clock) as db:
+        db.execute(DECLARE)
+        query = db.query("SELECT k, w FROM r [ROWS 3]", name="q1")
+        db.push("r", [(1, 1, 1), (2, 2, 2)])
+        query.fetch()
+        db.push("r", [(3, 3, 3), (4, 4, 4)])
+        with core_of(db).queries["q1"].results._adding:  # as another thread has it that adds up
+            query.fetch()
+            save(db)
+            files = files.killed()
+    with opened(files, clock) as db:
+        query = db.queries["q1"]
+        assert sorted(query.current().to_pydict()["k"]) == [2, 3, 4]
+        assert query.fetch().num_rows == 0
+        db.push("r", [(5, 5, 5)])
+        assert query.fetch().num_rows == 2
+        assert sorted(query.current().to_pydict()["k"]) == [3, 4, 5]
