@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -125,6 +126,30 @@ def test_entries_come_back(steps: list[Change]) -> None:
         waiting.clear()
         if reload:
             tracked = fresh
+
+
+def test_entries_change_while_their_table_is_made() -> None:
+    def table(entries: list[int]) -> pa.Table:
+        return pa.table({"v": pa.array(entries, pa.int64())})
+
+    def entries(table: pa.Table) -> list[list[int]]:
+        return [[v] for v in table.column("v").to_pylist()]
+
+    tracked: Tracked[list[int]] = Tracked(table, entries, lambda entry: entry[0])
+    for i in range(20_000):
+        tracked.add([i])
+    random = np.random.default_rng(1)
+    for turn in range(5):
+        wanted = [entry[0] for entry in tracked.entries.values()]
+        piece = tracked.save().pieces[-1]
+        made: list[pa.Table] = []
+        thread = threading.Thread(target=lambda piece, made: made.append(piece.table), args=(piece, made))
+        thread.start()
+        for id in random.permutation(20_000).tolist() if turn % 2 else range(20_000):
+            tracked.change(id)
+            tracked.entries[id][0] += 1
+        thread.join()
+        assert made[0].column("v").to_pylist() == wanted
 
 
 def test_many_small_saves_of_entries() -> None:

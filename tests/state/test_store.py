@@ -172,7 +172,7 @@ def test_another_format_is_refused(opened, tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr("penstock.storage.versions.FORMAT", 9)
         opened().commit(1, first(1))
-    with pytest.raises(CheckpointError, match="written in format 9, this is format 4"):
+    with pytest.raises(CheckpointError, match="written in format 9, this is format 5"):
         opened().load(1)
 
 

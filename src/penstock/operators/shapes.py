@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise, repeat
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -132,8 +133,8 @@ class Record(Shape):
     def array(self, values: Sequence[Any]) -> pa.Array:
         if not self._fields:
             return pa.nulls(len(values))
-        columns = zip(*values, strict=True) if values else repeat(())
-        arrays = [field.array(column) for field, column in zip(self._fields, columns)]  # noqa: B905 - repeat
+        # Not zip(*values): it makes an iterator of each, and the garbage collector counts those.
+        arrays = [field.array(list(map(itemgetter(i), values))) for i, field in enumerate(self._fields)]
         return pa.StructArray.from_arrays(arrays, [f"{i}" for i in range(len(arrays))])
 
     def values(self, array: pa.Array) -> Sequence[Any]:

@@ -38,7 +38,7 @@ from penstock.operators.state import Loaded, LoadedState, State
 from penstock.plan.nodes import Query
 from penstock.plan.serial import to_json
 
-FORMAT = 4
+FORMAT = 5
 """Of manifests and of what operators put into pieces; a state of another format is refused."""
 
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
