@@ -125,9 +125,10 @@ class Gathering:
 
     def _lead(self, mine: _Push) -> None:
         """Take what there is, wake the others and let the next thread lead."""
-        together = self._round(mine)
+        together = [mine]
         state = [_State.ALONE]
         try:
+            self._gather(mine, together)
             self._take(mine, [row for push in together for row in push.rows], state)
         except PenstockError:
             pass  # each thread hears why, when it pushes its own or waits until they are safe
@@ -155,8 +156,8 @@ class Gathering:
             core.host.after()
             state[0] = _State.SAFE
 
-    def _round(self, mine: _Push) -> Sequence[_Push]:
-        """The pushes into the same stream that wait, behind the leader's own."""
+    def _gather(self, mine: _Push, together: list[_Push]) -> None:
+        """Add the pushes into the same stream that wait."""
         missing = None
         with self._guard:
             if len(self._pushes) < self._last - 1:
@@ -164,21 +165,20 @@ class Gathering:
                 missing.acquire()
         if missing is not None:
             missing.acquire(timeout=_PATIENCE)
-        found, left = [mine], list[_Push]()
+        left: list[_Push] = []
         with self._guard:
             self._enough = None
             for push in self._pushes:
                 same = push.name == mine.name and push.definition is mine.definition
                 if push.state is _State.WAITING:
-                    (found if same and len(found) < _MOST else left).append(push)
-            self._pushes = left
-            self._last = len(found)
-        return found
+                    (together if same and len(together) < _MOST else left).append(push)
+            self._pushes = left  # an interrupt before it wakes them with the others, and they are left out then
+            self._last = len(together)
 
     def _wake(self, pushes: Sequence[_Push], state: _State) -> None:
         with self._guard:
             for push in pushes:
-                if push.state is not _State.GONE:
+                if push.state is _State.WAITING:
                     push.become(state)
 
     def _hand_over(self) -> None:

@@ -115,6 +115,7 @@ class _Copy:
     def __init__(self, reading: Reading, to: Disk) -> None:
         self._from, self._to = reading, to
         self._folders = {"", *_FOLDERS}
+        self._safe = 0
 
     def all(self, most: int | None) -> int:
         """Copy what has numbers up to ``most``; gives the last one."""
@@ -122,37 +123,36 @@ class _Copy:
         read_record(reading.files, HEAD)
         opened = reading.opened()
         same_boot = opened.get("boot", reading.files.boot) == reading.files.boot
+        self._safe = opened.get("number", 0)
         last = reading.newest(opened, same_boot=same_boot) if most is None else most
         for folder in _FOLDERS:
             self._to.make(folder)
-        saved = self._state()
+        saved, version = self._state(opened)
         ends, found = self._logs(opened, same_boot, saved, last)
-        found |= self._records(saved, last)
+        found |= self._records(opened, saved, last)
         for name in reading.files.names("functions"):
             self._file(f"functions/{name}")
-        gone = self._missing(saved, last, found)
-        if gone is not None and same_boot:
+        gone = self._missing(opened, saved, last, found)
+        if gone is not None and (same_boot or gone <= self._safe):
             raise StorageError(
-                f"{reading.root}: entry {gone} is missing, and there are later ones",
+                f"{reading.root}: entry {gone} is missing",
                 hint="`penstock check` says what is damaged",
             )
         if gone is not None:  # it had not reached the disk when the machine was restarted: those behind do not count
             raise _Unwritten(gone - 1)
-        self._sealed(opened, ends)
+        self._sealed(opened, ends, last, version)
         return last
 
-    def _state(self) -> int:
-        """Copy the newest version; gives its number."""
-        states = self._from.states()
+    def _state(self, opened: Record) -> tuple[int, str | None]:
+        """Copy the newest version; gives its number and its name."""
+        states = self._from.states(opened)
         if not states.versions:
-            return 0
+            return 0, None
         version = states.versions[-1]
         path = states.path(version)
         try:
-            loaded = states.load(version)
-            for one in loaded.values():
-                for _ in one.tables.values():
-                    pass  # reading it verifies it
+            states.load(version)
+            states.verify()
         except StorageError:
             if self._from.is_gone(path):
                 raise _Moved from None
@@ -160,7 +160,7 @@ class _Copy:
         for file in sorted(states.files):
             self._file(f"state/{file}")
         self._file(path)
-        return version[0]
+        return version[0], states.names[-1]
 
     def _logs(
         self, opened: Record, same_boot: bool, saved: int, last: int
@@ -171,6 +171,7 @@ class _Copy:
         numbers: set[int] = set()
         for part in reading.parts(opened):
             frames, segment = reading.frames(part, same_boot=same_boot, verify=True)
+            self._safe = max(self._safe, segment.safe)
             wanted = [f for f in frames if f.number <= last]
             if not wanted or wanted[-1].number <= saved:
                 continue
@@ -184,10 +185,11 @@ class _Copy:
             ends.setdefault(part.folder, {})[part.name] = end
         return ends, numbers
 
-    def _records(self, saved: int, last: int) -> set[int]:
-        found = {n for n in self._from.records().numbers if saved < n <= last}
+    def _records(self, opened: Record, saved: int, last: int) -> set[int]:
+        records = self._from.records(opened)
+        found = {n for n in records.numbers if saved < n <= last}
         for number in sorted(found):
-            path = f"catalog/{number:020d}.json"
+            path = records.path(number)
             self._file(path)
             read_record(self._to, path)
         return found
@@ -208,21 +210,22 @@ class _Copy:
             self._folders.add(folder)
             folder = os.path.dirname(folder)
 
-    def _missing(self, saved: int, last: int, found: set[int]) -> int | None:
+    def _missing(self, opened: Record, saved: int, last: int, found: set[int]) -> int | None:
         """The first entry that was not found, though the owner has not removed it for a newer state."""
         if not self._from.is_of_the_same_owner:
             raise _Moved
-        gone = next((n for n in range(saved + 1, last + 1) if n not in found), None)
-        newer = self._from.states().versions
+        gone = next((n for n in range(saved + 1, max(last, self._safe) + 1) if n not in found), None)
+        newer = self._from.states(opened).versions
         if gone is not None and newer and newer[-1][0] > saved:
             raise _Moved
         return gone
 
-    def _sealed(self, opened: Record, ends: dict[str, dict[str, int]]) -> None:
+    def _sealed(self, opened: Record, ends: dict[str, dict[str, int]], last: int, version: str | None) -> None:
         """Say where the logs end, and make a database of it."""
         if opened:
             # Without the boot: all of it is on the disk, so nothing may be missing, wherever it is opened.
-            record = {**{k: v for k, v in opened.items() if k != "boot"}, "ends": ends}
+            record = {k: v for k, v in opened.items() if k != "boot"}
+            record |= {"ends": ends, "number": last, "versions": [] if version is None else [version]}
             put_record(self._to, f"epochs/{self._from.epoch:010d}.json", record, sync=True)
         for folder in sorted(self._folders, reverse=True):
             self._to.sync_folder(folder)

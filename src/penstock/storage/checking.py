@@ -102,6 +102,10 @@ class _Look:
         self.report = Report(str(reading.root), epoch=reading.epoch, open_in=holder(reading.root))
         self._opened: Record = {}
         self._same_boot = True
+        self._safe = 0
+        """Entries up to this number were on the disk for sure."""
+        self._torn: StorageError | None = None
+        """What is wrong at the end of a segment, where a restart of the machine explains it."""
         self._numbers: set[int] = set()
         self._recorded: dict[int, Record] = {}
 
@@ -116,8 +120,12 @@ class _Look:
         if not any(d.file.startswith("epochs") for d in report.damage):
             self._opened = reading.opened()
             self._same_boot = self._opened.get("boot", reading.files.boot) == reading.files.boot
-            self._entries()
-        self._versions()
+            self._safe = self._opened.get("number", 0)
+            for look in (self._entries, self._versions):
+                try:
+                    look()
+                except StorageError as error:  # files of an owner of whom nothing is known
+                    self._found(error, "epochs")
         for name in reading.files.names("functions"):
             path = f"functions/{name}"
             if self._try(path, lambda path=path: read_code(reading.files, path)):  # type: ignore[misc]
@@ -138,27 +146,33 @@ class _Look:
             self._try(folder, lambda folder=folder: log_name(reading.files, folder))  # type: ignore[misc]
         for part in reading.parts(self._opened):
             try:
-                frames, _ = reading.frames(part, same_boot=self._same_boot, verify=True)
+                frames, segment = reading.frames(part, same_boot=self._same_boot, verify=True)
                 self._numbers |= {f.number for f in frames}
+                self._safe = max(self._safe, segment.safe)
+                self._torn = self._torn or segment.torn
             except StorageError as error:
                 self._found(error, part.path)
-        records = reading.records()
+        records = reading.records(self._opened)
         for number in records.numbers:
-            path = f"catalog/{number:020d}.json"
+            path = records.path(number)
             record = self._try(path, lambda path=path: read_record(reading.files, path))  # type: ignore[misc]
             if record is not None:
                 self._recorded[number] = record
                 self._numbers.add(number)
-        versions = reading.states().versions
+        versions = reading.states(self._opened).versions
         covered = versions[0][0] if versions else 0
         if len(self.report.damage) == broken:
             self._gaps(covered, horizon)
 
     def _gaps(self, covered: int, horizon: int) -> None:
-        gone = next((n for n in range(covered + 1, horizon + 1) if n not in self._numbers), None)
+        gone = next((n for n in range(covered + 1, max(horizon, self._safe) + 1) if n not in self._numbers), None)
         if gone is None:
             return
-        if self._same_boot:
+        if gone <= self._safe and self._torn is not None:
+            self._found(self._torn, ".")
+        elif gone <= self._safe:
+            self._damaged(".", f"entry {gone} is missing, though entries up to {self._safe} had reached the disk")
+        elif self._same_boot:
             self._damaged(".", f"entry {gone} is missing, and there are later ones")
         else:
             self.report.remarks.append(
@@ -168,7 +182,7 @@ class _Look:
 
     def _versions(self) -> None:
         reading, report = self.reading, self.report
-        states = reading.states()
+        states = reading.states(self._opened)
         for version in states.versions:
             path = states.path(version)
             try:

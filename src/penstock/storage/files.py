@@ -4,7 +4,7 @@
 fails or is full. Three promises, which an object store can keep too where ``append`` is not used:
 
 - ``put`` makes a whole file appear under a name that is free, or does nothing;
-- ``append`` adds all of what it is given, or nothing that anybody reads;
+- ``append`` adds all of what it is given, or leaves bytes that ``Log`` cuts off;
 - what ``sync`` of a file and of its folder have returned for is there after a loss of power.
 """
 
@@ -25,7 +25,8 @@ Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 _OPEN = 128
 """Files that a disk keeps open for writing; the one that was written longest ago is closed."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_PART = ".part"
+PART = ".part"
+"""How the names of files end that are not finished."""
 
 
 class Files(Protocol):
@@ -40,7 +41,8 @@ class Files(Protocol):
         """Another one after a restart of the machine: what was not synced before it may be gone in part."""
 
     def put(self, path: str, content: Sequence[Bytes], *, sync: bool = False) -> None:
-        """Make a file with this content; FileExistsError if the name is taken. ``sync``: it, and its name, last."""
+        """Make a file with this content; FileExistsError if the name is taken. ``sync``: it, and its name, last. If it
+        raises anything else, the file may be there or not."""
 
     def append(self, path: str, size: int, content: Sequence[Bytes]) -> int:
         """Add to a file that has this size, or make it if that is 0; gives the new size. If it raises, the size is what
@@ -63,6 +65,9 @@ class Files(Protocol):
 
     def names(self, path: str) -> list[str]:
         """The files in a folder, without those that were never finished; none if there is no such folder."""
+
+    def tidy(self, path: str) -> None:
+        """Remove the files of a folder that were never finished."""
 
     def folders(self, path: str) -> list[str]:
         """The folders in a folder."""
@@ -105,7 +110,8 @@ class Disk:
 
     def put(self, path: str, content: Sequence[Bytes], *, sync: bool = False) -> None:
         target = self.path(path)
-        part = target.with_name(f"{target.name}.{secrets.token_hex(8)}{_PART}")
+        part = target.with_name(f"{target.name}.{secrets.token_hex(8)}{PART}")
+        linked = False
         try:
             file = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
             try:
@@ -115,11 +121,16 @@ class Disk:
             finally:
                 os.close(file)
             os.link(part, target)
+            linked = True
+            if sync:
+                self.sync_folder(os.path.dirname(path))
+        except BaseException:
+            if linked:
+                target.unlink()  # should that fail too, who asked for it looks whether it is there
+            raise
         finally:
             with contextlib.suppress(OSError):
                 part.unlink()
-        if sync:
-            self.sync_folder(os.path.dirname(path))
 
     def append(self, path: str, size: int, content: Sequence[Bytes]) -> int:
         with self._writing(path) as file:
@@ -157,7 +168,13 @@ class Disk:
         return self.path(path).stat().st_size
 
     def names(self, path: str) -> list[str]:
-        return [e.name for e in self._entries(path) if e.is_file() and not e.name.endswith(_PART)]
+        return [e.name for e in self._entries(path) if e.is_file() and not e.name.endswith(PART)]
+
+    def tidy(self, path: str) -> None:
+        for entry in self._entries(path):
+            if entry.is_file() and entry.name.endswith(PART):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
 
     def folders(self, path: str) -> list[str]:
         return [e.name for e in self._entries(path) if e.is_dir()]

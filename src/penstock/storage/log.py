@@ -1,10 +1,10 @@
 """A log: rows in the order in which they were taken, in segments, with one writer and many readers.
 
-Rows have positions, from 0. Readers each know how far they are; whoever keeps a log says up to which frame nobody needs
-anything, and whole segments up to there are removed. What is in a log is never changed.
+Rows have positions, from 0. Readers each know how far they are; the store says up to which entry the saved states
+cover everything, and whole segments up to there are removed. What is in a log is never changed.
 
-Bounded by: what ``forget`` has not been told of; in memory by the number of segments. It is used under a lock of
-whoever owns it; ``sync``, and ``read`` of entries that are there when it is called, need none.
+Bounded by: what ``forget`` has not been told of; in memory by the number of segments. It is used under the store's
+mutex; ``sync``, and ``read`` of entries that are there when it is called, need none.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.model.errors import StorageError
 from penstock.storage.files import Bytes, Files
 from penstock.storage.segments import Frame, Segment, frame_bytes, head_bytes, record_batches
 
@@ -29,8 +30,8 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.segment")
 _NOTHING: pa.Schema = pa.schema([])
 
 
-@dataclass
-class _Known:
+@dataclass(eq=False)
+class Known:
     """A segment: number of its first and last frame, where it ends, up to where it is on the disk for sure."""
 
     name: str
@@ -38,6 +39,18 @@ class _Known:
     last: int
     size: int
     synced: int = 0
+
+
+@dataclass(frozen=True)
+class _Before:
+    """A log before an append: the number that it adds, the segment and its end, and the ends of the log."""
+
+    number: int
+    segment: Known
+    size: int
+    last_of_segment: int
+    position: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -55,10 +68,24 @@ Ends = Mapping[str, int]
 """Segments, and where they end."""
 
 
-def counts(name: str, owner: int, sealed: Ends) -> bool:
-    """Whether a file is a segment, and not of a process that was not the owner any more."""
+def counts(path: str, owner: int, sealed: Ends) -> bool:
+    """Whether a file is a segment, and not of a process that was not the owner any more. StorageError if it is of an
+    owner of whom nothing is known."""
+    name = path.rpartition("/")[2]
     match = _NAME.fullmatch(name)
-    return match is not None and (name in sealed or int(match[2]) == owner)
+    if match is None:
+        return False
+    check_epoch(path, int(match[2]), owner)
+    return name in sealed or int(match[2]) == owner
+
+
+def check_epoch(path: str, epoch: int, owner: int) -> None:
+    """StorageError if a file is of a later owner than the last one of whom there is a record."""
+    if epoch > owner:
+        raise StorageError(
+            f"{path}: written in epoch {epoch}, and epochs/{epoch:010d}.json is missing",
+            hint="without it nobody knows which entries count: restore the directory from a backup",
+        )
 
 
 class Log:
@@ -72,15 +99,20 @@ class Log:
         self._files, self._epoch = files, epoch
         self._schema = _NOTHING if schema is None else schema
         self._empty = pa.RecordBatch.from_pylist([], self._schema)
-        self._segments: list[_Known] = []
-        self._current: _Known | None = None
+        self._segments: list[Known] = []
+        self._current: Known | None = None
         self.position = 0
         """That of the next row."""
         self.last = 0
         """The number of the last frame."""
         self.dropped = False
-        """Nobody will write or read it any more."""
-        self._unsure = False
+        """Its stream or relation was dropped."""
+        self.safe = 0
+        """The greatest number up to which a frame says that all entries were on the disk."""
+        self.torn: StorageError | None = None
+        """What is wrong at its end, where a restart of the machine explains it."""
+        self._before_append: _Before | None = None
+        """What was before an append that is under way, or was stopped half-way."""
         self._before = 0, 0
         """Position and number behind what has been forgotten."""
         self._open(owner, sealed, same_boot)
@@ -88,17 +120,21 @@ class Log:
     def _open(self, owner: int, sealed: Ends, same_boot: bool) -> None:
         for name in self._files.names(self.folder):
             match = _NAME.fullmatch(name)
-            if match is None or not counts(name, owner, sealed):
-                continue
             path = f"{self.folder}/{name}"
+            if match is None or not counts(path, owner, sealed):
+                continue
             segment = Segment(self._files, path, sealed.get(name))
             last: Frame | None = None
             for frame in segment.frames(same_boot=same_boot, verify=name not in sealed):
                 last = frame
+            self.safe = max(self.safe, segment.safe)
+            self.torn = self.torn or segment.torn
+            if last is None and segment.torn is not None:
+                continue  # should it have had what counts, the store says so
             if last is None:
                 self._remove(path)  # begun, and nothing in it was acknowledged
                 continue
-            self._segments.append(_Known(name, int(match[1]), last.number, segment.end))
+            self._segments.append(Known(name, int(match[1]), last.number, segment.end))
             self.position, self.last = last.position + last.rows, last.number
 
     @property
@@ -130,18 +166,21 @@ class Log:
 
     def append(
         self, number: int, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any],
-        admit: Callable[[int], None] | None = None,
+        admit: Callable[[int], None] | None = None, *, safe: int = 0,
     ) -> int:  # fmt: skip
         """Add an entry with a greater number than all so far; gives how many bytes it takes. All or nothing.
 
         It survives the process from here on; what survives the machine is a matter of ``sync``. ``admit`` is told how
-        many bytes it takes before any is written, and raises if these are too many.
+        many bytes it takes before any is written, and raises if these are too many. ``safe``: entries up to this number
+        are on the disk for sure.
+
+        If it raises, it may be necessary to ``settle`` what is there before another log has an entry.
         """
         batches = record_batches(self._empty if rows is None else rows, _FRAME_BYTES)
         current = self._current
         if current is None or current.size >= SEGMENT:
-            # A name that nobody has used: the number is greater than any so far.
-            current = _Known(f"{number:020d}-{self._epoch:010d}.segment", number, number, 0)
+            # A name that no segment has had: the number is greater than any so far.
+            current = Known(f"{number:020d}-{self._epoch:010d}.segment", number, number, 0)
         path = f"{self.folder}/{current.name}"
         content: list[Bytes] = []
         size = current.size
@@ -151,26 +190,44 @@ class Log:
         position = self.position
         for i, batch in enumerate(batches):
             parts, length, _ = frame_bytes(
-                number, position, batch, meta if i == 0 else {}, synced=current.synced, last=i == len(batches) - 1
+                number, position, batch, meta if i == 0 else {}, safe=safe, last=i == len(batches) - 1
             )
             content += parts
             size += length
             position += batch.num_rows
         if admit is not None:
             admit(size - current.size)
-        if self._unsure:
-            self._files.cut(path, current.size)
-        self._unsure = True  # if this is stopped half-way, something may be there that does not count
+        self.settle()
+        # If this is stopped half-way, something may be there that does not count.
+        self._before_append = _Before(number, current, current.size, current.last, self.position, self.last)
         end = self._files.append(path, current.size, content)
         assert end == size, "as many bytes as there are"
-        self._unsure = False
+        grown = size - current.size
         if current is not self._current:
             self._segments.append(current)
             self._current = current
-        grown = size - current.size
-        self.position, self.last = position, number
         current.size, current.last = size, number
+        self.position, self.last = position, number  # last: from here on it counts
+        self._before_append = None
         return grown
+
+    def settle(self) -> None:
+        """After an ``append`` that was stopped half-way: cut off what it has written. OSError if that cannot be."""
+        before = self._before_append
+        if before is None:
+            return
+        if self.last != before.number:
+            known = before.segment
+            path = f"{self.folder}/{known.name}"
+            if before.size:
+                self._files.cut(path, before.size)
+            else:
+                self._files.remove(path)
+                self._segments = [s for s in self._segments if s is not known]
+                self._current = None
+            known.size, known.last = before.size, before.last_of_segment
+            self.position, self.last = before.position, before.last
+        self._before_append = None
 
     def cut(self, after: int) -> None:
         """Entries with numbers greater than this do not count."""
@@ -213,37 +270,34 @@ class Log:
         self._current = None
 
     def forget(self, upto: int) -> None:
-        """Nobody needs entries with numbers up to this: segments that have no others are removed."""
+        """Entries up to this number are in every kept state: segments that have no others are removed."""
         while self._segments and self._segments[0].last <= upto and self._segments[0] is not self._current:
             self._remove(f"{self.folder}/{self._segments.pop(0).name}")
             if not self._segments:
                 self._before = self.position, self.last
 
-    def dirty(self) -> list[tuple[str, int]]:
+    def dirty(self) -> list[tuple[Known, int]]:
         """Segments that are not on the disk for sure, and their sizes."""
-        return [(s.name, s.size) for s in self._segments if s.synced < s.size]
+        return [(s, s.size) for s in self._segments if s.synced < s.size]
 
-    def sync(self, dirty: Sequence[tuple[str, int]]) -> None:
-        """Force segments to the disk. Without the lock; others may append meanwhile."""
-        by_name = {s.name: s for s in self._segments}
-        made = False
-        for name, size in dirty:
-            known = by_name.get(name)
-            if known is None:
-                continue  # forgotten meanwhile
+    def sync(self, dirty: Sequence[tuple[Known, int]]) -> None:
+        """Force segments to the disk. Without the mutex; others may append and forget meanwhile."""
+        done: list[tuple[Known, int]] = []
+        for known, size in dirty:
             try:
-                self._files.sync(f"{self.folder}/{name}")
+                self._files.sync(f"{self.folder}/{known.name}")
             except FileNotFoundError:
-                if known in self._segments:
+                if known in tuple(self._segments):
                     raise
-                continue
-            made |= not known.synced
-            known.synced = max(known.synced, size)
-        if made:
+                continue  # forgotten meanwhile
+            done.append((known, size))
+        if any(not known.synced for known, _ in done):
             for folder in (self.folder, os.path.dirname(self.folder), ""):  # these may be new too
                 self._files.sync_folder(folder)
+        for known, size in done:  # last: a name that is not on the disk is no use
+            known.synced = max(known.synced, size)
 
     def _remove(self, path: str) -> None:
-        # What cannot be removed is found again when the log is opened, or is in the way of nobody.
+        # What cannot be removed is found again when the log is opened, or is ignored, being of an older epoch.
         with contextlib.suppress(OSError):
             self._files.remove(path)

@@ -1,7 +1,7 @@
-"""A directory as somebody reads it who does not own it: nothing is changed, and its owner may go on meanwhile.
+"""A directory as ``check`` and ``backup`` read it: nothing is changed, and its owner may go on meanwhile.
 
 The owner adds at the ends of logs, puts new files and removes old ones. Entries are written in the order of their
-numbers, so whoever has seen one finds all before it, unless a saved state covers them.
+numbers, so a reader that has seen one finds all before it, unless a saved state covers them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Reading:
 
     @property
     def is_of_the_same_owner(self) -> bool:
-        """Whether nobody else has opened it since this object was made."""
+        """Whether no other process has opened it since this object was made."""
         found = [int(m[1]) for m in map(EPOCH.fullmatch, self.files.names("epochs")) if m]
         return max(found, default=0) == self.epoch
 
@@ -104,7 +104,7 @@ class Reading:
         for folder in self.folders():
             sealed: dict[str, int] = opened.get("ends", {}).get(folder, {})
             for name in self.files.names(folder):
-                if counts(name, self.epoch, sealed):
+                if counts(f"{folder}/{name}", self.epoch, sealed):
                     yield Part(folder, name, sealed.get(name))
 
     def segment(self, part: Part) -> Segment:
@@ -121,18 +121,19 @@ class Reading:
                 return [], Segment(_Nothing(self.root), part.path)
             raise
 
-    def records(self) -> Records:
+    def records(self, opened: Record) -> Records:
         """The records that there are."""
-        return Records(self.files, "catalog")
+        return Records(self.files, "catalog", epoch=self.epoch, owner=self.epoch, sealed=opened.get("number", 0))
 
-    def states(self) -> States:
+    def states(self, opened: Record) -> States:
         """The versions that there are."""
-        return States(self.files, "state", epoch=self.epoch)
+        sealed = opened.get("versions", ())
+        return States(self.files, "state", epoch=self.epoch, owner=self.epoch, sealed=sealed)
 
     def newest(self, opened: Record, *, same_boot: bool) -> int:
         """The greatest number that can be seen: all before it are there, or covered by a saved state."""
-        found = max((v[0] for v in self.states().versions), default=0)
-        found = max([found, *self.records().numbers])
+        found = max((v[0] for v in self.states(opened).versions), default=0)
+        found = max([found, *self.records(opened).numbers])
         for part in self.parts(opened):
             frames, _ = self.frames(part, same_boot=same_boot, verify=False)
             found = max([found, *(f.number for f in frames)])

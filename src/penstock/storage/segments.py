@@ -9,9 +9,11 @@
 A frame's number is its place among all frames of a database, its position that of its first row in its log. Several
 frames of one number belong together, the last one says so: they count if all are there.
 
-Whoever reads verifies. A segment that ends inside a frame was being written when its writer died: what is behind the
-last whole frame was never acknowledged. So is, after a restart of the machine, whatever is wrong behind the place up to
-which the file had been synced. Everything else that is wrong is damage, and is said to be.
+A frame says up to which number all entries of the database were on the disk for sure when it was written. ``Segment``
+verifies what it reads. A segment that ends inside a frame was being written when its writer died: what is behind the
+last whole frame was never acknowledged. After a restart of the machine a segment may be wrong anywhere behind what was
+synced: it counts up to there, and the store finds out whether an entry is missing that was on the disk for sure.
+Everything else that is wrong is damage, and is said to be.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _ALIGNED = 64
 _FRAME_SIZE = 64
 _LAST = 1
 _FEW = 16
-"""Rows of which nobody asks how large they are."""
+"""Batches of at most this many rows are not measured."""
 Meta = Mapping[str, Any]
 
 
@@ -54,7 +56,7 @@ class Frame:
     meta_size: int
     batch_size: int
     crc: int
-    synced: int
+    safe: int
 
     @property
     def stop(self) -> int:
@@ -82,7 +84,7 @@ def head_bytes(epoch: int, first: int, schema: pa.Schema) -> bytes:
 
 
 def frame_bytes(
-    number: int, position: int, batch: pa.RecordBatch, meta: Meta, *, synced: int, last: bool = True
+    number: int, position: int, batch: pa.RecordBatch, meta: Meta, *, safe: int, last: bool = True
 ) -> tuple[list[Bytes], int, int]:
     """A frame: its head, its rows and what fills it up; how long it is, and the checksum of what it says."""
     said = json.dumps(meta, separators=(",", ":")).encode() if meta else b""
@@ -90,7 +92,7 @@ def frame_bytes(
     body = batch.serialize()
     size = len(said) + body.size
     crc = zlib.crc32(body, zlib.crc32(said))
-    fields = _FIELDS.pack(number, position, batch.num_rows, body.size, synced, len(said), crc, 0, _LAST if last else 0)
+    fields = _FIELDS.pack(number, position, batch.num_rows, body.size, safe, len(said), crc, 0, _LAST if last else 0)
     fields += bytes(_FRAME_SIZE - _OF_FRAME.size - len(fields))
     head = _OF_FRAME.pack(_FRAME, zlib.crc32(fields)) + fields
     return [head + said, body, bytes(-size % _ALIGNED)], _FRAME_SIZE + _filled(size), crc
@@ -100,11 +102,15 @@ def _filled(size: int) -> int:
     return size + -size % _ALIGNED
 
 
+class _Damaged(StorageError):
+    """Bytes are not what was written."""
+
+
 class Segment:
     """A segment that is read. Its bytes are verified as they are."""
 
     def __init__(self, files: Files, path: str, end: int | None = None) -> None:
-        """``end``: what is behind it does not count, whoever wrote it."""
+        """``end``: where it was sealed; bytes behind it are ignored."""
         self._files, self._path = files, path
         try:
             self._data: pa.Buffer = files.read(path, 0, end)
@@ -115,6 +121,10 @@ class Segment:
         self._end = end
         self.end = 0
         """Behind the last whole frame, found by ``frames``."""
+        self.safe = 0
+        """The greatest number up to which a frame says that all entries were on the disk, found by ``frames``."""
+        self.torn: StorageError | None = None
+        """What is wrong behind the last whole frame, where a restart of the machine explains it."""
 
     def head(self) -> Head | None:
         """What it says of itself; None if it was not finished."""
@@ -145,13 +155,16 @@ class Segment:
 
         ``verify``: look at every byte of their bodies, too.
         """
-        head = self.head()
+        try:
+            head = self.head()
+        except _Damaged as error:
+            self._excuse(error, same_boot)
+            return
         if head is None:
             if self._end is not None:
                 raise self._damage(0, "it ends before its end")
             return
         at = self.end = head.size
-        synced = 0
         pending: list[Frame] = []
         while at < self._data.size:
             frame = self._frame(at)
@@ -159,13 +172,13 @@ class Segment:
             if frame is not None and (verify or not same_boot):
                 wrong = self._crc(frame) != frame.crc
             if wrong:
-                self._check_torn(at, frame, synced, same_boot)
+                self._check_torn(at, frame, same_boot)
                 break
             assert frame is not None
-            synced = max(synced, frame.synced)
             pending.append(frame)
             at = frame.stop
             if frame.last:
+                self.safe = max(self.safe, frame.safe)
                 yield from pending
                 pending.clear()
                 self.end = at
@@ -192,34 +205,39 @@ class Segment:
         fields = head[_OF_FRAME.size :]
         if magic != _FRAME or zlib.crc32(fields) != crc:
             return None
-        number, position, rows, batch_size, synced, meta_size, body_crc, _, flags = _FIELDS.unpack_from(fields)
+        number, position, rows, batch_size, safe, meta_size, body_crc, _, flags = _FIELDS.unpack_from(fields)
         frame = Frame(
-            self._path, at, number, position, rows, bool(flags & _LAST), meta_size, batch_size, body_crc, synced
+            self._path, at, number, position, rows, bool(flags & _LAST), meta_size, batch_size, body_crc, safe
         )
         return frame if frame.stop <= data.size else None
 
     def _crc(self, frame: Frame) -> int:
         return zlib.crc32(self._data.slice(frame.start + _FRAME_SIZE, frame.meta_size + frame.batch_size))
 
-    def _check_torn(self, at: int, frame: Frame | None, synced: int, same_boot: bool) -> None:
-        """Raise if what is wrong from here on is not the work of somebody who was stopped while writing."""
-        data = self._data
-        if not same_boot and at >= synced:
-            return
+    def _excuse(self, error: StorageError, same_boot: bool) -> None:
+        """Raise what is wrong, unless the machine was restarted while the segment was being written."""
+        if same_boot or self._end is not None:
+            raise error
+        self.torn = error
+
+    def _check_torn(self, at: int, frame: Frame | None, same_boot: bool) -> None:
+        """Raise if what is wrong from here on is not the trace of a writer that was stopped while writing."""
+        left = self._data.slice(at)
         if self._end is not None:
-            raise self._damage(at, "a checksum is not what was written")
-        if frame is not None:
-            raise self._damage(at, "the checksum of a frame is not what was written")
-        left = data.slice(at)
-        if left.size < _FRAME_SIZE:
+            what = "a checksum is not what was written"
+        elif frame is not None:
+            what = "the checksum of a frame is not what was written"
+        elif left.size < _FRAME_SIZE:
             if left.to_pybytes()[:4] == _FRAME[: min(4, left.size)]:
                 return
-            raise self._damage(at, "what follows the last frame is none")
-        head = left.slice(0, _FRAME_SIZE).to_pybytes()
-        magic, crc = _OF_FRAME.unpack_from(head)
-        if magic == _FRAME and zlib.crc32(head[_OF_FRAME.size :]) == crc:
-            return  # the frame is longer than the file
-        raise self._damage(at, "the head of a frame is not what was written")
+            what = "what follows the last frame is none"
+        else:
+            head = left.slice(0, _FRAME_SIZE).to_pybytes()
+            magic, crc = _OF_FRAME.unpack_from(head)
+            if magic == _FRAME and zlib.crc32(head[_OF_FRAME.size :]) == crc:
+                return  # the frame is longer than the file
+            what = "the head of a frame is not what was written"
+        self._excuse(self._damage(at, what), same_boot)
 
     def batch(self, frame: Frame, schema: pa.Schema) -> tuple[Meta, pa.RecordBatch]:
         """What is in a frame of which the checksum is right."""
@@ -233,14 +251,14 @@ class Segment:
         return self._data.slice(0, end)
 
     def _damage(self, at: int, what: str) -> StorageError:
-        return StorageError(f"{self._files.name}/{self._path}: damaged at byte {at}: {what}", hint=_LOST)
+        return _Damaged(f"{self._files.name}/{self._path}: damaged at byte {at}: {what}", hint=_LOST)
 
 
 _LOST = "`penstock check` says what else is damaged; restore the directory from a backup"
 
 
 def record_batches(table: pa.Table | pa.RecordBatch, most: int) -> Sequence[pa.RecordBatch]:
-    """Rows as batches of about so many bytes at the most, each column of each in one piece."""
+    """Rows as batches of at most about ``most`` bytes, each column of each in one piece."""
     if isinstance(table, pa.RecordBatch):
         if table.num_rows <= _FEW or table.nbytes <= most:
             return (table,)

@@ -3,8 +3,8 @@
     state/00000000000000004711-0000000003-12.version     which pieces make up the version, and what is plain JSON
     state/00000000000000004711-0000000003-12-0.segment   pieces that were new in it
 
-A version's number is that of the last entry that is in it; behind it stand the epoch of who wrote it and how many he
-had tried to write. Pieces are Arrow tables; the version's record has their schemas and where each is. A piece that a
+A version's number is that of the last entry that is in it; behind it stand its writer's epoch and the count of that
+writer's saves. Pieces are Arrow tables; the version's record has their schemas and where each is. A piece that a
 later version has too is not written again, except where it keeps a file on the disk that is otherwise of no use.
 
 A large piece is stored by columns. Operators keep the same rows, and rows often have their instant in a column: a
@@ -24,7 +24,7 @@ import base64
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,18 +33,20 @@ import pyarrow as pa
 from penstock.model.errors import StorageError
 from penstock.operators.state import Loaded, LoadedState, State
 from penstock.storage.files import Bytes, Files
+from penstock.storage.log import check_epoch
 from penstock.storage.records import Record, put_record, read_record
 from penstock.storage.segments import Segment, frame_bytes, head_bytes, record_batches
 
 _VERSION = re.compile(r"(\d{20})-(\d{10})-(\d+)\.version")
+_OF_EPOCH = re.compile(r"\d{20}-(\d{10})-")
 Version = tuple[int, int, int]
 """Number, epoch, attempt."""
 _LARGE = 1 << 20
-"""A piece of so many bytes is stored by columns."""
+"""A piece of this many bytes is stored by columns."""
 _FILE = 16 << 20
 """Bytes from which on large pieces go into another file, so that what is of no use any more can be removed."""
 _MOST = 1 << 30
-"""A frame has at most about so many bytes."""
+"""A frame has at most about this many bytes."""
 _STEP = 1 << 32
 """By how much numbers rise at most, to be stored as rising: so none of what is computed is too large."""
 _RUN = 1 << 16
@@ -77,18 +79,21 @@ class Place:
 
     @property
     def files(self) -> set[str]:
-        """Those that it is in."""
+        """The files that its parts are in."""
         return {part.file for part in self.parts if part.file}
 
 
 class States:
     """The versions under a folder. Used by one thread at a time."""
 
-    def __init__(self, files: Files, folder: str, *, epoch: int) -> None:
+    def __init__(
+        self, files: Files, folder: str, *, epoch: int, owner: int | None = None, sealed: Collection[str] = ()
+    ) -> None:
+        """``epoch``: that of the process which saves more. ``owner``: the newest epoch that has been recorded, and
+        ``sealed`` the versions that there were when it began; None: all versions count."""
         self._files, self._folder, self._epoch = files, folder, epoch
-        self.versions = self._found()
-        """The versions there are, ascending; those that somebody writes who is not the owner any
-        more do not come in."""
+        self.versions = self._found(owner, sealed)
+        """The versions that count, ascending."""
         self._verified: set[Part] = set()
         """Parts of which every byte has been looked at, since the version was loaded."""
         self._attempts = 0
@@ -105,9 +110,21 @@ class States:
         self.bytes = 0
         """How large all versions are, as far as ``measure`` has seen."""
 
-    def _found(self) -> list[Version]:
-        found = map(_VERSION.fullmatch, self._files.names(self._folder))
-        return sorted((int(m[1]), int(m[2]), int(m[3])) for m in found if m)
+    def _found(self, owner: int | None, sealed: Collection[str]) -> list[Version]:
+        found: list[Version] = []
+        for name in self._files.names(self._folder):
+            if match := _VERSION.fullmatch(name):
+                number, epoch, attempt = int(match[1]), int(match[2]), int(match[3])
+                if owner is not None:
+                    check_epoch(f"{self._files.name}/{self._folder}/{name}", epoch, owner)
+                if owner is None or epoch == owner or name in sealed:
+                    found.append((number, epoch, attempt))
+        return sorted(found)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the versions that count."""
+        return [f"{_name(version)}.version" for version in self.versions]
 
     def save(self, number: int, state: State) -> None:
         """Make this state the version of this number, then forget older ones. If it fails, what was there is there."""
@@ -150,8 +167,11 @@ class States:
                 self._files.sync_folder(self._folder)
             self._put(version, state, places, schemas)
         except BaseException:
-            for begun in (*made, small):
-                begun.remove()
+            with contextlib.suppress(OSError):
+                self._files.remove(self.path(version))  # first: a version whose pieces are gone must not be there
+                for begun in (*made, small):
+                    begun.remove()
+            self.versions = [v for v in self.versions if v != version]
             self._keep(state)
             raise
         self._unsaved = {}
@@ -198,7 +218,7 @@ class States:
             },
         }
         put_record(self._files, self.path(version), record, sync=True)
-        self.versions.append(version)
+        self.versions = [*self.versions, version]
 
     def path(self, version: Version) -> str:
         """Where the record of a version is."""
@@ -268,10 +288,12 @@ class States:
 
     def forget(self, keep: int = KEPT) -> None:
         """Remove all but the last versions, and files that none of these has pieces in."""
-        gone, self.versions = self.versions[:-keep], self.versions[-keep:]
-        for version in gone:
-            with contextlib.suppress(OSError):
-                self._files.remove(self.path(version))
+        self.versions = self.versions[-keep:]
+        kept = set(self.names)
+        for name in self._files.names(self._folder):
+            if name.endswith(".version") and name not in kept and self._may_remove(name):
+                with contextlib.suppress(OSError):
+                    self._files.remove(f"{self._folder}/{name}")
         used = self.files
         for version in self.versions:
             with contextlib.suppress(StorageError):
@@ -280,9 +302,14 @@ class States:
                     f for _, of_path in record["state"].values() for p in of_path.values() for f in Place.of(*p).files
                 }
         for name in self._files.names(self._folder):
-            if name.endswith(".segment") and name not in used:
+            if name.endswith(".segment") and name not in used and self._may_remove(name):
                 with contextlib.suppress(OSError):
                     self._files.remove(f"{self._folder}/{name}")
+
+    def _may_remove(self, name: str) -> bool:
+        """Whether a file is not of a later owner."""
+        match = _OF_EPOCH.match(name)
+        return match is not None and int(match[1]) <= self._epoch
 
     def measure(self) -> None:
         """See how large the versions are that there are."""
@@ -374,7 +401,7 @@ class _Writer:
         content: list[Bytes] = []
         size, crcs = 0, list[int]()
         for batch in record_batches(table, _MOST):
-            parts, length, crc = frame_bytes(self._number, 0, batch, {}, synced=0)
+            parts, length, crc = frame_bytes(self._number, 0, batch, {}, safe=0)
             content += parts
             size += length
             crcs.append(crc)
@@ -394,7 +421,7 @@ class _Writer:
         return part
 
     def _is_there(self, part: Part, content: Sequence[Bytes]) -> bool:
-        """Whether a part has these bytes, but for the number of who wrote it."""
+        """Whether a part has these bytes; the entry number in the heads of its frames does not matter."""
         path = f"{os.path.dirname(self._path)}/{part.file}"
         try:
             there = memoryview(self._files.read(path, part.start, part.bytes))

@@ -7,11 +7,13 @@
     streams/NAME/… relations/NAME/… deliveries/…     logs (``log``)
     state/…                versions of the state (``states``)
 
-Every entry of a log and every record has a number; numbers have no gaps. So whoever opens the directory takes the
-newest version of the state and all entries behind it in their order, and knows if one is missing.
+Every entry of a log and every record has a number; numbers have no gaps. So ``recover`` takes the newest version of the
+state and all entries behind it in their order, and knows if one is missing.
 
-Each opening takes a new epoch, which names the ends of all logs. What an earlier owner, or a process of his, writes
-after that is never read.
+Each opening takes a new epoch, which names the ends of all logs, the versions of the state and the number of the last
+entry. What an earlier owner, or a process of his, writes after that is never read. Everything up to that number was on
+the disk then; and each entry says up to which number all were when it was written. So after a loss of power it is known
+whether an entry is missing because it had not reached the disk, or because a file is damaged or gone.
 
 What is acknowledged survives the process. What survives a loss of power, ``sync`` says. ``off``: the last saved state,
 and of what came later as much as the system has written by then, up to the first entry that it has not.
@@ -22,6 +24,7 @@ same, but each push is taken by itself.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import heapq
 import json
@@ -31,7 +34,7 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -41,8 +44,8 @@ import pyarrow as pa
 from penstock.model.amounts import shown
 from penstock.model.errors import InputError, StorageError
 from penstock.operators.state import LoadedState, State
-from penstock.storage.files import Disk, Files
-from penstock.storage.log import Entry, Log
+from penstock.storage.files import PART, Disk, Files
+from penstock.storage.log import Entry, Known, Log
 from penstock.storage.names import NAME, file_name, is_shortened, name_of
 from penstock.storage.records import BLOCK, Record, Records, put_record, read_record
 from penstock.storage.states import States
@@ -83,13 +86,13 @@ class Store:
     thread at a time.
 
     Bounded by: what is declared; on disk by two versions of the state and the entries since the older one, and by
-    ``quota``: what is new is refused when it would not fit in so many bytes. What makes room is not: deliveries,
+    ``quota``: what is new is refused when it would not fit in ``quota`` bytes. What makes room is not: deliveries,
     records of what is dropped and stopped, and versions of the state.
     """
 
     def __init__(self, files: Files, *, sync: Sync = "off", owner: int | None = None, quota: int | None = None) -> None:
         self.files, self.sync_way, self.quota = files, sync, quota
-        self._owner = owner
+        self._owner, self._process = owner, os.getpid()
         self._mutex = threading.RLock()
         """Guards numbers and logs. Nothing else is waited for with it but the disk."""
         self._logs: dict[tuple[str, str], Log] = {}
@@ -101,9 +104,16 @@ class Store:
         self._unsure = before.get("sync", "off") == "off"
         """Whether the last owner left it to the system when to write."""
         self._same_boot = before.get("boot", files.boot) == files.boot
-        self.epoch = before.get("epoch", 0) + 1
-        self.records = Records(files, "catalog")
-        self.states = States(files, "state", epoch=self.epoch)
+        before_epoch = before.get("epoch", 0)
+        self.epoch = before_epoch + 1
+        self._safe: int = before.get("number", 0)
+        """Entries up to this number are on the disk for sure, or were."""
+        self._trouble: StorageError | None = None
+        """What is wrong that may have cost an entry."""
+        self.records = Records(files, "catalog", epoch=self.epoch, owner=before_epoch, sealed=self._safe)
+        self.states = States(
+            files, "state", epoch=self.epoch, owner=before_epoch, sealed=before.get("versions", ())
+        )
         self.number = 0
         """The number of the last entry."""
         self.saved = 0
@@ -125,7 +135,7 @@ class Store:
             if root.exists() and not root.is_dir():
                 raise StorageError(f"{root} is not a directory")
             check_kind(root)
-            root.mkdir(parents=True, exist_ok=True)
+            _make(root)
             owner = _locked(root)
         except OSError as error:
             raise StorageError(f"{root}: cannot be opened: {error}") from error
@@ -139,7 +149,7 @@ class Store:
             raise
 
     def _begin(self) -> Record:
-        """See what is there; gives what the last one who opened it wrote."""
+        """See what is there; gives the record of the newest epoch."""
         names = self.files.names("")
         if HEAD not in names:
             if self.files.names("epochs") or self.files.folders("streams"):
@@ -157,8 +167,11 @@ class Store:
                 f"{self.files.name}: written in format {head.get('format')}, this is format {FORMAT}",
                 hint="open it with the release of Penstock that wrote it, or use another directory",
             )
-        found = [int(m[1]) for m in map(EPOCH.fullmatch, self.files.names("epochs")) if m]
-        return read_record(self.files, f"epochs/{max(found):010d}.json") if found else {}
+        newest = self._newest_epoch()
+        return read_record(self.files, f"epochs/{newest:010d}.json") if newest else {}
+
+    def _newest_epoch(self) -> int:
+        return max((int(m[1]) for m in map(EPOCH.fullmatch, self.files.names("epochs")) if m), default=0)
 
     def recover(self) -> tuple[LoadedState | None, Iterator[Item]]:
         """The newest state that can be read, and all entries behind it in order; then ``begin`` is to be called.
@@ -173,8 +186,9 @@ class Store:
                 if name is not None:
                     logs[kind, name] = self._opened((kind, name), None)
         self._logs = logs
+        self._safe = max([self._safe, *(log.safe for log in logs.values())])
+        self._trouble = next((log.torn for log in logs.values() if log.torn is not None), None)
         state: LoadedState | None = None
-        trouble: StorageError | None = None
         for version in reversed(self.states.versions):
             try:
                 state = self.states.load(version)
@@ -182,10 +196,8 @@ class Store:
                 self.saved = version[0]
                 break
             except StorageError as error:
-                state, trouble = None, trouble or error
-        first = min([log.first for log in logs.values() if log.bytes] + self.records.numbers[:1], default=None)
-        if trouble is not None and state is None and first != 1:
-            raise trouble
+                state, self._trouble = None, error
+                self.states.versions.remove(version)
         self.number = self.saved
         return state, self._items(self.saved)
 
@@ -195,24 +207,38 @@ class Store:
         for item in heapq.merge(*ways, key=lambda i: i.number):
             if item.number != self.number + 1:
                 if self._same_boot:
-                    raise StorageError(
-                        f"{self.files.name}: entry {self.number + 1} is missing; the next one is {item.number}",
-                        hint="`penstock check` says what is damaged; restore the directory from a backup",
-                    )
-                return  # it was not on the disk when the power went; what follows it was not either
+                    raise self._missing(f"; the next one is {item.number}")
+                break  # it was not on the disk when the power went; what follows it does not count
             self.number = item.number
             yield item
+        if self.number < self._safe:
+            raise self._missing(f", though entries up to {self._safe} had reached the disk")
+
+    def _missing(self, why: str) -> StorageError:
+        """An entry is not there, though it counts."""
+        return self._trouble or StorageError(
+            f"{self.files.name}: entry {self.number + 1} is missing{why}",
+            hint="`penstock check` says what is damaged; restore the directory from a backup",
+        )
 
     def _recorded(self, after: int) -> Iterator[Item]:
         try:
             for number, record in self.records.read(after):
                 yield Item(number, "catalog", "", record)
-        except StorageError:
+        except StorageError as error:
             if self._same_boot or not self._unsure:
-                raise  # else it was not on the disk when the power went
+                raise
+            self._trouble = error  # it may not have been on the disk when the power went
 
     def begin(self) -> None:
-        """Everything that counts has been read: from here on this process is the owner."""
+        """Everything that counts has been read: from here on this process is the owner. StorageError if it cannot be
+        written."""
+        try:
+            self._become_owner()
+        except OSError as error:
+            raise self._full(error) from error
+
+    def _become_owner(self) -> None:
         for log in self._logs.values():
             log.cut(self.number)
             log.sync(log.dirty())  # the epoch says that they end there
@@ -221,10 +247,13 @@ class Store:
         self.records.cut(self.number)
         ends = {_folder(key): dict(log.ends) for key, log in self._logs.items()}
         record: Record = {
-            "epoch": self.epoch, "boot": self.files.boot, "sync": self.sync_way, "ends": ends, "pid": os.getpid(),
-            "host": socket.gethostname(), "opened": time.time(),
+            "epoch": self.epoch, "boot": self.files.boot, "sync": self.sync_way, "ends": ends, "number": self.number,
+            "versions": self.states.names, "pid": os.getpid(), "host": socket.gethostname(), "opened": time.time(),
         }  # fmt: skip
         put_record(self.files, f"epochs/{self.epoch:010d}.json", record, sync=True)
+        self._safe = self.number
+        for folder in ("", "epochs", "catalog", "functions", "state"):
+            self.files.tidy(folder)
         for name in self.files.names("epochs"):
             match = EPOCH.fullmatch(name)
             if match and int(match[1]) < self.epoch - 1:
@@ -270,34 +299,55 @@ class Store:
             self.check()
             try:
                 limited = new and self.quota is not None
-                grown = log.append(self.number + 1, rows, meta, self._admit if limited else None)
+                safe = max(self._safe, self.saved, self._syncing.done)
+                grown = log.append(self.number + 1, rows, meta, self._admit if limited else None, safe=safe)
                 self.number += 1
                 self.bytes_since += grown
                 self._logged += grown
-            except OSError as error:
-                raise self._full(error) from error
-            except BaseException:
+            except BaseException as error:
+                self._undone(log.settle)
                 if log.last > self.number:  # interrupted just before it counted
                     self.number += 1
+                if isinstance(error, OSError):
+                    raise self._full(error) from error
                 raise
             return self.number
+
+    def _undone(self, undo: Callable[[], None]) -> None:
+        """Let nothing be left of what was stopped half-way: if that cannot be, the number must not be used again."""
+        try:
+            undo()
+        except OSError as error:
+            self.fail(
+                StorageError(
+                    f"{self.files.name}: what was refused cannot be removed: {error.strerror or error}",
+                    hint="open the database again: what was acknowledged before is there",
+                )
+            )
 
     def record(self, record: Record, *, new: bool = False) -> int:
         """Make a record; gives its number. If it raises, there is no such record. ``new``: the quota counts."""
         with self._mutex:
             self.check()
+            self._check_owner()
             if new:
                 self._admit(BLOCK)
+            number = self.number + 1
             try:
-                self.records.add(self.number + 1, record, sync=self.sync_way != "off")
-            except OSError as error:
-                raise self._full(error) from error
+                self.records.add(number, record, sync=self.sync_way != "off")
+            except StorageError:
+                raise
+            except BaseException as error:
+                self._undone(lambda: self.records.undo(number))
+                if isinstance(error, OSError):
+                    raise self._full(error) from error
+                raise
             self.number += 1
             self.bytes_since += BLOCK
             return self.number
 
     def put_code(self, name: str, code: bytes) -> None:
-        """Keep the code of a function, apart from everything else: nobody runs it who has not asked for it."""
+        """Keep the code of a function, apart from everything else: it is run only by connect(functions=True)."""
         self.check()
         self._admit(len(code))
         try:
@@ -352,6 +402,7 @@ class Store:
     def save(self, number: int, state: State) -> None:
         """Store the state after an entry, and forget the entries that it covers. Without the lock."""
         self.check()
+        self._check_owner()
         if self.sync_way != "off":
             self._syncing.wait(number)
         try:
@@ -362,6 +413,7 @@ class Store:
 
     def forget(self) -> None:
         """Forget the entries that all kept versions of the state cover."""
+        self._check_owner()
         versions = self.states.versions
         if not versions:
             return
@@ -420,6 +472,9 @@ class Store:
                 self._syncing.wait(self.number)
         self.files.close()
         if self._owner is not None:
+            if os.getpid() == self._process:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._owner, fcntl.LOCK_UN)  # also for a process that was forked
             os.close(self._owner)
             self._owner = None
 
@@ -431,8 +486,27 @@ class Store:
         """Raise what makes it impossible to write, if something does."""
         if self._failed is not None:
             raise self._failed
+        if os.getpid() != self._process:
+            raise StorageError(
+                f"{self.files.name} was opened by process {self._process}, from which this one was forked",
+                hint="use the database there, or let processes be spawned and not forked",
+            )
 
-    def dirty(self) -> tuple[int, list[tuple[Log, list[tuple[str, int]]]]]:
+    def _check_owner(self) -> None:
+        """Fail if another process has opened the directory, which the lock does not keep out on every disk."""
+        try:
+            newest = self._newest_epoch()
+        except OSError as error:
+            raise self._full(error) from error
+        if newest > self.epoch:
+            failure = StorageError(
+                f"{self.files.name}: another process has opened it (epoch {newest}, this is {self.epoch})",
+                hint="use the directory there; what this process has taken since does not count",
+            )
+            self.fail(failure)
+            raise failure
+
+    def dirty(self) -> tuple[int, list[tuple[Log, list[tuple[Known, int]]]]]:
         """The number of the last entry, and what of the logs is not on the disk for sure."""
         with self._mutex:
             return self.number, [(log, found) for log in self._logs.values() if (found := log.dirty())]
@@ -444,21 +518,28 @@ class Store:
         )
 
 
+_MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
+"""Errors that say nothing of the disk: too many files are open."""
+_MOST_TRIES, _BETWEEN = 100, 0.05
+"""How often, and after how many seconds, it is tried again then."""
+
+
 class _Syncing:
-    """Those who wait for the disk: one of them syncs for all whose entries are there by then."""
+    """Threads that wait for the disk: one of them syncs for all whose entries are there by then."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = threading.Condition()
         self._busy = False
-        self._done = 0
+        self.done = 0
+        """Entries up to this number are on the disk."""
 
     def wait(self, number: int) -> None:
         store = self._store
         with self._turn:
-            while self._done < number and self._busy:
+            while self.done < number and self._busy:
                 self._turn.wait()
-            if self._done >= number:
+            if self.done >= number:
                 return
             store.check()  # after a sync that failed, another one that succeeds says nothing
             self._busy = True
@@ -466,7 +547,7 @@ class _Syncing:
         try:
             number, todo = store.dirty()
             for log, dirty in todo:
-                log.sync(dirty)
+                self._sync(log, dirty)
             upto = number
         except OSError as error:
             # What the system could not write it may have given up: nobody knows what is on the disk.
@@ -478,9 +559,28 @@ class _Syncing:
             raise failure from error
         finally:  # also after an interrupt: then the next one who waits syncs
             with self._turn:
-                self._done = max(self._done, upto)
+                self.done = max(self.done, upto)
                 self._busy = False
                 self._turn.notify_all()
+
+
+    def _sync(self, log: Log, dirty: Sequence[tuple[Known, int]]) -> None:
+        for left in reversed(range(_MOST_TRIES)):
+            try:
+                log.sync(dirty)
+                return
+            except OSError as error:
+                if error.errno not in _MOMENTARY or not left:
+                    raise
+            time.sleep(_BETWEEN)
+
+
+def _make(root: Path) -> None:
+    """Make a directory that lasts."""
+    made = [folder for folder in (root, *root.parents) if not folder.exists()]
+    root.mkdir(parents=True, exist_ok=True)
+    for folder in made:
+        Disk(folder.parent).sync_folder("")
 
 
 def _of_log(kind: str, name: str, log: Log, after: int) -> Iterator[Item]:
@@ -534,7 +634,7 @@ def check_kind(root: Path) -> None:
     """Refuse a directory that is something else."""
     if not root.is_dir() or (root / HEAD).exists() or not any(root.iterdir()):
         return
-    names = sorted(e.name for e in root.iterdir())
+    names = sorted(e.name for e in root.iterdir() if not e.name.endswith(PART))
     if all(name in names for name in _OLDER):
         raise StorageError(
             f"{root}: a database of release 0.1 or of engine='spark', which engine='local' does not open",
@@ -549,14 +649,14 @@ def check_kind(root: Path) -> None:
 
 
 def _locked(root: Path) -> int:
-    """Make sure that nobody else has the directory; given back when the process ends, however it does."""
+    """Take the lock of ``owner``; the system gives it back when the process ends, however it does."""
     file = os.open(root / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     for _ in range(_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except OSError:
-            time.sleep(_PAUSE)  # it may be somebody who looks whether it is open
+            time.sleep(_PAUSE)  # it may be `holder` of another process
     else:
         who = _holder(file)
         os.close(file)
@@ -572,7 +672,7 @@ def _locked(root: Path) -> int:
 
 
 def holder(root: Path) -> str | None:
-    """The process that has a directory open, for people; None if none has. Nothing is changed, nobody kept out."""
+    """The process that has a directory open, for people; None if none has. It takes a shared lock for a moment."""
     try:
         file = os.open(root / "owner", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """What a database writes down before it counts, so that nothing acknowledged is lost when its process ends.
 
 Rows go into the log of their stream, changes into that of their relation; declarations, functions and queries become
-records, deliveries an entry of their own log. Each has its number, and what happened is what the numbers say: whoever
-opens the directory does all of it again from the last saved state on (``restore``).
+records, deliveries an entry of their own log. Each has its number, and what happened is what the numbers say:
+``Opening`` does all of it again from the last saved state on.
 
 A thread saves the state from time to time (``Saver``), so that there is little to do again and logs can be forgotten.
 
@@ -29,7 +29,7 @@ from penstock.hosts.trimming import TRIMMING
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.change import Change
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, StateError
 from penstock.operators.state import State
 from penstock.plan.nodes import functions_called
 from penstock.storage.log import Log
@@ -40,7 +40,7 @@ _NOTHING: pa.Schema = pa.schema([])
 SECONDS = 5.0
 """So long after the first entry that is not in a saved state another one is saved."""
 BYTES = 64 << 20
-"""Or when there are so many bytes of them."""
+"""Or when they have this many bytes."""
 _PRESSED = 1.0
 """Seconds between states that are saved because the quota is used up."""
 _GIVE_WAY = 0.001
@@ -57,6 +57,8 @@ class Keeper:
         self.store, self._core = store, core
         self.again = True
         """What happened before is being done again: it is written down already."""
+        self.closed = False
+        """Nothing is written down any more."""
         self._logs: dict[str, Log] = {}
         self.declarations: list[forms.Record] = []
         """What is declared, in its order; with what a view was before, where others that are there mean that."""
@@ -140,7 +142,7 @@ class Keeper:
         self.declarations[:] = reversed(found)
 
     def forget_functions(self) -> None:
-        """Let go of functions that nobody calls any more: others have their names, and the queries are gone."""
+        """Let go of functions that have a newer version, or were dropped, and that no query calls."""
         used = {f"{name}@{version}" for name, version in self.functions.items()}
         for query in self._core.queries.values():
             used |= {f"{name}@{version}" for name, version in query.versions.items()}
@@ -190,8 +192,13 @@ class Keeper:
     def delivered(
         self, query: int, upto: int, notes: Mapping[str, object] | None, rows: Sequence[int] | None = None
     ) -> None:
-        """The reader of the query with this number who is remembered has all results before a position. ``rows``: the
+        """The reader ``default`` of the query with this number has all results before ``upto``. ``rows``: the
         digests of those that it was given last, where their order is not that in which they come again."""
+        if self.closed:
+            raise StateError(
+                "the database was closed while results were being read, so it is not written down that they were",
+                hint="they come again when the directory is opened",
+            )
         if not self.again:
             meta = {"query": query, "upto": upto}
             self._deliver(meta if rows is None else {**meta, "rows": [*rows]}, notes)

@@ -62,7 +62,7 @@ class Opening:
         keeper.again = False
 
     def _forget_code(self) -> None:
-        """Let go of the code of functions that nobody calls, now or after going back to an older state."""
+        """Let go of code that neither queries, kept states nor records name."""
         store, used = self._keeper.store, set(self._keeper.known)
         try:
             for version in store.states.versions:
@@ -71,7 +71,7 @@ class Opening:
                 if record["kind"] == "function":
                     used.add(f"{record['name']}@{record['version']}")
         except StorageError:
-            return  # who calls what is not known
+            return  # a version or record cannot be read: all code is kept
         store.forget_code(used)
 
     # -- what happened --------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Opening:
                 # One that was stopped can still be read; what was read then does not matter any more.
                 for query in self._core.queries.values():
                     if query.runner.facts()["number"] == item.meta.get("query"):
-                        if "rows" in item.meta:
+                        if "rows" in item.meta and not query.results.has_confirmed(DEFAULT, item.meta["upto"]):
                             query.results.put_first(item.meta["rows"])
                         query.results.confirm(DEFAULT, item.meta["upto"])
             case _:

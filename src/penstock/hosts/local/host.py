@@ -313,7 +313,7 @@ class LocalHost(InProcess, Abilities):
         self, runner: GraphRunner, upto: int, notes: Mapping[str, object] | None, rows: Sequence[int] | None
     ) -> None:
         """The reader of a query who is remembered has all results before a position. ``rows``: digests of the last."""
-        if self._kept is not None and not self.closed:
+        if self._kept is not None:
             self._kept.keeper.delivered(runner.number, upto, notes, rows)
 
     def notes(self) -> dict[str, Any]:

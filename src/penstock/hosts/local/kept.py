@@ -106,7 +106,9 @@ class Kept:
 
     def close(self) -> None:
         """Save what has happened, and let another process have the directory."""
-        if self._saver is not None:
-            self._saver.close()
-        self.keeper.again = True
-        self.keeper.store.close()
+        try:
+            if self._saver is not None:
+                self._saver.close()
+        finally:
+            self.keeper.again = self.keeper.closed = True
+            self.keeper.store.close()
