@@ -64,8 +64,9 @@ class Records:
 
     def undo(self, number: int) -> None:
         """Let there be no record with this number, which ``add`` may have made."""
-        self._files.remove(self.path(number))
-        self._names.pop(number)
+        name = self._names.pop(number, None)
+        if name is not None:
+            self._files.remove(f"{self._folder}/{name}")
         self.numbers = [n for n in self.numbers if n != number]
 
     def forget(self, upto: int) -> None:

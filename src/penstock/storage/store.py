@@ -335,14 +335,15 @@ class Store:
             number = self.number + 1
             try:
                 self.records.add(number, record, sync=self.sync_way != "off")
+                self.number = number
             except StorageError:
                 raise
             except BaseException as error:
-                self._undone(lambda: self.records.undo(number))
+                if self.number < number:
+                    self._undone(lambda: self.records.undo(number))
                 if isinstance(error, OSError):
                     raise self._full(error) from error
                 raise
-            self.number += 1
             self.bytes_since += BLOCK
             return self.number
 
@@ -520,7 +521,7 @@ class Store:
 
 _MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
 """Errors that say nothing of the disk: too many files are open."""
-_MOST_TRIES, _BETWEEN = 100, 0.05
+_MOST_TRIES, _BETWEEN = 20, 0.05
 """How often, and after how many seconds, it is tried again then."""
 
 
@@ -550,6 +551,12 @@ class _Syncing:
                 self._sync(log, dirty)
             upto = number
         except OSError as error:
+            if error.errno in _MOMENTARY:
+                raise StorageError(
+                    f"{store.files.name}: cannot be forced to the disk now: {error.strerror}",
+                    hint="what was given has been taken and survives the process; it reaches the disk with the next "
+                    "call, once fewer files are open",
+                ) from error
             # What the system could not write it may have given up: nobody knows what is on the disk.
             failure = StorageError(
                 f"{store.files.name}: cannot be forced to the disk: {error.strerror or error}",

@@ -17,7 +17,7 @@ from penstock.hosts.options import LocalOptions
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.change import Change
-from penstock.model.errors import StateError
+from penstock.model.errors import StateError, StorageError
 from penstock.operators.identity import Named
 from penstock.operators.state import State
 from penstock.storage.store import Store
@@ -47,6 +47,9 @@ class Kept:
             if asked is not None and catalog.zone != asked:
                 catalog.zone = asked
                 keeper.zone(asked)
+        except OSError as error:
+            keeper.store.close()
+            raise StorageError(f"{self.root}: cannot be opened: {error}") from error
         except BaseException:
             keeper.store.close()
             raise
