@@ -76,12 +76,12 @@ class Records:
                 self._remove(number)
 
     def cut(self, after: int) -> None:
-        """Records with numbers greater than this do not count; and this lasts."""
-        gone = [n for n in self.numbers if n > after]
-        for number in gone:
+        """Records with numbers greater than this do not count; and this lasts, as the others do."""
+        for number in [n for n in self.numbers if n > after]:
             self._remove(number)
-        if gone:
-            self._files.sync_folder(self._folder)
+        for number in self.numbers:
+            self._files.sync(self.path(number))
+        self._files.sync_folder(self._folder)
 
     def _remove(self, number: int) -> None:
         self.numbers.remove(number)
