@@ -195,7 +195,7 @@ def test_a_manifest_is_plain_json(opened, tmp_path: Path) -> None:  # type: igno
     opened().commit(1, first(1))
     content = json.loads((tmp_path / f"manifest-{1:012d}.json").read_text())["state"]
     piece = content["operators"]["a/b"]["pieces"]["0"]
-    assert (content["format"], content["version"], piece["rows"]) == (4, 1, 1)
+    assert (content["format"], content["version"], piece["rows"]) == (5, 1, 1)
     last = content["operators"]["a/b"]["pieces"]["1"]
     assert piece["start"] == 0
     assert last["start"] >= piece["bytes"]
