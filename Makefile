@@ -56,7 +56,7 @@ kills: $(READY)
 
 fuzz: $(READY)
 	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) \
-	  tests/generated tests/graph/test_law.py tests/operators tests/state tests/plan tests/kernels tests/durable
+	  tests/generated tests/cql tests/graph/test_law.py tests/operators tests/state tests/plan tests/kernels tests/durable
 
 sessions: $(READY)
 	@$(BIN)/python scripts/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) tests/sessions

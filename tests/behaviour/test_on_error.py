@@ -16,7 +16,7 @@ from penstock import Database
 from penstock.cli.shell import Shell
 from penstock.database.database import core_of
 from penstock.database.play import play
-from penstock.rows.apart import KEPT
+from penstock.rows import apart
 
 ROWS = [
     (1, 1.0, "a"), (2, "warm", "b"), (None, 3.0, "c"), (4, 4.0), (5, 5.0, "e", 5), {"t": 6, "v": 6.0}, (7, 7.0, "g"),
@@ -136,13 +136,16 @@ def test_rows_that_look_like_another_unit_are_apart_until_one_does_not() -> None
         assert "looks like seconds since 1970" in bad["reason"]
 
 
-def test_only_the_newest_are_kept() -> None:
+def test_only_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apart.KEPT == 100_000, "as the docs say"
+    kept, push = 1_000, 200
+    monkeypatch.setattr(apart, "KEPT", kept)
     with declared("local", "on_error = 'apart'") as db:
-        for start in range(0, KEPT + 20_000, 20_000):
-            db.push("s", [(None, float(i), "x") for i in range(start, start + 20_000)])
-        assert db.stream("s").apart == KEPT + 20_000
-        rows = db.apart("s")["row"].to_pylist()
-        assert (len(rows), json.loads(rows[-1])[1]) == (KEPT, KEPT + 19_999)
+        for start in range(0, kept + push, push):
+            db.push("s", [(None, float(i), "x") for i in range(start, start + push)])
+        assert db.stream("s").apart == kept + push
+        rows = [json.loads(row)[1] for row in db.apart("s")["row"].to_pylist()]
+        assert rows == [float(i) for i in range(push, kept + push)]
 
 
 def test_rows_are_read_without_the_lock() -> None:

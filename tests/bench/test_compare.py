@@ -176,7 +176,12 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(peers.Peer, "script", tmp_path / "job.py")
     monkeypatch.setattr(runner, "_ours", lambda *about: None)
     watch = Impatient("join")
-    runner.perform(comparison, tmp_path, [peers.Peer("Other", "other"), peers.Peer("Next", "next")], watch)
+    # A run of the tests in the background does not hear Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        runner.perform(comparison, tmp_path, [peers.Peer("Other", "other"), peers.Peer("Next", "next")], watch)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert comparison.interrupted
     assert watch.ended == ["interrupted"]
     assert [(m.system, m.job, m.same, m.seconds) for m in comparison.measured] == [("Other", "filters", True, 2.0)]

@@ -23,6 +23,7 @@ import penstock
 from penstock.cli.bench import clone
 from penstock.cli.main import main
 from penstock.model.errors import InputError, StateError
+from tests.spark.processes import interruptible
 
 GOOD = '''"""Something good.
 
@@ -220,8 +221,9 @@ def test_ctrl_c_keeps_what_was_measured(few: Path, tmp_path: Path) -> None:
     )
     paths = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False, env=paths
-    )
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False, env=paths,
+        preexec_fn=interruptible,
+    )  # fmt: skip
     assert done.returncode == 130, done.stderr
     *before, slow = json.loads((tmp_path / "o" / "report.json").read_text())["benchmarks"]
     assert [b["name"] for b in before] == ["bad", "good"]

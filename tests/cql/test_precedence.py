@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 from sqlglot import exp
+from tests.budget import examples
 
 from penstock.cql.text import format_statement, parse
 from penstock.model.errors import CqlSyntaxError
@@ -188,7 +189,7 @@ def chain(choose: random.Random) -> str:
 
 def test_generated_expressions_are_read_as_duckdb_reads_them() -> None:
     choose, compared = random.Random(5), 0
-    for _ in range(3000):
+    for _ in range(examples(3000)):
         text = chain(choose)
         ours, theirs = ours_or_none(text), duckdb_reads(text)
         if ours is None or theirs is None:
@@ -198,12 +199,12 @@ def test_generated_expressions_are_read_as_duckdb_reads_them() -> None:
         shown = format_statement(ours)
         assert duckdb_reads(shown) == theirs, (text, shown)
         assert ours_or_none(shown) == ours, (text, shown)
-    assert compared > 1000
+    assert compared > examples(1000)
 
 
 def test_what_is_printed_is_read_the_same() -> None:
     choose = random.Random(6)
-    for _ in range(3000):
+    for _ in range(examples(3000)):
         text = chain(choose)
         if ours_or_none(text) is not None:
             tree = expression(text)

@@ -192,6 +192,7 @@ def carry_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> str:
         return Path(arguments[0]).read_text()
     if program == "pytest":
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        environment.pop("PYTEST_ADDOPTS", None)  # meant for this run, not for the reader's
         run = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         return subprocess.run(run, env=environment, capture_output=True, text=True, check=False).stdout
     assert program == "penstock", command.line

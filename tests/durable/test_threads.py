@@ -17,6 +17,7 @@ import pytest
 import penstock
 from penstock.hosts.durable import keeper
 from penstock.storage.store import Sync
+from tests.budget import examples
 from tests.durable.disks import host_of, still
 
 DECLARE = """
@@ -32,7 +33,8 @@ QUERIES = {
     "groups0": "SELECT k, count(*) AS n FROM s0 [ROWS 9] GROUP BY k",
     "groups2": "SELECT k, sum(t) AS n FROM s2 [RANGE 20] GROUP BY k",
 }
-COUNT = 60
+COUNT = examples(90)
+"""Pushes of each thread."""
 
 
 def batch(stream: int, i: int) -> list[tuple[int, int]]:

@@ -166,24 +166,30 @@ def sifted(
     """Tables of the rows that can be read, and what is wrong with the others; with ``stop`` up to the first of them.
 
     ``read`` is given some of the rows, and whether a good one has come before them; it raises BadRow. Rows are read
-    all at once, and halved where one is bad, so that few bad ones among many cost little.
+    all at once. Where one is bad, half as many are read; after good ones, twice as many. So few bad ones among many
+    cost little, and where all are bad each is read about once.
     """
     tables: list[pa.Table] = []
     bad: list[BadRow] = []
-
-    def visit(start: int, count: int) -> None:
+    start, count = 0, len(given)
+    while True:
         some = given.slice(start, count) if isinstance(given, pa.Table) else given[start : start + count]
         try:
-            tables.append(read(some, begun or any(map(len, tables))))
+            tables.append(read(some, begun))
         except BadRow as problem:
-            if count == 1:
-                bad.append(problem.moved(start))
-                return
-            visit(start, count // 2)
-            if not (bad and on_error == "stop"):
-                visit(start + count // 2, count - count // 2)
-
-    visit(0, len(given))
+            if count > 1:
+                count //= 2
+                continue
+            bad.append(problem.moved(start))
+            if on_error == "stop":
+                break
+            start += 1
+        else:
+            begun = begun or len(tables[-1]) > 0
+            start, count = start + count, 2 * count
+        count = min(count, len(given) - start)
+        if not count:
+            break
     return tables, bad
 
 

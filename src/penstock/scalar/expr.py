@@ -96,8 +96,8 @@ FALSE = Literal(False, BOOLEAN)
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct arguments of an expression."""
     match expr:
-        case Call(_, args, _) | UserCall(_, args, _):
-            return args
+        case Call() | UserCall():
+            return expr.args
         case Case(branches, otherwise, _):
             return (*(e for branch in branches for e in branch), otherwise)
         case Cast(arg, _, _):
@@ -120,9 +120,11 @@ def with_children(expr: Expr, args: tuple[Expr, ...]) -> Expr:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and everything below it, parents first."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    waiting = [expr]
+    while waiting:
+        expr = waiting.pop()
+        yield expr
+        waiting.extend(reversed(children(expr)))
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
