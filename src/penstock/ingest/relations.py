@@ -35,7 +35,7 @@ from penstock.scalar.expr import Column, Expr
 
 @dataclass(frozen=True)
 class At:
-    """An instant that somebody says; ``time``: as a time, not as a number."""
+    """An instant that the user says; ``time``: as a time, not as a number."""
 
     instant: int
     time: bool = False
@@ -45,7 +45,7 @@ class At:
 class When:
     """When a change happens: ``at`` an instant, or before any has been named.
 
-    ``given``: somebody said so, and then it must be after ``floor``, up to where answers are final. ``clock``: of which
+    ``given``: the user said so, and then it must be after ``floor``, up to where answers are final. ``clock``: of which
     kind it is. ``number``: of a
     change without an instant, its place among all of the database. ``read``: a query that reads streams reads the
     relation.
@@ -271,7 +271,7 @@ class RelationStore:
         return touched, table.rows
 
     def untouched(self) -> None:
-        """Count everything as known to whoever calls ``touched``."""
+        """Count everything as known to the caller of ``touched``."""
         self._written().touched = set()
 
     def forget(self, before: Instant) -> None:

@@ -3,7 +3,7 @@
 What is decided here (types, instants, order within slack, lateness, arrival numbers) is decided once for a
 stream, whatever engine runs the queries. ``StreamInput`` holds only the rows that wait for slack: those less
 than ``slack`` older than the newest. It forgets a row when it hands it on. Late rows, and rows that do not fit where
-``on_error = 'apart'``, are kept until somebody takes them, or the newest ``apart.KEPT`` of each; how many there were is
+``on_error = 'apart'``, are kept until the user takes them, or the newest ``apart.KEPT`` of each; how many there were is
 kept for good.
 """
 

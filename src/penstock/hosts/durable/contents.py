@@ -1,4 +1,4 @@
-"""What a directory declares, without opening it: for those who check it or make a copy."""
+"""What a directory declares, without opening it: for ``penstock check`` and ``penstock backup``."""
 
 from __future__ import annotations
 
