@@ -66,14 +66,14 @@ class Index:
 class Table:
     """Rows by number: a row that comes later has a greater one. ``identity``: the columns that say which row is meant.
 
-    It holds the rows until they are taken out. An index is made with the first statement that needs it; of those over other
+    It holds the rows until they are taken out. An index is made when a statement first needs it; of those over other
     columns than the identity it keeps the ``_MOST`` that were used last.
     """
 
     def __init__(self, identity: Sequence[Expr]) -> None:
         self.rows: dict[int, Row] = {}
         self.touched: set[int] | None = None
-        """The rows that came or went since ``touched`` was called; None before the first call."""
+        """The rows that came or went since the state was last saved; None before the first save."""
         self._identity = tuple(identity)
         self._by_identity: Index | None = None
         self._others: OrderedDict[frozenset[Expr], Index] = OrderedDict()
@@ -131,7 +131,7 @@ class Draft:
         self.next = next
         self._table = table
         self._new: Index | None = None
-        """The rows that came, from the first call of ``touched`` on."""
+        """The rows that came, by identity; made when it is first needed."""
         self._left: dict[Key, Iterator[int]] = {}
         """Of what has been taken out, the rows of the table that are equal and still there."""
 
