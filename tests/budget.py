@@ -10,7 +10,7 @@ from typing import TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-SHARE = float(os.environ.get("PENSTOCK_EXAMPLES", "0.35"))
+SHARE = float(os.environ.get("PENSTOCK_EXAMPLES", "0.25"))
 """Of the examples that a generated test may have; ``make fuzz`` has them all."""
 SEED = int(os.environ.setdefault("PENSTOCK_SEED", str(secrets.randbelow(2**32))))
 """What ``tests.generated.test_exploring`` begins from: new in every run, and the same in all processes of a run."""
