@@ -90,6 +90,8 @@ class Core(Declaring):
         self._changer: int | None = None
         """The thread that has the lock to change something, and may be calling functions of users."""
         self._gathering = Gathering(self)
+        self.on_stopped: Callable[[str], object] = lambda name: None
+        """Called with the name of a query that is gone."""
         self._news: deque[Subscribers] = deque()
         """Subscribers that the threads which gave rows call when they have left the lock."""
         self.host = host(engine, self, path, options, local)
@@ -312,6 +314,7 @@ class Core(Declaring):
                 self._over(query, "stopped")
             if self.queries.get(query.name) is query:
                 del self.queries[query.name]
+                self.on_stopped(query.name)
                 self.host.stopped(query)
         query.subscribers.close()
 

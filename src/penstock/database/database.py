@@ -12,7 +12,6 @@ from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
-from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -108,9 +107,10 @@ class Database:
             self.engine, None if path is None else Path(path), clock, options or SparkOptions(),
             local or LocalOptions(), zone,
         )  # fmt: skip
-        self._held: WeakValueDictionary[str, Query] = WeakValueDictionary()
-        """What users hold of registered queries, so that each has one object. What they let go of is not kept here:
-        with a query that is stopped its results go."""
+        self._held: dict[str, Query] = {}
+        """What users hold of registered queries, so that each has one object. One that is stopped goes, and its results
+        with it, if the user has let go of it too."""
+        self._core.on_stopped = lambda name: self._held.pop(name, None)
         self._holding = threading.Lock()
         """Guards that. Whoever has it takes no other lock."""
 

@@ -64,9 +64,9 @@ class Records:
 
     def undo(self, number: int) -> None:
         """Let there be no record with this number, which ``add`` may have made."""
-        name = self._names.pop(number, None)
-        if name is not None:
-            self._files.remove(f"{self._folder}/{name}")
+        if number in self._names:
+            self._files.remove(self.path(number))
+            del self._names[number]
         self.numbers = [n for n in self.numbers if n != number]
 
     def forget(self, upto: int) -> None:

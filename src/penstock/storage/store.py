@@ -24,7 +24,6 @@ same, but each push is taken by itself.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import heapq
 import json
@@ -34,7 +33,7 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -49,6 +48,7 @@ from penstock.storage.log import Entry, Known, Log
 from penstock.storage.names import NAME, file_name, is_shortened, name_of
 from penstock.storage.records import BLOCK, Record, Records, put_record, read_record
 from penstock.storage.states import States
+from penstock.storage.syncing import Syncing
 
 FORMAT = 1
 Sync = Literal["off", "group", "always"]
@@ -96,9 +96,11 @@ class Store:
         self._mutex = threading.RLock()
         """Guards numbers and logs. Nothing else is waited for with it but the disk."""
         self._logs: dict[tuple[str, str], Log] = {}
+        self._leftover: Callable[[], None] | None = None
+        """What is to be undone before anything else is written: the number was refused, and something has it."""
         self._failed: StorageError | None = None
         """What makes it impossible to write any more."""
-        self._syncing = _Syncing(self)
+        self._syncing = Syncing(self)
         before = self._begin()
         self._sealed: dict[str, dict[str, int]] = before.get("ends", {})
         self._unsure = before.get("sync", "off") == "off"
@@ -297,6 +299,7 @@ class Store:
         """Put an entry into a log; gives its number. If it raises, there is none. ``new``: the quota counts."""
         with self._mutex:
             self.check()
+            self._check_leftover()
             try:
                 limited = new and self.quota is not None
                 safe = max(self._safe, self.saved, self._syncing.done)
@@ -314,21 +317,26 @@ class Store:
             return self.number
 
     def _undone(self, undo: Callable[[], None]) -> None:
-        """Let nothing be left of what was stopped half-way: if that cannot be, the number must not be used again."""
-        try:
+        """Let nothing be left of what was stopped half-way. If that cannot be now, it is tried again before anything
+        else is written."""
+        self._leftover = undo
+        with contextlib.suppress(OSError):
             undo()
-        except OSError as error:
-            self.fail(
-                StorageError(
-                    f"{self.files.name}: what was refused cannot be removed: {error.strerror or error}",
-                    hint="open the database again: what was acknowledged before is there",
-                )
-            )
+            self._leftover = None
+
+    def _check_leftover(self) -> None:
+        if self._leftover is not None:
+            try:
+                self._leftover()
+            except OSError as error:
+                raise self._full(error) from error
+            self._leftover = None
 
     def record(self, record: Record, *, new: bool = False) -> int:
         """Make a record; gives its number. If it raises, there is no such record. ``new``: the quota counts."""
         with self._mutex:
             self.check()
+            self._check_leftover()
             self._check_owner()
             if new:
                 self._admit(BLOCK)
@@ -517,69 +525,6 @@ class Store:
             f"{self.files.name}: cannot be written: {error.strerror or error}",
             hint="nothing of this has been taken; make room, or see that it can be written, and try again",
         )
-
-
-_MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
-"""Errors that say nothing of the disk: too many files are open."""
-_MOST_TRIES, _BETWEEN = 20, 0.05
-"""How often, and after how many seconds, it is tried again then."""
-
-
-class _Syncing:
-    """Threads that wait for the disk: one of them syncs for all whose entries are there by then."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._turn = threading.Condition()
-        self._busy = False
-        self.done = 0
-        """Entries up to this number are on the disk."""
-
-    def wait(self, number: int) -> None:
-        store = self._store
-        with self._turn:
-            while self.done < number and self._busy:
-                self._turn.wait()
-            if self.done >= number:
-                return
-            store.check()  # after a sync that failed, another one that succeeds says nothing
-            self._busy = True
-        upto = 0
-        try:
-            number, todo = store.dirty()
-            for log, dirty in todo:
-                self._sync(log, dirty)
-            upto = number
-        except OSError as error:
-            if error.errno in _MOMENTARY:
-                raise StorageError(
-                    f"{store.files.name}: cannot be forced to the disk now: {error.strerror}",
-                    hint="what was given has been taken and survives the process; it reaches the disk with the next "
-                    "call, once fewer files are open",
-                ) from error
-            # What the system could not write it may have given up: nobody knows what is on the disk.
-            failure = StorageError(
-                f"{store.files.name}: cannot be forced to the disk: {error.strerror or error}",
-                hint="open the database again: what was acknowledged before is there",
-            )
-            store.fail(failure)
-            raise failure from error
-        finally:  # also after an interrupt: then the next one who waits syncs
-            with self._turn:
-                self.done = max(self.done, upto)
-                self._busy = False
-                self._turn.notify_all()
-
-
-    def _sync(self, log: Log, dirty: Sequence[tuple[Known, int]]) -> None:
-        for left in reversed(range(_MOST_TRIES)):
-            try:
-                log.sync(dirty)
-                return
-            except OSError as error:
-                if error.errno not in _MOMENTARY or not left:
-                    raise
-            time.sleep(_BETWEEN)
 
 
 def _make(root: Path) -> None:

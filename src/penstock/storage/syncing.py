@@ -1,0 +1,78 @@
+"""Threads that wait until what they wrote is on the disk."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.model.errors import StorageError
+from penstock.storage.log import Known, Log
+
+if TYPE_CHECKING:
+    from penstock.storage.store import Store
+
+_MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
+"""Errors that say nothing of the disk: too many files are open."""
+_MOST_TRIES, _BETWEEN = 20, 0.05
+"""How often, and after how many seconds, it is tried again then."""
+
+
+class Syncing:
+    """Threads that wait for the disk: one of them syncs for all whose entries are there by then."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turn = threading.Condition()
+        self._busy = False
+        self.done = 0
+        """Entries up to this number are on the disk."""
+
+    def wait(self, number: int) -> None:
+        """Return when everything up to an entry is on the disk."""
+        store = self._store
+        with self._turn:
+            while self.done < number and self._busy:
+                self._turn.wait()
+            if self.done >= number:
+                return
+            store.check()  # after a sync that failed, another one that succeeds says nothing
+            self._busy = True
+        upto = 0
+        try:
+            number, todo = store.dirty()
+            for log, dirty in todo:
+                self._sync(log, dirty)
+            upto = number
+        except OSError as error:
+            if error.errno in _MOMENTARY:
+                raise StorageError(
+                    f"{store.files.name}: cannot be forced to the disk now: {error.strerror}",
+                    hint="what was given has been taken and survives the process; it reaches the disk with the next "
+                    "call, once fewer files are open",
+                ) from error
+            # What the system could not write it may have given up: nobody knows what is on the disk.
+            failure = StorageError(
+                f"{store.files.name}: cannot be forced to the disk: {error.strerror or error}",
+                hint="open the database again: what was acknowledged before is there",
+            )
+            store.fail(failure)
+            raise failure from error
+        finally:  # also after an interrupt: then the next one who waits syncs
+            with self._turn:
+                self.done = max(self.done, upto)
+                self._busy = False
+                self._turn.notify_all()
+
+
+    def _sync(self, log: Log, dirty: Sequence[tuple[Known, int]]) -> None:
+        for left in reversed(range(_MOST_TRIES)):
+            try:
+                log.sync(dirty)
+                return
+            except OSError as error:
+                if error.errno not in _MOMENTARY or not left:
+                    raise
+            time.sleep(_BETWEEN)
