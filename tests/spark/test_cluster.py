@@ -20,6 +20,7 @@ from tests.spark.processes import program, session_of
 from tests.spark.test_kills import made, wait_for, wanted
 
 
+@pytest.mark.timeout(1200)  # a busy machine needs minutes to start Spark again and again
 @pytest.mark.xdist_group("killed")
 def test_a_cluster_that_loses_an_executor(tmp_path: Path) -> None:
     rows = {name: made(seed, 200) for seed, name in enumerate(("s", "r"))}

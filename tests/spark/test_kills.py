@@ -55,7 +55,7 @@ def files(root: Path, pattern: str) -> set[str]:
 
 
 def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 180
+    until = time.monotonic() + 400
     while not happened():
         assert process.poll() is None, f"ended by itself\n{log.read_text()[-4000:]}"
         assert time.monotonic() < until, f"nothing happens\n{log.read_text()[-4000:]}"
@@ -77,6 +77,7 @@ def wanted(query: str, rows: dict[str, list[Row]]) -> Counter[object]:
         return Counter(tuple(row.values()) for row in q.fetch().to_pylist())
 
 
+@pytest.mark.timeout(1200)  # a busy machine needs minutes to start Spark again and again
 @pytest.mark.xdist_group("killed")
 def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
     chosen = random.Random(SEED)
@@ -138,6 +139,7 @@ def happened(root: Path, pattern: str) -> int:
     return max((s.st_mtime_ns for s in found), default=0)
 
 
+@pytest.mark.timeout(1200)  # a busy machine needs minutes to start Spark again and again
 @pytest.mark.xdist_group("killed")
 def test_a_database_that_is_killed_again_and_again(tmp_path: Path) -> None:
     chosen = random.Random(SEED + 1)
