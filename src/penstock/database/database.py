@@ -6,9 +6,11 @@ import copy
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -88,6 +90,12 @@ class Queries(Mapping[str, Query]):
         return len(self._found)
 
 
+def _let_go(database: weakref.ref[Database], name: str) -> None:
+    """A query is gone. The core knows the database weakly, so that one which nobody holds is freed at once."""
+    if (db := database()) is not None:
+        db._held.pop(name, None)
+
+
 class Database:
     """Declare streams, register queries, push rows, fetch results. Usable from several threads."""
 
@@ -110,7 +118,7 @@ class Database:
         self._held: dict[str, Query] = {}
         """What users hold of registered queries, so that each has one object. One that is stopped goes, and its results
         with it, if the user has let go of it too."""
-        self._core.on_stopped = lambda name: self._held.pop(name, None)
+        self._core.on_stopped = partial(_let_go, weakref.ref(self))
         self._holding = threading.Lock()
         """Guards that. Whoever has it takes no other lock."""
 
