@@ -222,3 +222,13 @@ def test_results_that_may_count_as_delivered_are_handed_out() -> None:
     files.lost = False
     with opened(files, Clock(BEGIN), sync="group") as db:
         assert values(db.queries["q"]) == []
+
+
+def test_a_stream_by_its_name_in_another_case(tmp_path: Path) -> None:
+    with penstock.connect(tmp_path / "db", engine="local", sync="group") as db:
+        db.execute(S)
+        query = db.query(ALL, name="q")
+        threads, failures = by_threads(lambda i: db.push("S" if i % 2 else "s", [(i, i)]))
+        joined(threads)
+        assert not failures, failures
+        assert sorted(values(query)) == [(i, i) for i in range(THREADS)]

@@ -419,7 +419,7 @@ class Core(Declaring):
         definition = target.definition
         if (
             self.host.combines and key is None and definition.on_error == "refuse" and is_plain(rows)
-            and self._gathering.push(name, definition, rows)
+            and self._gathering.push(definition.name, definition, rows)
         ):  # fmt: skip
             return
         read = target.read(rows)
