@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.hosts.durable.picture import Picture
 from penstock.testing import Clock, crash_copy
-from tests.durable.disks import opened, save
+from tests.durable.disks import host_of, opened, save
 from tests.durable.language import Define, Interrupt, Save, Step
 from tests.durable.living import BEGIN, Lives, lived, rows_of
 from tests.sessions.language import Fetch, Push, Say
@@ -163,3 +163,25 @@ def test_a_state_that_was_taken_half_way_is_not_what_the_next_one_builds_on() ->
             save(db)
         with opened(found, clock) as db:
             assert rows_of(db.queries["one"].fetch()) == [(t, "+", t) for t in (1, 2, 3, 4)]
+
+
+def test_a_database_that_is_closed_while_it_saves_closes() -> None:
+    files, clock = Forgetful(), Clock(BEGIN)
+    db = opened(files, clock)
+    db.execute(S)
+    db.push("s", [(1, 1)])
+    kept = host_of(db).kept
+    assert kept is not None
+    saver = kept.saver
+    before = saver._save
+
+    def saving(*, again: bool = False) -> None:
+        saver._closed = True  # close() begins, and has said so
+        saver._keeper.changed.set()
+        before(again=again)
+
+    with patch.object(saver, "_save", saving):
+        saver._wake.set()
+        saver._thread.join(60)
+    assert not saver._thread.is_alive()
+    db.close()

@@ -310,6 +310,8 @@ class Saver:
         store, keeper = self._keeper.store, self._keeper
         with self._core.lock:
             keeper.changed.clear()
+            if self._closed:
+                keeper.changed.set()  # the thread, which may be the one that is here, is to see that it is over
             if store.number == store.saved and not again:
                 return
             if self._spoilt or any(query.interrupted for query in self._core.queries.values()):
