@@ -85,7 +85,7 @@ class Gathering:
         self._guard = threading.Lock()
         """Guards the rest. Nothing is waited for with it."""
         self._pushes: list[_Push] = []
-        """Those that wait, in their order."""
+        """The pushes that wait, in their order."""
         self._led = False
         """Whether a thread leads, or has been told to."""
         self._last = 1

@@ -27,7 +27,7 @@ Tables = Mapping[str, pa.Table]
 
 
 Content: TypeAlias = pa.Table | Callable[[], pa.Table]
-"""A table, or what makes it: only from objects that never change, or from a picture of those that do. It is called
+"""A table, or what makes it: only from objects that never change, or from a picture of objects that do. It is called
 without the database's lock, by the thread that writes."""
 
 

@@ -103,7 +103,7 @@ def full_disk(room: int = 0) -> Iterator[Disk]:
 
     It is about what they write for rows that wait and into directories (engine ``local``), and into the logs of streams
     and the journal (engine ``spark``, not the state that its workers write). What exceeds the room fails as it does on
-    a disk that is full. ``disk.room`` may be changed meanwhile, as if somebody had tidied up.
+    a disk that is full. ``disk.room`` may be changed meanwhile, as if files had been removed.
     """
     disk = Disk(room)
     append, write, retry, put = files.append, frames.write, storage.RETRY, store_files.write

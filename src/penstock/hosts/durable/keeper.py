@@ -193,7 +193,7 @@ class Keeper:
         self, query: int, upto: int, notes: Mapping[str, object] | None, rows: Sequence[int] | None = None
     ) -> None:
         """The reader ``default`` of the query with this number has all results before ``upto``. ``rows``: the
-        digests of those that it was given last, where their order is not that in which they come again."""
+        digests of the results that it was given last, where they come again in another order."""
         if self.closed:
             raise StateError(
                 "the database was closed while results were being read, so it is not written down that they were",

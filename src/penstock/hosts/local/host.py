@@ -134,7 +134,7 @@ class LocalHost(InProcess, Abilities):
             if own := _own(query.options):
                 self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
             if self.graph.buffered:
-                self._tidy()  # before anybody works on what is gone
+                self._tidy()  # before a worker works on what is gone
 
     def _merge(self, runner: GraphRunner, query: Registered) -> None:
         """Put a query into the graph, with windows that it shares with others where that saves memory."""
