@@ -1,10 +1,13 @@
 # make setup   .venv with the pinned dependencies and the `penstock` command
 # make demo    wind turbines and smart houses through six queries, live, on Spark (ENGINE=local: in the process)
-# make test    everything that must hold before a change is handed in: ruff, mypy, tests, docs, coverage
+# make test    everything that must hold before a change is handed in: ruff, mypy, tests, docs
+# make coverage   the same tests, and fails where they run too little of the package; takes about twice as long
 # make docs    the site of the docs in build/site; a warning is an error
 # make pictures   the pictures of the docs, drawn from what queries answer
 # make peers   installs other stream processors for `penstock bench compare`, in .peers; takes some minutes
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
+# make cluster   the core of the suite on Spark's standalone cluster of separate processes, kills of all of them, a disk
+#              that is full, and a database in an object store, whose emulator it installs in .objects; takes half an hour
 # make kills   kills a database on a directory 50 times and a streaming query on Spark 20 times, and compares what
 #              they answered; takes some minutes
 # make fuzz    the generated tests with new random cases until one fails; MINUTES=60: at most an hour
@@ -18,7 +21,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LONG := --timeout 3600 -o faulthandler_timeout=7200  # a single test may take long
 
-.PHONY: setup demo test docs peers pictures spark kills fuzz sessions soak clean
+.PHONY: setup demo test coverage docs peers pictures spark cluster kills fuzz sessions soak clean
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -33,6 +36,9 @@ demo: $(READY)
 
 test: $(READY)
 	@scripts/test.sh $(BIN)
+
+coverage: $(READY)
+	@scripts/coverage.sh $(BIN)
 
 docs: $(READY)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.lock
@@ -49,6 +55,15 @@ peers:
 
 spark: $(READY)
 	PENSTOCK_ALL_ON_SPARK=1 PENSTOCK_EXAMPLES=1 $(BIN)/python -m pytest -q $(LONG) tests/behaviour tests/cases tests/docs tests/spark
+
+cluster: $(READY) .objects/bin/moto_server
+	PENSTOCK_ON_CLUSTER=1 PENSTOCK_ONE_OF=5 $(BIN)/python -m pytest -q $(LONG) -m xdist_group tests/cases tests/behaviour
+	PENSTOCK_ON_CLUSTER=1 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_standalone.py tests/spark/test_full.py \
+	  tests/spark/test_object_store.py tests/spark/test_deaths.py tests/spark/test_live_generated.py tests/spark/test_internals.py
+
+.objects/bin/moto_server:
+	@$(PYTHON) -m venv .objects
+	@.objects/bin/python -m pip install -q --disable-pip-version-check 'moto[server]==5.2.5'
 
 kills: $(READY)
 	PENSTOCK_KILLS=50 $(BIN)/python -m pytest -q $(LONG) tests/durable/test_kills.py

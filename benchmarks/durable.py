@@ -4,7 +4,8 @@
 
 One query, a sliding average over 1,000 rows behind a filter. Each pair is measured in turns in one process:
 one row a push (medians), and batches of 10,000 rows (rows a second), with a directory and without; one row a push by 16
-threads with ``sync='group'`` against inserts of 16 threads into SQLite (WAL, synchronous=FULL) on the same disk; the
+threads with ``sync='group'`` against inserts of 16 threads into SQLite (WAL, synchronous=FULL) on the same disk, with
+the time that one sync of this disk takes, on which the ratio depends: a slow disk makes it larger; the
 99th percentile of pushes while the state is being saved against that without a save. A database with 10 million rows in
 a join is closed and opened again by a new process, which takes the time from after its imports to its first result; and
 its state on disk is compared with its rows as Arrow has them.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -34,7 +36,7 @@ from penstock.database.database import core_of
 
 _DECLARE = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
 _QUERY = "SELECT ISTREAM avg(v) AS a FROM s [ROWS 1000] WHERE v > 0.01"
-_JOIN = "SELECT ISTREAM s.t AS n, s.k, s.v FROM m [NOW], s [ROWS {rows}] WHERE m.k = s.k"
+JOIN = "SELECT ISTREAM s.t AS n, s.k, s.v FROM m [NOW], s [ROWS {rows}] WHERE m.k = s.k"
 _THREADS = 16
 
 
@@ -128,8 +130,20 @@ def by_threads(action: Callable[[int, int], object], count: int) -> float:
     return _THREADS * count / (time.perf_counter() - start)
 
 
+def a_sync(folder: Path, count: int) -> float:
+    """The median time to force 1 kB at the end of a file to the disk, in µs: what SQLite does for each insert."""
+    times = []
+    with (folder / "syncs").open("wb", buffering=0) as file:
+        for _ in range(count):
+            file.write(bytes(1024))
+            start = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - start)
+    return float(np.median(times)) * 1e6
+
+
 def grouped(folder: Path, report: Report, count: int) -> None:
-    ours, theirs = [], []
+    ours, theirs, syncs = [], [], []
     with penstock.connect(folder / "group", engine="local", sync="group") as db:
         db.execute("CREATE STREAM s (k BIGINT, v DOUBLE)")
         db.query("SELECT ISTREAM avg(v) AS a FROM s [ROWS 1000] WHERE v > 0.01", name="q")
@@ -154,10 +168,12 @@ def grouped(folder: Path, report: Report, count: int) -> None:
             progress(f"16 threads, one row each: turn {turn} of 3")
             ours.append(by_threads(push, count))
             theirs.append(by_threads(insert, count))
+            syncs.append(a_sync(folder, count))
             db.queries["q"].fetch()
         for connection in connections:
             connection.close()
     mine, sqlite = max(ours[1:]), max(theirs[1:])
+    report.add("a sync of this disk, µs", min(syncs[1:]))
     report.add("16 threads, sync='group', rows/s", mine)
     report.add("16 threads into SQLite (WAL, FULL), rows/s", sqlite)
     report.add("16 threads: against SQLite", mine / sqlite, 5)
@@ -216,7 +232,7 @@ def restarts(folder: Path, report: Report, count: int) -> None:
     with penstock.connect(path, engine="local") as db:
         db.execute(_DECLARE)
         db.execute("CREATE STREAM m (t BIGINT, k BIGINT) TIMESTAMP BY t")
-        db.query(_JOIN.format(rows=count), name="w")
+        db.query(JOIN.format(rows=count), name="w")
         size = 0
         for start in range(0, count, 1_000_000):
             progress(f"restart: {start:,} of {count:,} rows")

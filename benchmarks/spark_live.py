@@ -2,22 +2,33 @@
 
     python -m benchmarks.spark_live [--quick] [--scale X]
 
-One row at a time, pushed and fetched, through a sliding aggregate and a filter; and a stream of rows pushed in pieces
-while micro-batches run, through a sliding aggregate by key, with the same on the local engine in the same run
-(local[2], after 50 micro-batches). Reported only: what Spark alone offers answers no single row.
+One row at a time, pushed and fetched, through a sliding aggregate and a filter, in turns with a micro-batch of a plain
+stateless query of Spark over a source in Python that is told as soon; and a stream of rows pushed in pieces while
+micro-batches run, through a sliding aggregate by key, with the same on the local engine with a directory in the same
+run (local[2], after 50 micro-batches). A database with 10 million rows in a join is opened by a new process, which
+takes the time to its first result: in a Spark that has made a micro-batch, and in one that has not.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 import penstock
+from benchmarks.durable import JOIN, key_of, uneven
 from benchmarks.support.on_spark import session, warm_up
+from benchmarks.support.places import python_path
+from benchmarks.support.plain_source import Numbers, PlainSource
 from benchmarks.support.report import Report, amount, options, progress, timed
 
 DECLARE = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
@@ -25,8 +36,34 @@ SLIDING = "SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM s [RANGE 10000] GRO
 FILTER = "SELECT k, v FROM s WHERE v > 0.5"
 
 
-def one_by_one(report: Report, folder: str, rows: int, warm_up: int) -> None:
+class Plain:
+    """A stateless query of Spark: ``one`` returns when the row that it has given is answered."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._numbers, self._done = Numbers(), threading.Event()
+        spark.dataSource.register(PlainSource)
+        frame = spark.readStream.format("plain_numbers").option("socket", self._numbers.path).option("partitions", "2")
+        writer = frame.load().where("v > 0.5").writeStream.foreachBatch(self._taken)
+        self._query = writer.option("checkpointLocation", f"{folder}/plain").start()
+
+    def _taken(self, frame: DataFrame, batch: int) -> None:
+        frame.collect()
+        self._done.set()
+
+    def one(self) -> None:
+        self._done.clear()
+        self._numbers.more()
+        self._done.wait()
+
+    def close(self) -> None:
+        self._query.stop()
+        self._numbers.close()
+
+
+def one_by_one(report: Report, spark: SparkSession, folder: str, rows: int, warm_up: int) -> None:
     progress("one row at a time")
+    plain = Plain(spark, folder)
+    folder = f"{folder}/db"
     with penstock.connect(folder, engine="spark") as db:
         db.execute(DECLARE)
         queries = [db.query(SLIDING), db.query(FILTER)]
@@ -38,7 +75,16 @@ def one_by_one(report: Report, folder: str, rows: int, warm_up: int) -> None:
 
         for i in range(warm_up):
             one(i)
-        times = [timed(lambda i=i: one(i)) for i in range(warm_up, warm_up + rows)]  # type: ignore[misc]
+            plain.one()
+        times: list[float] = []
+        plainly: list[float] = []
+        for i in range(warm_up, warm_up + rows):
+            times.append(timed(lambda i=i: one(i)))  # type: ignore[misc]
+            plainly.append(timed(plain.one))
+        plain.close()
+        ratio = statistics.median(times) / statistics.median(plainly)
+        report.add("live: one row, against a stateless micro-batch of plain Spark", ratio, 1.3, below=True)
+        report.add("live: ms of that micro-batch, median", 1000 * statistics.median(plainly))
         report.add("live: ms from push to answer of one row, median", 1000 * statistics.median(times))
         report.add("live: ms from push to answer of one row, 99 of 100", 1000 * float(np.quantile(times, 0.99)))
         pushes = [timed(lambda i=i: db.push("s", [(i, 1, 0.1)])) for i in range(10_000, 11_000)]  # type: ignore[misc]
@@ -59,7 +105,7 @@ def many(report: Report, rows: int, piece: int) -> None:
     answers: dict[str, int] = {}
     for engine in ("local", "spark"):
         progress(f"{rows:,} rows on {engine}")
-        with penstock.connect(engine=engine) as db:
+        with tempfile.TemporaryDirectory() as folder, penstock.connect(f"{folder}/db", engine=engine) as db:
             db.execute(DECLARE)
             query = db.query(SLIDING)
             db.push("s", table.slice(0, piece))
@@ -73,17 +119,78 @@ def many(report: Report, rows: int, piece: int) -> None:
     if answers["local"] != answers["spark"]:
         raise SystemExit(f"answers differ: {answers}")
     report.add("live: rows/s through a sliding aggregate", (rows - piece) / seconds["spark"])
-    report.add("live: speed against the local engine", seconds["local"] / seconds["spark"])
+    report.add("live: speed against the local engine with a directory", seconds["local"] / seconds["spark"], 0.5)
+
+
+_REOPEN = """
+import json, sys, time
+import penstock
+from benchmarks.support.on_spark import session
+from benchmarks.spark_live import DECLARE, FILTER
+spark = session()
+if sys.argv[4] == "warm":
+    with penstock.connect() as db:
+        db.execute(DECLARE)
+        db.query(FILTER, name="q")
+        db.push("s", [(1, 1, 0.9)])
+        db.queries["q"].fetch()
+start = time.perf_counter()
+db = penstock.connect(sys.argv[1], engine="spark")
+opened = time.perf_counter() - start
+last = int(sys.argv[2])
+db.push("m", [{"t": last, "k": int(sys.argv[3])}])
+db.heartbeat("s", last + 1)
+db.heartbeat("m", last + 1)
+found = db.queries["w"].fetch()
+last = found.num_rows and found.column("n").to_pylist()[-1]
+print(json.dumps([opened, time.perf_counter() - start, last]), flush=True)
+db.close()
+"""
+
+
+def restarts(report: Report, count: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/db"
+        with penstock.connect(path, engine="spark") as db:
+            db.execute(DECLARE)
+            db.execute("CREATE STREAM m (t BIGINT, k BIGINT) TIMESTAMP BY t")
+            db.query(JOIN.format(rows=count), name="w")
+            for start in range(0, count, 1_000_000):
+                progress(f"restart: {start:,} of {count:,} rows")
+                table = uneven(start, min(1_000_000, count - start))
+                db.push("s", table)
+                db.heartbeat("m", 10 * (start + table.num_rows))
+            db.settle()
+        times: dict[str, list[tuple[float, float]]] = {}
+        for turn, how in enumerate(("cold", "warm", "warm")):
+            told = subprocess.run(
+                [sys.executable, "-c", _REOPEN, path, str(10 * count + 10 * turn), str(key_of(count // 2)), how],
+                capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": python_path()},
+            )  # fmt: skip
+            opened, first, found = json.loads(told.stdout.splitlines()[-1])
+            if found is None or found // 10 != count // 2:
+                raise SystemExit(f"after the restart the row found is {found}, not {10 * (count // 2)} or soon after")
+            times.setdefault(how, []).append((opened, first))
+    name = f"live: restart with {count:,} rows: seconds to"
+    report.add(f"{name} open it", min(t[0] for t in times["warm"]))
+    report.add(f"{name} the first result", min(t[1] for t in times["warm"]), 3, below=True)
+    report.add(f"{name} the first result, the first micro-batch of this Spark", times["cold"][0][1])
 
 
 def main() -> None:
     parser = options(__doc__)
+    parser.add_argument("--only", nargs="+", choices=["one", "many", "restart"])
     args = parser.parse_args()
+    chosen = args.only or ["one", "many", "restart"]
     report = Report("spark_live")
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
-        one_by_one(report, folder, amount(args, 300), warm_up(args))
-    many(report, amount(args, 4_000_000, 200_000, 100_000), 50_000)
+        # Also where only what follows counts: it lets Java compile.
+        one_by_one(report, spark, folder, amount(args, 300 if "one" in chosen else 10), warm_up(args))
+    if "many" in chosen:
+        many(report, amount(args, 4_000_000, 200_000, 100_000), 50_000)
+    if "restart" in chosen:
+        restarts(report, amount(args, 10_000_000, 100_000))
     spark.stop()
     report.finish()
 

@@ -41,7 +41,7 @@ def main() -> int:
         try:
             coverage.json_report(outfile=str(file))
         except NoDataError:
-            print("there is no coverage here: run `make test`, or pytest with --cov", file=sys.stderr)
+            print("there is no coverage here: run `make coverage`, or pytest with --cov", file=sys.stderr)
             return 2
         found = json.loads(file.read_text())
     missed = {name: f["missing_lines"] for name, f in found["files"].items() if f["missing_lines"]}

@@ -156,7 +156,8 @@ def reaching_in(known: Mapping[str, Module]) -> tuple[list[str], list[str]]:
             if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "parser"):
                 continue  # what a base class has; a parser of sqlglot is one of ours there
             place = f"{module.name}:{node.lineno} .{node.attr}"
-            spark = node.attr.startswith(("_j", "_active_spark", "_gateway")) or "pyspark" in ast.unparse(node.value)
+            named = node.attr.startswith(("_j", "_active_spark", "_gateway", "_instantiated"))
+            spark = named or "pyspark" in ast.unparse(node.value)
             (sparks if spark else ours).append(place)
     return ours, [place for place in sparks if not place.startswith(f"{SPARKS_OWN}:")]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import zlib
 from collections.abc import Iterator
@@ -34,8 +36,10 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 ROOT = Path(__file__).parents[1]
 ON_SPARK = pytest.mark.xdist_group("spark")
 """Tests that need Spark go to one worker, so that there is one session."""
-ONE_OF = 1 if os.environ.get("PENSTOCK_ALL_ON_SPARK") else 12
+ONE_OF = int(os.environ.get("PENSTOCK_ONE_OF", "1" if os.environ.get("PENSTOCK_ALL_ON_SPARK") else "40"))
 """Of so many tests with the engine ``spark`` one has Spark itself; for the others its tasks run in this process."""
+ON_CLUSTER = bool(os.environ.get("PENSTOCK_ON_CLUSTER"))
+"""Whether that is a cluster of separate processes."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if sampled or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(ON_SPARK)
     following.choose(items)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the half a million objects of the modules and the tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -90,15 +100,22 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests. Workers find Penstock, and these tests, where this process found them.
 
-    A task may fail once.
+    A task may fail once. With ``PENSTOCK_ON_CLUSTER`` the session is one of a cluster with two one-core workers.
     """
     import penstock.spark as ps
 
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
-    session = ps.session("local[2,2]", settings={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
+    with contextlib.ExitStack() as stack:
+        master, settings = "local[2,2]", {"spark.sql.shuffle.partitions": "2"}
+        if ON_CLUSTER:
+            from tests.spark.standalone import SETTINGS, standalone
+
+            master = stack.enter_context(standalone(tmp_path_factory.mktemp("cluster"))).master
+            settings |= SETTINGS
+        session = ps.session(master, settings=settings)
+        yield session
+        session.stop()

@@ -65,14 +65,15 @@ SPARK = (
     Box("push", ("rows",), 0, 3, 0, outside=True),
     Box("fetch, subscribe", ("each answer once",), 4, 3, 0, outside=True),
     Box("log of the stream", ("on disk before", "push returns"), 0, 3, 1),
-    Box("journal", ("a micro-batch counts when", "its record is here"), 4, 3, 1),
-    Box("micro-batch", ("a Spark job over what is new", "in the logs"), 0, 3, 2),
-    Box("files", ("the state after it, answers", "that nobody has had yet"), 4, 3, 2),
+    Box("log of results", ("a micro-batch counts when", "its entry is here"), 4, 3, 1),
+    Box("streaming source", ("offset: up to which entry", "the next micro-batch goes"), 0, 3, 2),
+    Box("foreachBatch", ("what each shard reports:", "answers, and its state after it"), 4, 3, 2),
     Box("a task for each shard", ("state before, operators as on local,", "state after and answers"), 0, 7, 3),
 )
 SPARK_ARROWS = (
-    ("push", "log of the stream"), ("log of the stream", "micro-batch"), ("micro-batch", "a task for each shard"),
-    ("a task for each shard", "files"), ("files", "journal"), ("journal", "fetch, subscribe"),
+    ("push", "log of the stream"), ("log of the stream", "streaming source"),
+    ("streaming source", "a task for each shard"), ("a task for each shard", "foreachBatch"),
+    ("foreachBatch", "log of results"), ("log of results", "fetch, subscribe"),
 )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def on_spark() -> str:
         "connect(\"some/directory\"): all of it is kept there",
         SPARK,
         SPARK_ARROWS,
-        "whatever dies before its record is in the journal is done again from the logs",
+        "a part of the queries is one streaming query; what dies before its entry is written is made again",
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from penstock.database.database import Database, connect
-from penstock.database.query import Query
 from penstock.model import shown
 from penstock.model.errors import (
     BindError,
@@ -30,12 +29,20 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from penstock.database.database import Database, connect
+    from penstock.database.query import Query
+
 __version__ = VERSION
 
 _PUBLIC = (
-    BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, Database, EngineError, InputError,
-    PenstockError, PlanError, Query, QueryFailed, ResultsGone, SpillError, StateError, StorageError,
+    BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, EngineError, InputError, PenstockError,
+    PlanError, QueryFailed, ResultsGone, SpillError, StateError, StorageError,
 )  # fmt: skip
+_LATER = {
+    "Database": "penstock.database.database", "Query": "penstock.database.query",
+    "connect": "penstock.database.database",
+}  # fmt: skip
+"""What takes long to import and is imported when it is first used: Spark starts processes that never do."""
 __all__ = [
     "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError",
     "InputError", "PenstockError", "PlanError", "Query", "QueryFailed", "ResultsGone", "SpillError", "StateError",
@@ -45,6 +52,20 @@ __all__ = [
 
 for _public in _PUBLIC:
     _public.__module__ = __name__  # as users know them: in tracebacks, and in help()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_LATER[name]), name)
+    if isinstance(found, type):
+        found.__module__ = __name__
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 def _notebook() -> ModuleType:

@@ -49,6 +49,20 @@ class Unread:
 
 
 @dataclass(frozen=True)
+class SparkSource:
+    """Where Spark reads the rows of a stream. ``options``: those of the format, in order. ``columns``: what Spark makes
+    of them, in its SQL, if not all columns by name. ``trigger``: seconds from one micro-batch to the next at least."""
+
+    format: str
+    options: tuple[tuple[str, str], ...] = ()
+    columns: str | None = None
+    trigger: float = 0.25
+
+    def __str__(self) -> str:
+        return f"spark ({self.format})"
+
+
+@dataclass(frozen=True)
 class StreamDef:
     """A stream: declared with columns, or derived from a query.
 
@@ -56,6 +70,7 @@ class StreamDef:
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
     are dropped. ``time``: how times are written in what comes in, if not as usual. ``on_error``: what becomes of a row
     that does not fit; ``unknown``: of a field that is not declared, by default refused in rows and ignored in files.
+    ``source``: where its rows come from, if nobody pushes them.
     """
 
     name: str
@@ -71,6 +86,7 @@ class StreamDef:
     time: TimeForm | None = None
     on_error: OnError = "refuse"
     unknown: Unknown | None = None
+    source: SparkSource | None = None
     query: Query | None = None
     reads: frozenset[str] = frozenset()
     text: str = ""

@@ -16,12 +16,12 @@ import penstock
 from penstock.database.database import core_of
 from penstock.ingest import keys
 from penstock.ingest.keys import Keys
+from penstock.testing import crash_copy
 
 STREAM = "CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t"
 RELATION = "CREATE RELATION r (k BIGINT, v BIGINT) KEY (k)"
 
 
-@pytest.mark.parametrize("engine", ["local", "reference"])
 def test_what_comes_twice_is_taken_once(engine: str) -> None:
     with penstock.connect(engine=engine) as db:
         db.execute(STREAM)
@@ -36,7 +36,6 @@ def test_what_comes_twice_is_taken_once(engine: str) -> None:
         assert added == [10, 20, 30]
 
 
-@pytest.mark.parametrize("engine", ["local", "reference"])
 def test_a_push_that_is_refused_leaves_no_key(engine: str) -> None:
     with penstock.connect(engine=engine) as db:
         db.execute(STREAM)
@@ -148,15 +147,27 @@ def test_keys_are_what_they_were(pushed: list[tuple[str, int]], saves: list[int]
     assert found.table().equals(Keys.of(found.table()).table())
 
 
-def test_on_spark_a_key_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_on_spark_over_a_restart(tmp_path: Path, killed: bool) -> None:
     from tests.spark.direct import directly
 
-    with directly(), penstock.connect(engine="spark") as db:
-        db.execute(STREAM)
-        with pytest.raises(penstock.EngineError, match="does not remember keys") as caught:
-            db.push("s", [(1, 1)], key=("a", 1))
-        assert "without a key" in str(caught.value.hint)
-        assert db.stream("s").given == 0
+    with directly():
+        with penstock.connect(tmp_path / "db", engine="spark") as db:
+            db.execute(f"{STREAM}; {RELATION}")
+            db.query("SELECT v FROM s", name="q")
+            for i in (0, 1, 1, 2, 0):
+                db.push("s", [(i, i)], key=("a", i))
+                db.push("r", [(i, i)], key=("a", i))
+            assert db.stream("s").given == 3
+            path = crash_copy(db, tmp_path / "killed") if killed else tmp_path / "db"
+        for _ in range(2):
+            with penstock.connect(path, engine="spark") as db:
+                for i in range(5):
+                    db.push("s", [(i, i)], key=("a", i))
+                    db.push("r", [(i, i)], key=("a", i))
+                assert db.stream("s").given == 5
+                assert core_of(db).relations["r"].rows == [(i, i) for i in range(5)]
+                assert db.queries["q"].peek(100)["v"].to_pylist() == list(range(5))
 
 
 # -- with a directory -----------------------------------------------------------------------------------

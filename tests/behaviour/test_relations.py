@@ -432,31 +432,6 @@ def test_instants_are_what_they_were_after_a_restart(tmp_path_factory: pytest.Te
                 db.query("SELECT v, x FROM s [ROWS 1], a")
 
 
-def test_a_query_of_a_database_that_was_saved_before_fails_by_name(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from penstock.hosts.spark.live.journal import Journal
-    from tests.spark.direct import directly
-
-    folder = tmp_path_factory.mktemp("kept")
-    add = Journal.add
-    with directly():
-        with monkeypatch.context() as patch, penstock.connect(folder, engine="spark") as db:
-            patch.setattr(Journal, "add", lambda self, r: add(self, {k: r[k] for k in r if k != "since"}))
-            for text in (A, S, D):
-                db.execute(text)
-            db.query("SELECT x FROM d", name="old")
-            db.query("SELECT v, x FROM s [ROWS 1], a", name="other")
-        with penstock.connect(folder, engine="spark") as db:
-            with pytest.raises(penstock.StateError, match="query `old` reads relations without a stream"):
-                db.queries["old"].fetch()
-            insert(db, ("a", 1))
-            db.push("s", [(1, 1)])
-            assert rows(db.queries["other"]) == [(1, "+", 1, 1)]
-            db.queries["old"].stop()
-            db.query("SELECT x FROM d", name="old")
-
-
 def test_a_push_without_rows_says_nothing_of_the_time(opened: Callable[..., penstock.Database]) -> None:
     db = opened("CREATE STREAM at (t TIMESTAMP, k INT) TIMESTAMP BY t", "CREATE STREAM stamped (k INT)", A)
     q = db.query("SELECT x FROM a")

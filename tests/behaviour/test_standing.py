@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.testing import crash_copy
 
 STREAM = "CREATE STREAM s (t BIGINT, k STRING, v DOUBLE) TIMESTAMP BY t"
 
@@ -93,19 +94,21 @@ def test_an_answer_that_is_all_that_ever_came(engine: str) -> None:
             query.current()
 
 
-def test_on_spark_after_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_on_spark_after_a_restart(tmp_path: Path, killed: bool) -> None:
     from tests.spark.direct import directly
 
     with directly():
-        with penstock.connect(tmp_path, engine="spark") as db:
+        with penstock.connect(tmp_path / "db", engine="spark") as db:
             db.execute(STREAM)
             kept, taken = (db.query("SELECT max(v) AS m FROM s", name=name) for name in ("kept", "taken"))
             db.push("s", [(1, "a", 2.0)])
             assert taken.current()["m"].to_pylist() == [2.0]
             assert kept.waiting == 1
             taken.fetch()
-        with penstock.connect(tmp_path, engine="spark") as db:
+            path = crash_copy(db, tmp_path / "killed") if killed else tmp_path / "db"
+        with penstock.connect(path, engine="spark") as db:
+            assert db.queries["taken"].current()["m"].to_pylist() == [2.0], "though nothing of it waits any more"
             db.push("s", [(2, "a", 3.0)])
-            assert db.queries["kept"].current()["m"].to_pylist() == [3.0]
-            with pytest.raises(penstock.StateError, match="1 result is gone"):
-                db.queries["taken"].current()
+            for name in ("kept", "taken"):
+                assert db.queries[name].current()["m"].to_pylist() == [3.0]

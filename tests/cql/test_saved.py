@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 
 import penstock
 from penstock.cql.declarations import definition_again
 from penstock.cql.text import format_statement, parse
 from penstock.database.database import core_of
-from penstock.hosts.spark.live.restore import restore
+from penstock.hosts.durable.picture import declare_again
 from penstock.plan.meanings import NUMBER
 
 
@@ -33,8 +30,10 @@ def test_what_is_refused_now_is_named() -> None:
 
 
 def test_a_stream_that_is_refused_now_stops_the_opening() -> None:
-    declared = {"s": {"name": "s", "text": "CREATE STREAM s (k NOTHING)", "position": 0}}
-    host = cast("Any", SimpleNamespace(journal=SimpleNamespace(model=SimpleNamespace(functions={}, declared=declared))))
-    with penstock.connect(engine="reference") as db, pytest.raises(penstock.CheckpointError) as caught:
-        restore(host, core_of(db))
+    record = {
+        "kind": "declare", "name": "s", "text": "CREATE STREAM s (k NOTHING)", "position": 0, "meanings": NUMBER,
+        "next": 1,
+    }  # fmt: skip
+    with penstock.connect(engine="reference") as db, pytest.raises(penstock.StorageError) as caught:
+        declare_again(core_of(db), record)
     assert caught.value.message.startswith("`s` of this database is refused by this release: line 1, column 20: ")

@@ -11,9 +11,9 @@ import penstock
 from penstock.database.database import Database, core_of
 from penstock.hosts.durable import keeper
 from penstock.hosts.local.host import LocalHost
-from penstock.hosts.options import LocalOptions
+from penstock.hosts.options import Keeping
+from penstock.storage.files import Files
 from penstock.storage.store import Store, Sync
-from tests.storage.forgetful import Forgetful
 
 _NEVER = 1e6
 
@@ -25,14 +25,14 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def opened(files: Forgetful, clock: Callable[[], int], *, sync: Sync = "off") -> penstock.Database:
+def opened(files: Files, clock: Callable[[], int], *, sync: Sync = "off") -> penstock.Database:
     """A database on such a disk."""
 
     def on_it(path: str | Path, *, sync: Sync = "off", quota: int | None = None) -> Store:
         return Store(files, sync=sync, quota=quota)
 
     with quiet(), patch.object(Store, "open", on_it):
-        return Database("local", path=Path("disk"), clock=clock, local=LocalOptions(sync=sync, functions=True))
+        return Database("local", path=Path("disk"), clock=clock, keeping=Keeping(sync, functions=True))
 
 
 def in_memory(clock: Callable[[], int]) -> penstock.Database:

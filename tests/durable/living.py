@@ -119,10 +119,11 @@ def _sharing(db: penstock.Database) -> object:
 class Lives:
     """The same life of two databases: ``wanted`` is never interrupted."""
 
-    def __init__(self, sync: Sync = "off") -> None:
+    def __init__(self, sync: Sync = "off", files: Any = None) -> None:
         self.clock = Clock(BEGIN)
         self.sync: Sync = sync
-        self.files = Forgetful()
+        self.files: Forgetful = files or Forgetful()
+        """Or what is asked for the same."""
         self.wanted = in_memory(self.clock)
         self.found = opened(self.files, self.clock, sync=sync)
         self.notes: dict[str, Any] = {}
@@ -214,9 +215,11 @@ class Lives:
         assert self.found.note() == self.notes, when
 
 
-def lived(steps: Sequence[Step], sync: Sync = "off", also: Callable[[Lives], None] | None = None) -> None:
+def lived(
+    steps: Sequence[Step], sync: Sync = "off", also: Callable[[Lives], None] | None = None, files: Any = None
+) -> None:
     """Live these steps on both."""
-    with Lives(sync) as lives:
+    with Lives(sync, files) as lives:
         lives.live(steps)
         if also is not None:
             also(lives)

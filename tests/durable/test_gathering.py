@@ -14,7 +14,9 @@ import pytest
 
 import penstock
 from penstock.database.database import core_of
+from penstock.database.gathering import _Push, _State
 from penstock.model.errors import InputError, PenstockError, StorageError
+from penstock.storage.store import Sync
 from penstock.testing import Clock
 from tests.durable.disks import opened
 from tests.durable.living import BEGIN
@@ -30,6 +32,7 @@ class Slow(Forgetful):
     """A disk on which a sync takes until ``go`` is set. ``lost``: then it fails."""
 
     go: threading.Event = field(default_factory=threading.Event)
+    began: threading.Event = field(default_factory=threading.Event)
     syncs: int = 0
     lost: bool = False
 
@@ -37,6 +40,7 @@ class Slow(Forgetful):
         self.go.set()
 
     def sync(self, path: str) -> None:
+        self.began.set()
         assert self.go.wait(60)
         self.syncs += 1
         if self.lost:
@@ -156,6 +160,42 @@ def test_a_thread_that_is_interrupted_while_it_waits_takes_its_rows_back() -> No
             signal.pthread_kill(main, signal.SIGINT)
 
         other = threading.Thread(target=interrupt)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what runs in the background
+        try:
+            other.start()
+            with pytest.raises(KeyboardInterrupt):
+                db.push("s", [(9, 9)])
+            other.join()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        files.go.set()
+        joined(threads)
+        assert not failures, failures
+        db.push("s", [(4, 4)])  # nobody waits for the thread that has left
+        assert sorted(values(query)) == [(-1, -1), (0, 0), (1, 1), (2, 2), (4, 4)]
+
+
+def test_a_leader_that_is_interrupted_while_the_disk_works_leaves_nobody_behind() -> None:
+    files = Slow()
+    with opened(files, Clock(BEGIN), sync="group") as db:
+        db.execute(S)
+        query = db.query(ALL, name="q")
+        db.push("s", [(-1, -1)])
+        files.go.clear()
+        main = threading.get_ident()
+        threads: list[threading.Thread] = []
+        failures: list[BaseException] = []
+
+        def interrupt() -> None:
+            while core_of(db).inputs["s"].arrivals < 2:  # the main thread leads, and its row is taken
+                time.sleep(0.001)
+            found = by_threads(lambda i: db.push("s", [(i, i)]), 3)
+            threads.extend(found[0])
+            waiting(db, 3)
+            signal.pthread_kill(main, signal.SIGINT)
+            failures.extend(found[1])
+
+        other = threading.Thread(target=interrupt)
         other.start()
         with pytest.raises(KeyboardInterrupt):
             db.push("s", [(9, 9)])
@@ -163,8 +203,81 @@ def test_a_thread_that_is_interrupted_while_it_waits_takes_its_rows_back() -> No
         files.go.set()
         joined(threads)
         assert not failures, failures
-        db.push("s", [(4, 4)])  # nobody waits for the thread that has left
-        assert sorted(values(query)) == [(-1, -1), (0, 0), (1, 1), (2, 2), (4, 4)]
+        assert sorted(values(query)) == [(-1, -1), (0, 0), (1, 1), (2, 2), (9, 9)]
+        lost = files.power_lost(random.Random(1))
+    with opened(lost, Clock(BEGIN), sync="group") as db:
+        assert db.stream("s").given == 5
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("place", [0, 3])
+def test_an_interrupt_while_threads_are_woken_leaves_nobody_behind(
+    place: int, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, real = Slow(), _Push.wake
+    places = iter(range(1000))
+
+    def wake(push: _Push) -> None:
+        is_it = push.state is _State.SAFE and next(places) == place  # the first is woken by the leader
+        if not is_it or moment == "after":
+            real(push)
+        if is_it:
+            raise KeyboardInterrupt
+
+    with opened(files, Clock(BEGIN), sync="group") as db:
+        db.execute(S)
+        query = db.query(ALL, name="q")
+        db.push("s", [(-1, -1)])
+        files.go.clear()
+        threads, failures = by_threads(lambda i: db.push("s", [(i, i)]))
+        waiting(db, THREADS - 1)
+        monkeypatch.setattr(_Push, "wake", wake)
+        files.go.set()
+        joined(threads)
+        assert [type(error) for error in failures] == [KeyboardInterrupt], "the thread that was interrupted"
+        db.push("s", [(99, 99)])
+        assert sorted(values(query)) == [(-1, -1), *((i, i) for i in range(THREADS)), (99, 99)]
+
+
+BEGAN: list[threading.Event] = []
+
+
+def when_it_syncs(k: int) -> int:
+    """A function that queries call, which returns when a sync has begun."""
+    assert all(event.wait(30) for event in BEGAN)
+    return k
+
+
+@pytest.mark.parametrize("sync", ["group", "always"])
+def test_queries_are_evaluated_while_the_disk_works(sync: Sync) -> None:
+    files = Slow()
+    with opened(files, Clock(BEGIN), sync=sync) as db:
+        db.execute(S)
+        db.create_function("when_it_syncs", when_it_syncs, args=["INT"], returns="INT")
+        query = db.query("SELECT ISTREAM when_it_syncs(k) AS k, n FROM s [ROWS 1]", name="q")
+        files.began.clear()
+        BEGAN[:] = [files.began]
+        db.push("s", [(1, 2)])
+        assert values(query) == [(1, 2)]
+
+
+def test_no_subscriber_hears_of_rows_before_they_are_on_the_disk() -> None:
+    files = Slow()
+    heard: list[int] = []
+    with opened(files, Clock(BEGIN), sync="group") as db:
+        db.execute(S)
+        query = db.query(ALL, name="q")
+        query.subscribe(lambda table: heard.append(files.syncs))
+        before = files.syncs
+        threads, failures = by_threads(lambda i: db.push("s", [(i, i)]))
+        joined(threads)
+        assert not failures, failures
+        assert heard
+        assert min(heard) > before
+        files.lost, told = True, len(heard)
+        with pytest.raises(StorageError, match="forced to the disk"):
+            db.push("s", [(1, 1)])
+        assert len(heard) == told
 
 
 def test_threads_that_push_into_several_streams() -> None:

@@ -10,6 +10,7 @@ from penstock.storage.store import Sync
 from tests.budget import examples
 from tests.durable.language import Step, histories, listed
 from tests.durable.living import lived
+from tests.storage.bucket import Held
 
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
@@ -27,9 +28,15 @@ def test_everything_acknowledged_is_there_after_a_loss_of_power(sync: Sync, step
     told(steps, sync)
 
 
-def told(steps: list[Step], sync: Sync = "off") -> None:
+@settings(max_examples=examples(100), suppress_health_check=RELAXED)
+@given(steps=histories(["power", "killed", "killed", "closed"]))
+def test_everything_acknowledged_is_in_the_object_store(steps: list[Step]) -> None:
+    told(steps, files=Held())
+
+
+def told(steps: list[Step], sync: Sync = "off", files: Held | None = None) -> None:
     try:
-        lived(steps, sync)
+        lived(steps, sync, files=files)
     except BaseException as error:
         error.add_note(listed(steps))
         raise

@@ -39,6 +39,18 @@ def test_who_reads_a_stopped_query_confirms_nothing_of_its_successor() -> None:
             assert rows_of(db.queries["one"].fetch()) == [(3, "+", 3)]
 
 
+def test_what_has_the_name_of_something_that_was_saved_is_saved_anew() -> None:
+    """Its results, late rows, history and rows are not those of its predecessor."""
+    stream = "CREATE STREAM s (t BIGINT, k INT) TIMESTAMP BY t SLACK 2 WITH (retain = '9 us')"
+    relation, query = "CREATE RELATION r (k INT) KEY (k)", "CREATE QUERY one AS SELECT ISTREAM k FROM s [ROWS 1]"
+    rows = ((5, 1), (9, 2), (1, 3), (9, 4))
+    first: list[Step] = [Say(stream), Say(relation), Say(query), Push("s", rows), Push("r", ((1,), (2,)))]
+    again: list[Step] = [Say("STOP QUERY one"), Say("DROP STREAM s"), Say("DROP RELATION r"), *first[:3]]
+    more: list[Step] = [Push("s", ((6, 7), (9, 8), (2, 9))), Push("r", ((7,),))]
+    lived([*first, Save(0), *again, Save(0), Interrupt("killed")])
+    lived([*first, Save(0), *again, *more, Save(0), Interrupt("killed"), Fetch("one"), *more])
+
+
 def test_what_is_declared_while_the_state_is_saved_is_not_in_it() -> None:
     ask = "CREATE QUERY one AS SELECT f(k) AS y FROM q"
     lived([Say(S), Define("f", 1), Save(3), Define("f", 2), Say("CREATE RELATION q (k INT)"), Say(ask),

@@ -91,3 +91,33 @@ def test_rows_aside_are_there_until_it_is_written_down_that_they_were_taken(what
         lives.do(2, Aside("s", what))
         lives.do(3, Interrupt("killed"))
         lives.do(4, Aside("s", what))
+
+
+@pytest.mark.parametrize("room", range(0, 3000, 250))
+def test_a_query_and_its_stream_are_there_both_or_none(room: int) -> None:
+    into = Say("CREATE QUERY q AS SELECT ISTREAM k FROM s [ROWS 1] INTO made")
+    with Lives() as lives:
+        lives.do(0, Say("CREATE STREAM s (t BIGINT, k INT) TIMESTAMP BY t"))
+        lives.files.room = room
+        before = seen(lives.found)
+        if "StorageError" in str(done(lives.found, into)):
+            assert seen(lives.found) == before
+            lives.files.room = None
+            done(lives.found, into)
+        lives.files.room = None
+        done(lives.wanted, into)
+        lives.do(1, Interrupt("killed"))
+        lives.do(2, Push("s", ((5, 1),)))
+        lives.compare("after that")
+
+
+@pytest.mark.parametrize("rows", [1, 1_000])
+def test_time_does_not_pass_for_a_push_that_is_refused(rows: int) -> None:
+    with Lives() as lives:
+        lives.do(0, Say("CREATE STREAM s (t BIGINT, k INT) TIMESTAMP BY t"))
+        lives.do(1, Say("CREATE STREAM now (k INT)"))
+        before = seen(lives.found)
+        lives.files.room = 800 * (rows > 1)
+        assert "No space left" in str(done(lives.found, Push("s", ((5, 1),) * rows)))
+        lives.files.room = None
+        assert seen(lives.found) == before

@@ -1,4 +1,4 @@
-"""What ``make test`` counts, and that it fails where too little is run."""
+"""What ``make coverage`` counts, and that it fails where too little is run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nothing_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COVERAGE_FILE", raising=False)
     assert coverage_report.main() == 2
-    assert "run `make test`" in capsys.readouterr().err
+    assert "run `make coverage`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 import penstock
 from penstock.cql.declarations import plan_of_text
-from penstock.hosts.spark import checkpoint
+from penstock.hosts.spark import checkpoint, shard
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.scatter import Scatter
@@ -55,15 +56,15 @@ class Processes:
     @contextmanager
     def chosen(self, number: int) -> Iterator[None]:
         """What is done meanwhile, this process does."""
-        before = dict(checkpoint._kept)
-        checkpoint.forget_all()
-        checkpoint._kept.update(self._memories.get(number, {}))
+        before = dict(shard._remembered)
+        shard.forget_all()
+        shard._remembered.update(self._memories.get(number, {}))
         try:
             yield
         finally:
-            self._memories[number] = dict(checkpoint._kept)
-            checkpoint.forget_all()
-            checkpoint._kept.update(before)
+            self._memories[number] = dict(shard._remembered)
+            shard.forget_all()
+            shard._remembered.update(before)
 
 
 class Simulated:
@@ -74,25 +75,37 @@ class Simulated:
         self._random = random.Random(seed)
         self._beginning = beginning
         schemas = {q.name: q.schema for p in job.parts for q in p.queries}
+        self._gather = Gather(job, schemas, next(iter(schemas.values())))
+        self._is_related = not job.bounded and any(not s.is_stream for s in job.sources)
+        if self._is_related:
+            self.start(beginning)
+
+    def start(self, beginning: Rows) -> None:
+        """Start the streaming query, again if it has been started before, with these rows in relations."""
         relations: dict[int, dict[str, list[bytes]]] = {}
-        for packet in () if job.bounded else self._packets(beginning, streams=False):
-            name = job.sources[packet["source"]].name
+        for packet in self._packets(beginning, streams=False):
+            name = self._job.sources[packet["source"]].name
             if packet["rows"] is not None:
                 relations.setdefault(packet["shard"], {}).setdefault(name, []).append(packet["rows"])
-        self._gather = Gather(job, schemas, next(iter(schemas.values())), relations=relations)
+        checkpoint.keep_relations(self._root, [relations], nullcontext())
 
     def step(self, rows: Rows, batch: int = 0) -> Counter[object]:
         """The answers of a micro-batch, or of everything."""
+        if self._is_related:  # Spark has planned it
+            (Path(self._root) / "offsets").mkdir(exist_ok=True)
+            (Path(self._root) / "offsets" / str(batch)).touch()
         packets = list(self._packets(rows, streams=True))
         if self._job.bounded:
             packets += self._packets(self._beginning, streams=False)
         self._random.shuffle(packets)
         found: Counter[object] = Counter()
-        for shard in range(self._job.shards):
-            mine = pa.RecordBatch.from_pylist([p for p in packets if p["shard"] == shard], schema=_PACKETS)
+        for number in range(self._job.shards):
+            mine = pa.RecordBatch.from_pylist([p for p in packets if p["shard"] == number], schema=_PACKETS)
             where = None if self._job.bounded else (self._root, batch)
-            for answers in self._gather.answer(iter([mine]), shard, where):
+            for answers in self._gather.answer(iter([mine]), number, where):
                 columns = [c.to_pylist() for c in answers.columns]
+                if "op" not in answers.schema.names:  # then Spark adds it
+                    columns.insert(1, ["+"] * answers.num_rows)
                 found.update(tuple(comparable(v) for v in row) for row in zip(*columns, strict=True))
         return found
 

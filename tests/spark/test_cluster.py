@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +15,9 @@ from tests.spark.cluster import QUERIES
 from tests.spark.frames import Folder
 from tests.spark.killed import SCHEMA
 from tests.spark.processes import program, session_of
+from tests.spark.standalone import EXECUTOR, command
 from tests.spark.test_kills import made, wait_for, wanted
+from tests.spark.test_standalone import other_penstock
 
 
 @pytest.mark.timeout(1200)  # a busy machine needs minutes to start Spark again and again
@@ -31,7 +31,7 @@ def test_a_cluster_that_loses_an_executor(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with program("tests.spark.cluster", tmp_path, log=log, **workers(tmp_path)) as process:
         wait_for(lambda: (tmp_path / "checkpoint" / "commits" / "2").exists(), process, log)
-        executors = [pid for pid in session_of(process.pid) if "CoarseGrainedExecutorBackend" in command(pid)]
+        executors = [pid for pid in session_of(process.pid) if EXECUTOR in command(pid)]
         assert len(executors) == 2
         os.kill(executors[0], signal.SIGKILL)
         assert process.wait(400) == 0, log.read_text()[-4000:]
@@ -44,21 +44,8 @@ def test_a_cluster_that_loses_an_executor(tmp_path: Path) -> None:
 
 def workers(path: Path) -> dict[str, str]:
     """The environment of a cluster that leaves its files here, and whose Python has another Penstock."""
-    (path / "tmp").mkdir()
     (path / "home").mkdir()
     for part in Path(pyspark.__file__).parent.iterdir():
         if part.name != "work":
             (path / "home" / part.name).symlink_to(part)
-    other = path / "other" / "penstock"
-    other.mkdir(parents=True)
-    (other / "__init__.py").write_text("raise ImportError('this is another Penstock')\n")
-    python = path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{other.parent}:$PYTHONPATH" exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    return {"SPARK_HOME": str(path / "home"), "PYSPARK_PYTHON": str(python), "TMPDIR": str(path / "tmp")}
-
-
-def command(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    return ""
+    return {**other_penstock(path), "SPARK_HOME": str(path / "home")}

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 import penstock.spark as ps
+from penstock.hosts.spark.running import told
 from penstock.hosts.spark.session import check_java
 from penstock.model.errors import BindError, EngineError, InputError, PenstockError
 from penstock.testing import answers, assert_answers, assert_state, snapshot
@@ -214,7 +215,7 @@ def test_timestamps(spark: SparkSession) -> None:
 
 def test_null_timestamps_fail_with_the_name_of_the_column(spark: SparkSession) -> None:
     rows = spark.sql("SELECT CAST(NULL AS BIGINT) AS ts, 1 AS v")
-    with pytest.raises(Exception, match="the timestamp `ts` of 1 rows is NULL"):
+    with pytest.raises(Exception, match="the timestamp `ts` of a row is NULL"):
         ps.sql(spark, "SELECT v FROM s", s=rows).collect()
 
 
@@ -277,3 +278,16 @@ def test_too_many_windows_fail_at_once(spark: SparkSession) -> None:
         ps.sql(spark, "SELECT count(*) AS n FROM s [TUMBLING 2]", s=rows).collect()
     grouped = ps.sql(spark, "SELECT v, count(*) AS n FROM s [TUMBLING 2] GROUP BY v", s=rows).collect()
     assert sorted(row.v for row in grouped) == [7, 8]
+
+
+def test_of_what_java_said_the_cause_is_told() -> None:
+    lines = [
+        "An error occurred while calling o456.collectToPython.",
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 7.0 failed 4 times",
+        "\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2844)",
+        "Caused by: java.io.IOException: No space left on device",
+        "\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)",
+    ]
+    assert told(Exception("\n".join(lines))) == "java.io.IOException: No space left on device"
+    assert told(Exception("\n".join(lines[:3]))).startswith("org.apache.spark.SparkException: Job aborted")
+    assert told(Exception(lines[0])) == lines[0]

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.hosts.spark.live import slot
+from penstock.hosts.spark import shard
+from penstock.hosts.spark.parts import definitions, feed
 from tests.budget import examples
 from tests.spark.direct import Direct, directly
 
@@ -101,8 +102,9 @@ def test_families_do_not_show(
 
     def opened() -> Iterator[penstock.Database]:
         while True:
-            slot.forget_all()
-            yield penstock.connect(folder, engine="spark", shards=slots, trigger="push")
+            for module in (shard, definitions, feed):
+                module.forget_all()
+            yield penstock.connect(folder, engine="spark", shards=slots, trigger="push", functions=True)
 
     Direct.seed = seed
     with directly():
@@ -117,6 +119,6 @@ def test_equal_parts_are_there_once(tmp_path: Path) -> None:
         for i in range(20):
             db.query(f"SELECT k, sum(v) AS total{i} FROM s [RANGE 1000] GROUP BY k")
         db.push("s", [(i, i % 50, i) for i in range(1000)])
-        stored = sum(f.stat().st_size for f in (tmp_path / "state").rglob("*") if f.is_file())
+        stored = sum(f.stat().st_size for f in (tmp_path / "shards").glob("part-*/**/*") if f.is_file())
     # Of each row five numbers are kept in the window, and little more.
     assert stored < 3 * 1000 * 5 * 8

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import fs
 
 import penstock
-from penstock.hosts.spark import checkpoint
+from penstock.hosts.spark import checkpoint, shard
 from penstock.model.errors import CheckpointError
 from penstock.storage.versions import StateStore
 from tests.generated.language import Row
@@ -57,7 +57,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
     calls = Calls()
     found = fs.PyFileSystem(request.param(fs._MockFileSystem(), calls))
     monkeypatch.setattr(checkpoint, "located", lambda location: (found, location))
-    checkpoint.forget_all()
+    shard.forget_all()
     return found, calls
 
 
@@ -79,7 +79,7 @@ def test_an_attempt_may_die_at_any_call(store: tuple[fs.FileSystem, Calls], quer
             except Killed:
                 deaths += 1
                 if at % 2:
-                    checkpoint.forget_all()
+                    shard.forget_all()
                 continue
             if calls.count < at:
                 break
@@ -155,7 +155,7 @@ def test_the_state_of_a_steady_stream_does_not_grow(store: tuple[fs.FileSystem, 
         running.step(batch, i)
         if chosen.random() < 0.3:
             # An attempt that is repeated, by a worker that remembers nothing.
-            checkpoint.forget_all()
+            shard.forget_all()
             running.step(batch, i)
         if i % 8 == 0:
             # Old versions have just been removed.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,9 +20,12 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.database.database import core_of
-from penstock.hosts.spark.live import frames, host, journal
-from penstock.hosts.spark.live.plan import Plan, Report
+from penstock.hosts.durable import forms
 from penstock.plan import meanings
+from penstock.storage import log as logs
+from penstock.storage.files import Disk
+from penstock.storage.segments import Segment
+from penstock.testing import crash_copy, full_disk
 from tests.spark.direct import Direct, directly
 from tests.spark.processes import interruptible
 
@@ -40,7 +43,7 @@ def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def opened(folder: Path, **options: object) -> penstock.Database:
-    return penstock.connect(folder / "db", engine="spark", **options)  # type: ignore[arg-type]
+    return penstock.connect(folder / "db", engine="spark", functions=True, **options)  # type: ignore[arg-type]
 
 
 def values(table: pa.Table, column: str) -> list[object]:
@@ -146,7 +149,8 @@ def test_functions_whose_meaning_has_changed(tmp_path: Path, monkeypatch: pytest
     """What was stored with another meaning is refused by name; all else goes on."""
     with monkeypatch.context() as before, opened(tmp_path) as db:
         before.setattr(meanings, "number_of", lambda plan: 1)
-        before.setattr(host, "NUMBER", 1)
+        before.setattr(meanings, "changed_in_plan", lambda tree, version: None)
+        before.setattr(forms, "NUMBER", 1)
         db.execute(f"""
             {S};
             CREATE VIEW shown AS SELECT left(CAST(k AS STRING), 1) AS c FROM s [NOW];
@@ -225,9 +229,13 @@ def test_a_half_written_frame_is_cut_off(tmp_path: Path) -> None:
         db.push("s", [(1, 1, 1.0)])
         db.push("s", [(2, 1, 2.0)])
         assert db.queries["q"].fetch().num_rows == 2
-    (log,) = (tmp_path / "db" / "streams" / "s").glob("*.log")
+        copy = crash_copy(db, tmp_path / "copy")
+    (log,) = (copy / "streams" / "s").glob("*.segment")
     whole = log.read_bytes()
-    log.write_bytes(whole + whole[:100])
+    *_, last = Segment(Disk(copy), f"streams/s/{log.name}").frames()
+    log.write_bytes(whole + whole[last.start : last.start + 100])
+    shutil.rmtree(tmp_path / "db")
+    copy.rename(tmp_path / "db")
     with opened(tmp_path) as db:
         assert db.stream("s").given == 2
         db.push("s", [(3, 1, 3.0)])
@@ -235,17 +243,20 @@ def test_a_half_written_frame_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "SEGMENT", 200)
+    monkeypatch.setattr(logs, "SEGMENT", 200)
     with opened(tmp_path) as db:
         db.execute(S)
         db.query("SELECT v FROM s [ROWS 2]", name="q")
         for i in range(4):
             db.push("s", [(i, 1, 1.0)])
-    logs = sorted((tmp_path / "db" / "streams" / "s").glob("*.log"))
-    assert len(logs) == 4
-    logs[1].write_bytes(b"x" + logs[1].read_bytes()[1:])
-    with pytest.raises(penstock.CheckpointError, match=f"{logs[1].name}: damaged at byte 0"):
-        opened(tmp_path)
+        copy = crash_copy(db, tmp_path / "copy")
+    segments = sorted((copy / "streams" / "s").glob("*.segment"))
+    assert len(segments) == 4
+    content = bytearray(segments[1].read_bytes())
+    content[len(content) // 2] ^= 1
+    segments[1].write_bytes(content)
+    with pytest.raises(penstock.StorageError, match=f"{segments[1].name}: damaged"):
+        penstock.connect(copy, engine="spark")
 
 
 def test_lost_state_is_named_and_can_be_put_back(tmp_path: Path) -> None:
@@ -254,42 +265,35 @@ def test_lost_state_is_named_and_can_be_put_back(tmp_path: Path) -> None:
         db.query("SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k", name="q")
         db.push("s", [(1, 1, 1.0)])
         db.settle()
-    manifests = list((tmp_path / "db" / "state").glob("*/manifest-*.json"))
+    manifests = list((tmp_path / "db" / "shards").glob("part-*/*/manifest-*.json"))
+    assert manifests
     for manifest in manifests:
         manifest.rename(manifest.with_suffix(".away"))
     with opened(tmp_path) as db:
         with pytest.raises(penstock.CheckpointError, match=r"the state of micro-batch .* is missing in slot"):
             db.push("s", [(2, 1, 2.0)])
-        assert db.queries["q"].status == "failed"
-        with pytest.raises(penstock.EngineError, match=r"Spark has stopped: .* open the database again"):
-            db.push("s", [(3, 1, 3.0)])
-    for manifest in manifests:
-        manifest.with_suffix(".away").rename(manifest)
-    with opened(tmp_path) as db:
+        assert db.queries["q"].status == "running", "the rows are there, and wait"
+        with pytest.raises(penstock.CheckpointError, match="is missing in slot"):
+            db.queries["q"].fetch()
+        for manifest in manifests:
+            manifest.with_suffix(".away").rename(manifest)
         assert values(db.queries["q"].fetch(), "t") == [1.0, 1.0, 3.0]
 
 
-def test_a_full_disk_refuses_rows_and_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_refuses_rows_and_loses_none(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.execute(f"{S}; CREATE RELATION names (k BIGINT) KEY (k)")
         q = db.query("SELECT v FROM s", name="q")
         db.push("s", [(1, 1, 1.0)])
-        write = os.writev
-
-        def full(file: int, parts: Sequence[bytes]) -> int:
-            write(file, [parts[0][:10]])
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "writev", full)
-            with pytest.raises(penstock.CheckpointError, match="No space left on device; what was given last has not"):
-                db.push("s", [(2, 1, 2.0)])
-            with pytest.raises(penstock.CheckpointError, match="No space left"):
-                db.push("names", [(1,)])
-            with pytest.raises(penstock.CheckpointError, match="No space left"):
-                db.query("SELECT k FROM s", name="other")
-            with pytest.raises(penstock.CheckpointError, match="No space left"):
-                db.execute("CREATE STREAM r (a BIGINT)")
+        with full_disk():
+            for refused in (
+                lambda: db.push("s", [(2, 1, 2.0)]),
+                lambda: db.push("names", [(1,)]),
+                lambda: db.query("SELECT k FROM s", name="other"),
+                lambda: db.execute("CREATE STREAM r (a BIGINT)"),
+            ):
+                with pytest.raises(penstock.StorageError, match="No space left on device"):
+                    refused()
         assert (db.stream("s").given, db.stream("s").progress, core_of(db).relations["names"].rows) == (1, 1, [])
         db.push("s", [(1, 1, 3.0)])
         db.push("names", [(1,)])
@@ -301,39 +305,51 @@ def test_a_full_disk_refuses_rows_and_loses_none(tmp_path: Path, monkeypatch: py
         assert list(db.catalog.streams) == ["s", "r"]
 
 
-def test_a_push_that_is_refused_half_way_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_for_which_there_is_no_room_come_when_there_is(tmp_path: Path) -> None:
+    """The rows are in the log; the micro-batch is made again, and what it gives is there once."""
+    with opened(tmp_path, trigger=3600) as db:
+        db.execute(S)
+        q = db.query("SELECT k, sum(v) AS t FROM s [ROWS 2] GROUP BY k", name="q")
+        db.push("s", [(1, 1, 1.0)])
+        db.push("s", [(2, 1, 2.0)])
+        with full_disk(), pytest.raises(penstock.StorageError, match="No space left on device"):
+            q.fetch()
+        assert q.status == "running"
+        assert values(q.fetch(), "t") == [1.0, 1.0, 3.0]
+    with opened(tmp_path) as db:
+        db.push("s", [(3, 1, 4.0)])
+        assert values(db.queries["q"].fetch(), "t") == [3.0, 6.0]
+
+
+def test_a_push_that_is_refused_half_way_is_not_there(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t SLACK 5")
         db.query("SELECT v FROM s", name="q")
         db.push("s", [(10, 1)])
-        write, calls = os.writev, [0]
-
-        def fills_up(file: int, parts: Sequence[bytes]) -> int:
-            calls[0] += 1
-            if calls[0] == 3:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return write(file, parts)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "writev", fills_up)
-            with pytest.raises(penstock.CheckpointError, match="No space left"):
-                db.push("s", [(11, 2), (1, 3)])  # one waits, one is late
-        assert (calls[0], db.stream("s").late, db.stream("s").given) == (3, 0, 1)
-    with opened(tmp_path) as db:
-        assert (db.late("s").num_rows, db.stream("s").given) == (0, 1)
-        db.push("s", [(12, 4)])
-        db.close_stream("s")
-        assert values(db.queries["q"].fetch(), "v") == [1, 4]
+        with full_disk(20), pytest.raises(penstock.StorageError, match="No space left"):
+            db.push("s", [(11, 2), (1, 3)])  # one waits, one is late
+        assert (db.stream("s").late, db.stream("s").given) == (0, 1)
+        copy = crash_copy(db, tmp_path / "copy")
+    for path in (tmp_path / "db", copy):
+        with penstock.connect(path, engine="spark") as db:
+            assert (db.late("s").num_rows, db.stream("s").given) == (0, 1)
+            db.push("s", [(12, 4)])
+            db.close_stream("s")
+            assert values(db.queries["q"].fetch(), "v") == [1, 4]
 
 
 def test_directories_that_are_no_databases(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(penstock.EngineError, match="is a file; a database is a directory"):
+    with pytest.raises(penstock.StorageError, match="file is not a directory"):
         penstock.connect(tmp_path / "file", engine="spark")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.csv").write_text("x")
-    with pytest.raises(penstock.EngineError, match="is not a database; use an empty or a new directory"):
+    with pytest.raises(penstock.StorageError, match=r"is not empty and not a database: it has `x\.csv`"):
         penstock.connect(tmp_path / "data", engine="spark")
+    (tmp_path / "old" / "journal").mkdir(parents=True)
+    (tmp_path / "old" / "lock").write_text("")
+    with pytest.raises(penstock.StorageError, match=r"a database of release 0\.1, which this release does not open"):
+        penstock.connect(tmp_path / "old", engine="spark")
     with pytest.raises(penstock.EngineError, match="engine `reference` keeps nothing on disk"):
         penstock.connect(tmp_path / "db", engine="reference")
     with pytest.raises(penstock.EngineError, match="engine `local` takes no settings"):
@@ -342,12 +358,24 @@ def test_directories_that_are_no_databases(tmp_path: Path) -> None:
         with pytest.raises(penstock.InputError, match="is"):
             opened(tmp_path, **bad)
     first = opened(tmp_path, shards=3)
-    with pytest.raises(penstock.EngineError, match=r"is open in another process \(\d+\)"):
+    with pytest.raises(penstock.StorageError, match=r"is open in another process \(process \d+ "):
         opened(tmp_path)
     first.close()
     with pytest.raises(penstock.EngineError, match="was begun with 3 shards, not 2; say shards=3"):
         opened(tmp_path, shards=2)
     opened(tmp_path).close()
+
+
+def test_a_directory_in_the_place_of_one_that_was_removed(tmp_path: Path) -> None:
+    """Its files may have the names of those that a worker remembers."""
+    for i in range(2):
+        with opened(tmp_path) as db:
+            db.execute(f"{S}; CREATE RELATION names (k BIGINT, name STRING) KEY (k)")
+            q = db.query("SELECT ISTREAM name, v FROM s [ROWS 1], names WHERE s.k = names.k")
+            db.push("names", [(1, f"name {i}")])
+            db.push("s", [(1, 1, float(i))])
+            assert [(row["name"], row["v"]) for row in q.fetch().to_pylist()] == [(f"name {i}", float(i))]
+        shutil.rmtree(tmp_path / "db")
 
 
 def test_a_function_that_cannot_be_sent(tmp_path: Path) -> None:
@@ -358,26 +386,9 @@ def test_a_function_that_cannot_be_sent(tmp_path: Path) -> None:
             with lock:
                 return v
 
-        with pytest.raises(penstock.InputError, match="function `locked` cannot be sent to Spark's workers"):
+        with pytest.raises(penstock.InputError, match="function `locked` cannot be stored with the database"):
             db.create_function("locked", locked, args=["DOUBLE"], returns="DOUBLE")
         assert "locked" not in db.catalog.functions
-
-
-def test_nothing_grows_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "SEGMENT", 2_000)
-    monkeypatch.setattr(host, "_FORGET_EVERY", 4)
-    monkeypatch.setattr(journal, "_REWRITE", 40)
-    with opened(tmp_path) as db:
-        db.execute(S)
-        q = db.query("SELECT k, avg(v) AS m FROM s [RANGE 20] GROUP BY k", name="q")
-        sizes: list[int] = []
-        for i in range(300):
-            db.push("s", [(i, i % 3, 1.0)])
-            q.fetch()
-            if i % 50 == 49:
-                sizes.append(sum(1 for f in (tmp_path / "db").rglob("*") if f.is_file()))
-        assert max(sizes[1:]) < 2 * sizes[0]
-        assert len(list((tmp_path / "db" / "queries").rglob("*.arrow"))) == 0
 
 
 def test_answers_come_by_themselves(tmp_path: Path) -> None:
@@ -414,6 +425,26 @@ def test_metrics_of_micro_batches(tmp_path: Path) -> None:
         assert all(v >= 0 for c in ("seconds", "opening", "working", "storing") for v in values(found, c))  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+def test_metrics_say_which_slots_were_not_in_memory(processes: int, tmp_path: Path) -> None:
+    class Some(Direct):
+        pass
+
+    Some.processes = processes
+    with directly(Some), penstock.connect(tmp_path, engine="spark", shards=2, trigger="push") as db:
+        db.execute(S)
+        db.query("SELECT k, sum(v) AS t FROM s [ROWS 5] GROUP BY k", name="q")
+        for i in range(20):
+            db.push("s", [(i, i % 3, 1.0)])
+        found = db.metrics()
+        missed = [sum(values(found, column)) for column in ("caught_up", "loaded")]  # type: ignore[arg-type]
+        if processes == 1:
+            assert missed == [0, 0]
+        else:
+            assert missed[1] == 2 * (processes - 1), "once in each other process"
+            assert missed[0] > 5
+
+
 def test_shards_are_explained(tmp_path: Path) -> None:
     with opened(tmp_path, shards=3) as db:
         db.execute(S)
@@ -422,25 +453,6 @@ def test_shards_are_explained(tmp_path: Path) -> None:
         assert "any row in any" in db.explain("SELECT v FROM s WHERE v > 1")
 
 
-class Unlucky(Direct):
-    """Fails twice, then works."""
-
-    left = 2
-
-    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
-        if Unlucky.left:
-            Unlucky.left -= 1
-            raise penstock.EngineError("an executor is lost")
-        return super().run(plan, priority, group, title)
-
-
-def test_a_micro_batch_that_spark_loses_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "Cluster", Unlucky)
-    with opened(tmp_path) as db:
-        db.execute(S)
-        q = db.query("SELECT k, sum(v) AS t FROM s GROUP BY k")
-        db.push("s", [(1, 1, 1.0), (2, 2, 2.0)])
-        assert values(q.fetch(), "t") == [1.0, 2.0]
 
 
 def test_a_worker_that_dies_in_a_micro_batch(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from penstock.hosts.spark.metrics import MicroBatch, Report, together
+from penstock.hosts.spark.rows import Waiting
 
 
 def report(shard: int, part: int, rows: dict[str, int], began: float, ended: float, late: int = 0) -> Report:
-    return Report("c", 3, shard, part, rows, {"s": late}, 10, began, ended, 0.25, 0.5, 100)
+    return Report("c", 3, shard, part, rows, {"s": late}, 10, began, ended, 0.25, 0.5, 100, Waiting({}, 0, ()))
 
 
 def test_shards_of_a_micro_batch() -> None:

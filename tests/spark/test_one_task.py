@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.hosts.spark.checkpoint import forget_all
 from penstock.hosts.spark.direct import Direct
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
+from penstock.hosts.spark.shard import forget_all
 from penstock.hosts.spark.worker import Sent, received
 from penstock.rows.given import as_table
 from tests.generated.language import Row

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock.spark as ps
 from penstock.model.errors import CheckpointError, EngineError, InputError
@@ -94,19 +95,20 @@ def test_a_repeated_micro_batch_replaces_what_it_wrote(spark: SparkSession, tmp_
 
 def test_a_changed_query_is_refused_in_a_pipeline_too(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "s", SCHEMA)
-    for i, text in enumerate((COUNTED, COUNTED.replace("ROWS 5", "ROWS 6"))):
-        folder.add([(i, 1, 1)])
+    folder.add([(0, 1, 1)])
+    outputs: dict[str, ps.Output] = {"counts": str(tmp_path / "counts")}
+
+    def start(text: str) -> StreamingQuery:
         pipeline = ps.pipeline(spark, {"counts": text}, timestamps={"s": "t"}, s=folder.stream(spark, 1))
-        outputs: dict[str, ps.Output] = {"counts": str(tmp_path / "counts")}
-        query = pipeline.start(outputs, checkpoint=str(tmp_path / "checkpoint"), trigger=NOW)
-        if i == 0:
-            assert ps.await_end(query)
-            continue
-        with pytest.raises(CheckpointError) as caught:
-            ps.await_end(query)
+        return pipeline.start(outputs, checkpoint=str(tmp_path / "checkpoint"), trigger=NOW)
+
+    assert ps.await_end(start(COUNTED))
+    folder.add([(1, 1, 1)])
+    with pytest.raises(CheckpointError) as caught:
+        start(COUNTED.replace("ROWS 5", "ROWS 6"))
     assert str(caught.value) == (
-        f"{tmp_path}/checkpoint/penstock/shard-00000-of-00001/manifest-000000000000.json: this is the state of another "
-        "query; use another directory for the changed query, or run the query that it belongs to"
+        f"{tmp_path}/checkpoint: this checkpoint is that of another query: `counts` was {COUNTED}; "
+        "use another checkpoint location for the changed query, or run the query that it belongs to"
     )
 
 

@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.database.database import core_of
-from penstock.hosts.spark.live import host
-from penstock.hosts.spark.live.host import SparkHost
-from penstock.hosts.spark.live.part import Part
+from penstock.hosts.spark.parts import host
 from tests.budget import examples
 from tests.generated.language import Row
-from tests.spark.direct import directly
+from tests.spark.direct import directly, host_of, step
 from tests.spark.test_parts_generated import Both, Op, both, pushes
 
 STREAM = "CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t PRIORITY BY v - 100"
@@ -35,17 +32,6 @@ def direct() -> Iterator[None]:
 def opened(path: Path, batch_rows: int = 4) -> penstock.Database:
     """Nothing is done by itself: ``step`` makes micro-batches, and ``fetch`` all of them."""
     return penstock.connect(path, engine="spark", shards=2, batch_rows=batch_rows, trigger=3600)
-
-
-def only_part(db: penstock.Database) -> Part:
-    spark = core_of(db).host
-    assert isinstance(spark, SparkHost)
-    (part,) = spark.parts
-    return part
-
-
-def step(db: penstock.Database) -> None:
-    only_part(db).make_batch()
 
 
 def taken(db: penstock.Database, name: str) -> list[int]:
@@ -171,10 +157,9 @@ def test_queries_that_have_had_different_rows_come_together(tmp_path: Path) -> N
         db.execute(f"CREATE QUERY p AS {ALARMS} WITH (priority = 9)")
         db.execute(f"CREATE QUERY q AS {ALARMS}")
         push(db, *ORDINARY, (20, 1, 900), (21, 1, 901))
-        spark = core_of(db).host
-        assert isinstance(spark, SparkHost)
+        urgent = [part.priority for part in host_of(db).parts].index(9)
         for _ in range(3):
-            max(spark.parts, key=lambda part: part.priority).make_batch()
+            step(db, urgent)
         assert taken(db, "p")[:2] == [901, 900]
         assert taken(db, "q") == []
         db.configure(threading="direct")
@@ -279,13 +264,9 @@ class Backlogged(Both):
     def _do(self, what: str, arg: object) -> None:
         match what, arg:
             case "step", int(n):
-                spark = core_of(self._spark).host
-                assert isinstance(spark, SparkHost)
-                found = list(spark.parts)
-                if found:
-                    found[n % len(found)].make_batch()
+                step(self.spark, n)
             case "mode", str(mode):
-                self._spark.configure(mode=mode)
+                self.spark.configure(mode=mode)
             case "query", (str(text), int(priority)):
                 if "INTO" in text:
                     self.into += 1
@@ -304,7 +285,7 @@ class Backlogged(Both):
         # A pair of prioritised rows may be there although one of the streams has not come so far.
         self._take(name)
         wanted: Counter[object] = Counter()
-        wanted.update(tuple(row.values()) for row in self._reference.queries[name].fetch().to_pylist())
+        wanted.update(tuple(row.values()) for row in self.reference.queries[name].fetch().to_pylist())
         assert wanted <= self._found[name], name
 
 
@@ -321,6 +302,8 @@ _ops: st.SearchStrategy[list[Op]] = st.lists(
         st.integers(0, 5).map(lambda n: ("fetch", n)),
         st.sampled_from(["direct", "operator", "hybrid"]).map(lambda t: ("configure", t)),
         st.sampled_from(["normal", "strong"]).map(lambda m: ("mode", m)),
+        st.just(("save", None)),
+        st.just(("killed", None)),
         st.just(("restart", None)),
     ),
     min_size=6,
@@ -347,7 +330,7 @@ def test_each_query_with_restarts_between_all_micro_batches(text: str) -> None:
 
 
 def test_on_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
-    from penstock.hosts.spark.live.cluster import Cluster
+    from penstock.hosts.spark.parts.cluster import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "Cluster", Cluster)

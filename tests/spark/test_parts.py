@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.database.database import core_of
-from penstock.hosts.spark.live import host, journal, load
-from penstock.hosts.spark.live.gate import Gate, Waiter, chosen
-from penstock.hosts.spark.live.load import Load
-from penstock.hosts.spark.live.parts import Member, Settings, crowding, groups, placed
-from penstock.hosts.spark.live.plan import Plan, Report
-from tests.spark.direct import Direct, directly
+from penstock.hosts.spark.parts import load
+from penstock.hosts.spark.parts.gate import Gate, Waiter, chosen
+from penstock.hosts.spark.parts.grouping import Member, Settings, crowding, groups, placed
+from penstock.hosts.spark.parts.load import Load
+from penstock.hosts.spark.parts.part import Part
+from penstock.hosts.spark.parts.task import Report, Task, Trouble
+from tests.spark.direct import Direct, directly, host_of
 
 S = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
 open_gate = threading.Event()
@@ -48,7 +47,7 @@ def without_spark(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def opened(folder: Path, **options: object) -> penstock.Database:
-    db = penstock.connect(folder / "db", engine="spark", **options)  # type: ignore[arg-type]
+    db = penstock.connect(folder / "db", engine="spark", functions=True, **options)  # type: ignore[arg-type]
     if not db.catalog.streams:
         db.execute(S)
     return db
@@ -88,8 +87,10 @@ members = st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12).map
 
 @given(members, st.sampled_from(["direct", "graph", "operator", "hybrid"]), st.data())
 def test_every_query_is_in_one_part(some: list[Member], threading: str, data: st.DataObject) -> None:
-    wanted = groups(some, Settings(threading))
+    most = data.draw(st.integers(1, 12))
+    wanted = groups(some, Settings(threading), most)
     assert sorted(id for group in wanted for id in group) == sorted(m.id for m in some)
+    assert len(wanted) <= most
     now = {m.id: data.draw(st.integers(0, 3)) for m in some if data.draw(st.booleans())}
     found = placed(wanted, now, 4)
     assert {frozenset(id for id in found if found[id] == part) for part in found.values()} == set(
@@ -100,9 +101,11 @@ def test_every_query_is_in_one_part(some: list[Member], threading: str, data: st
 
 def test_groups_by_setting() -> None:
     some = [Member("a", 5), Member("b", 9), Member("c", 5), Member("d", 5, apart=True)]
-    assert groups(some, Settings("direct")) == [("a", "b", "c", "d")]
-    assert groups(some, Settings("hybrid")) == [("a", "c"), ("b",), ("d",)]
-    assert groups(some, Settings("operator")) == groups(some, Settings("graph")) == [("a",), ("b",), ("c",), ("d",)]
+    assert groups(some, Settings("direct"), 4) == [("a", "b", "c", "d")]
+    assert groups(some, Settings("hybrid"), 4) == [("a", "c"), ("b",), ("d",)]
+    alone = [("a",), ("b",), ("c",), ("d",)]
+    assert groups(some, Settings("operator"), 4) == groups(some, Settings("graph"), 4) == alone
+    assert groups(some, Settings("operator"), 3) == [("a", "d"), ("b",), ("c",)]
     assert (Settings("graph", 4).at_once, Settings("operator", 4).at_once, Settings().at_once) == (1, 4, None)
 
 
@@ -143,17 +146,19 @@ def test_so_many_at_once() -> None:
     entered: list[int] = []
 
     def enter(priority: int) -> None:
-        with gate.entered(priority, lambda: False):
-            entered.append(priority)
+        assert gate.enter(priority, lambda: False)
+        entered.append(priority)
+        gate.leave()
 
-    with gate.entered(5, lambda: False) as is_in, gate.entered(5, lambda: True) as other:
-        assert (is_in, other) == (True, False)
-        waiting = [threading.Thread(target=enter, args=(p,)) for p in (1, 8)]
-        for thread in waiting:
-            thread.start()
-        while len(gate._waiting) < 2:
-            time.sleep(0.001)
-        assert entered == []
+    assert gate.enter(5, lambda: False)
+    assert not gate.enter(5, lambda: True)
+    waiting = [threading.Thread(target=enter, args=(p,)) for p in (1, 8)]
+    for thread in waiting:
+        thread.start()
+    while len(gate._waiting) < 2:
+        time.sleep(0.001)
+    assert entered == []
+    gate.leave()
     for thread in waiting:
         thread.join(60)
     assert entered == [8, 1]
@@ -163,7 +168,7 @@ def test_so_many_at_once() -> None:
 
 
 def test_settings_move_queries(tmp_path: Path) -> None:
-    with opened(tmp_path) as db:
+    with opened(tmp_path, shards=4) as db:
         for name, priority in (("a", 5), ("b", 9), ("c", 5)):
             query(db, name, "SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k", priority)
         assert parts(db) == [{"a", "c"}, {"b"}]
@@ -263,8 +268,25 @@ def test_metrics_say_which_part(tmp_path: Path) -> None:
         db.push("s", [(1, 1, 1.0)])
         found = db.metrics().select(["part", "frames", "answers"]).to_pylist()
         assert sorted(tuple(row.values()) for row in found) == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]
-        last = [row["part"] for row in found if row["frames"]]
-        assert last == [1, 0], "the urgent one first"
+
+
+def test_of_parts_that_wait_the_urgent_one_is_next(tmp_path: Path) -> None:
+    with opened(tmp_path, shards=3, trigger=0) as db:
+        db.create_function("blocked", blocked, args=["DOUBLE"], returns="DOUBLE")
+        db.execute("CREATE STREAM first (t BIGINT, v DOUBLE) TIMESTAMP BY t")
+        query(db, "before", "SELECT blocked(v) AS v FROM first", 0)
+        query(db, "patient", "SELECT v FROM s", 4)
+        query(db, "urgent", "SELECT v FROM s", 9)
+        db.settle()
+        db.configure(workers=1)
+        db.push("first", [(1, 1.0)])
+        assert is_blocked.wait(60)
+        db.push("s", [(1, 1, 1.0)])
+        while len(host_of(db).parts.gate._waiting) < 2:
+            time.sleep(0.001)
+        open_gate.set()
+        db.settle()
+        assert [row["part"] for row in db.metrics().to_pylist() if row["frames"]] == [0, 2, 1]
 
 
 # -- none waits for another ---------------------------------------------------------------------------
@@ -344,21 +366,21 @@ def test_a_query_comes_back_to_a_part_that_has_not_worked_meanwhile(tmp_path: Pa
 class Costly(Direct):
     """Says that one query took long."""
 
-    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
-        costly = plan.queries[0].id
-        reports = super().run(plan, priority, group, title)
-        return [
-            replace(r, outcomes={id: replace(o, seconds=60.0 * (id == costly)) for id, o in r.outcomes.items()})
-            for r in reports
-        ]
+    def run(self, part: Part, tasks: Sequence[Task]) -> list[Report | Trouble]:
+        costly = next(iter(part.queries))
+        reports: list[Report | Trouble] = []
+        for report in super().run(part, tasks):
+            assert isinstance(report, Report)
+            outcomes = {id: replace(o, seconds=60.0 * (id == costly)) for id, o in report.outcomes.items()}
+            reports.append(replace(report, outcomes=outcomes))
+        return reports
 
 
 def test_a_query_that_makes_others_wait_gets_a_part_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "Cluster", Costly)
     monkeypatch.setattr(load, "WINDOW", 0.0)
-    with opened(tmp_path) as db:
+    with directly(Costly), opened(tmp_path) as db:
         for name in ("costly", "b"):
             query(db, name, "SELECT k, count(*) AS n FROM s [ROWS 100] GROUP BY k")
         for i in range(load.BATCHES):
@@ -378,7 +400,8 @@ def test_a_query_that_makes_others_wait_gets_a_part_of_its_own(
 
 def test_threads_and_state_end_with_their_part(tmp_path: Path) -> None:
     before = threads()
-    with opened(tmp_path, trigger=0) as db:
+    folder = tmp_path / "db" / "shards"
+    with opened(tmp_path, trigger=0, shards=4) as db:
         for name in "abcd":
             query(db, name, "SELECT v FROM s")
         db.configure(threading="operator")
@@ -392,9 +415,12 @@ def test_threads_and_state_end_with_their_part(tmp_path: Path) -> None:
         assert [t.name for t in threads() - before] == ["penstock-part-0"]
         db.push("s", [(2, 1, 2.0)])
         db.settle()
-        assert [p.name for p in sorted((tmp_path / "db" / "state").iterdir())] == [
-            "slot-00000-of-00002", "slot-00001-of-00002",
-        ]  # fmt: skip
+        assert len(list(folder.glob("part-*"))) == 4, "a saved state may need them"
+        for i in range(3):
+            db.push("s", [(3 + i, 1, 2.0)])
+            db.settle()
+            host_of(db).save()
+        assert [p.name for p in folder.glob("part-*")] == ["part-0"]
     assert threads() == before
 
 
@@ -438,45 +464,6 @@ def test_a_failing_query_stops_no_other(tmp_path: Path) -> None:
         assert values(bad.fetch(), "v") == [0.0, 1.0, 2.0]
         with pytest.raises(penstock.QueryFailed, match="too much"):
             bad.fetch()
-
-
-# -- directories of before ----------------------------------------------------------------------------
-
-
-def test_a_directory_without_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the first format has: no part in queries and micro-batches, one position for all."""
-    with opened(tmp_path) as db:
-        db.configure(threading="direct")
-        for name, priority in (("a", 5), ("b", 9)):
-            query(db, name, "SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k", priority)
-        db.push("s", [(1, 1, 1.0)])
-        for q in db.queries.values():
-            q.fetch()
-        model = core_of(db).host.journal.model  # type: ignore[attr-defined]
-        records = list(model.records())
-    old: list[journal.Record] = []
-    for record in records:
-        record = {k: v for k, v in record.items() if k not in ("part", "first", "origin", "apart")}
-        match record["kind"]:
-            case "database":
-                record = {"kind": "database", "format": 1, "slots": record["slots"], "epoch": record["epoch"]}
-            case "part":
-                record = {"kind": "batch", "number": record["batch"], "upto": record["upto"], "queries": {}}
-        old.append(json.loads(json.dumps(record)))
-    monkeypatch.setattr(journal.Model, "records", lambda self: old)
-    again = journal.Journal(tmp_path / "db", slots=2, sync=False)
-    again.close()
-    monkeypatch.undo()
-    with directly(), opened(tmp_path) as db:
-        assert parts(db) == [{"a", "b"}]
-        db.push("s", [(2, 1, 2.0)])
-        for q in db.queries.values():
-            assert values(q.fetch(), "t") == [1.0, 3.0]
-        db.configure(threading="hybrid")
-        db.push("s", [(3, 1, 3.0)])
-        assert parts(db) == [{"a"}, {"b"}]
-        for q in db.queries.values():
-            assert values(q.fetch(), "t") == [3.0, 6.0]
 
 
 # -- on Spark itself ----------------------------------------------------------------------------------

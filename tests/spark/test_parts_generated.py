@@ -1,4 +1,5 @@
-"""Queries that change parts while rows come give the reference's answers; also after restarts, and kills half-way."""
+"""Queries that change parts while rows come give the reference's answers; also after restarts, kills half-way, and
+tasks that are lost."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
 from penstock.database.database import core_of
-from penstock.hosts.spark.live import host
-from penstock.hosts.spark.live.plan import Plan, Report
+from penstock.hosts.spark.parts.part import Part
+from penstock.hosts.spark.parts.task import Report, Task, Trouble
+from penstock.testing import crash_copy
 from tests.budget import examples
 from tests.generated.language import Row
-from tests.spark.direct import Direct, directly
+from tests.spark.direct import Direct, directly, host_of
 
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t SLACK 3;
@@ -64,7 +65,10 @@ ops: st.SearchStrategy[list[Op]] = st.lists(
         st.integers(0, 5).map(lambda n: ("stop", n)),
         st.integers(0, 5).map(lambda n: ("fetch", n)),
         st.sampled_from(["direct", "graph", "operator", "hybrid"]).map(lambda t: ("configure", t)),
+        st.just(("save", None)),
         st.just(("restart", None)),
+        st.just(("killed", None)),
+        st.integers(1, 4).map(lambda n: ("lost", n)),
         st.integers(1, 4).map(lambda n: ("kill", n)),
     ),
     min_size=4,
@@ -72,21 +76,31 @@ ops: st.SearchStrategy[list[Op]] = st.lists(
 )
 
 
-class _Killed(BaseException):
-    """The process is no more: neither is what it has not stored."""
-
-
 class Mortal(Direct):
-    """Dies when its tasks are done and nobody knows of it yet, in so many micro-batches."""
+    """When the tasks of ``lost`` more micro-batches are done, nobody hears of the last ones. When those of ``killed``
+    more are done, and nobody has heard of them yet, the directory is copied to ``to``."""
 
-    left = 0
+    lost = 0
+    killed = 0
+    to: Path | None = None
+    db: penstock.Database | None = None
 
-    def run(self, plan: Plan, priority: int, group: str, title: str) -> list[Report]:
-        reports = super().run(plan, priority, group, title)
-        Mortal.left -= 1
-        if Mortal.left == 0:
-            raise _Killed
+    def run(self, part: Part, tasks: Sequence[Task]) -> list[Report | Trouble]:
+        reports = super().run(part, tasks)
+        if not tasks:
+            return reports
+        Mortal.killed -= 1
+        if Mortal.killed == 0 and Mortal.db is not None and Mortal.to is not None:
+            crash_copy(Mortal.db, Mortal.to)
+        Mortal.lost -= 1
+        if Mortal.lost == 0:
+            raise OSError("an executor is lost")
         return reports
+
+    @classmethod
+    def live(cls) -> None:
+        """Nothing happens any more."""
+        Mortal.lost = Mortal.killed = 0
 
 
 class Both:
@@ -96,77 +110,118 @@ class Both:
 
     def __init__(self, folder: Path, trigger: object) -> None:
         self._folder, self._trigger = folder, trigger
-        self._reference = penstock.connect(engine="reference")
-        self._reference.execute(self.declare)
-        self._spark = self._opened()
-        self._spark.execute(self.declare)
+        self._copies = 0
+        Mortal.live()
+        self.reference = penstock.connect(engine="reference")
+        self.reference.execute(self.declare)
+        self.spark = self._opened()
+        self.spark.execute(self.declared())
         self._names: list[str] = []
         self._found: dict[str, Counter[object]] = {}
         self._pushed = Pushed()
 
+    def declared(self) -> str:
+        """What is declared on Spark."""
+        return self.declare
+
+    def give(self, name: str, rows: list[Row]) -> None:
+        """Rows of a stream, for both."""
+        self.reference.push(name, rows)
+        self.spark.push(name, rows)
+
     def _opened(self) -> penstock.Database:
-        return penstock.connect(self._folder, engine="spark", shards=2, batch_rows=5, trigger=self._trigger)  # type: ignore[arg-type]
+        Mortal.db = penstock.connect(
+            self._folder, engine="spark", shards=3, batch_rows=5, trigger=self._trigger,  # type: ignore[arg-type]
+        )  # fmt: skip
+        Mortal.to = self._next
+        return Mortal.db
+
+    @property
+    def _next(self) -> Path:
+        return self._folder.with_name(f"killed{self._copies}")
 
     def do(self, what: str, arg: object) -> None:
+        before = {name: Counter(rows) for name, rows in self._found.items()}
         try:
             self._do(what, arg)
-        except _Killed:
-            self._spark.close()
-            self._spark = self._opened()
+        except penstock.EngineError as error:
+            if "an executor is lost" not in error.message:
+                raise
+        if self._next.exists():
+            # It was killed in a micro-batch meanwhile, before anything that this step has made it deliver.
+            if what == "fetch":
+                self._found = before
+            self._go_on_there()
+
+    def _go_on_there(self) -> None:
+        to, before = self._next, self._folder
+        self.spark.close()
+        shutil.rmtree(before)
+        self._folder = to
+        self._copies += 1
+        self.spark = self._opened()
 
     def _do(self, what: str, arg: object) -> None:
         match what, arg:
             case "push", (str(name), list(deltas)):
-                rows = self._pushed.rows(name, deltas)
-                self._reference.push(name, rows)
-                self._spark.push(name, rows)
+                self.give(name, self._pushed.rows(name, deltas))
             case "change", (k, name):
                 at = max(self._pushed.times.values()) + 1
                 text = f"DELETE FROM names WHERE k = {k} AT {at}"
-                if not any(row[0] == k for row in core_of(self._reference).relations["names"].rows):
+                if not any(row[0] == k for row in core_of(self.reference).relations["names"].rows):
                     text = f"INSERT INTO names VALUES ({k}, '{name}') AT {at}"
-                self._reference.execute(text)
-                self._spark.execute(text)
+                self.reference.execute(text)
+                self.spark.execute(text)
             case "query", (text, priority):
                 name = f"it{len(self._found)}"
                 self._names.append(name)
                 self._found[name] = Counter()
-                for db in (self._reference, self._spark):
+                for db in (self.reference, self.spark):
                     db.execute(f"CREATE QUERY {name} AS {text} WITH (priority = {priority})")
             case "stop", int(n) if self._names:
                 name = self._names[n % len(self._names)]
                 self._compare(name, closed=False)
                 self._names.remove(name)
-                self._reference.queries[name].stop()
-                self._spark.queries[name].stop()
+                self.reference.queries[name].stop()
+                self.spark.queries[name].stop()
             case "fetch", int(n) if self._names:
                 self._take(self._names[n % len(self._names)])
             case "configure", str(threading):
-                self._spark.configure(threading=threading)
+                self.spark.configure(threading=threading)
             case "restart", _:
-                self._spark.close()
-                self._spark = self._opened()
+                self.spark.close()
+                self.spark = self._opened()
+            case "save", _:
+                host_of(self.spark).save()
+            case "killed", _:
+                crash_copy(self.spark, self._next)
             case "kill", int(n):
-                Mortal.left = n
+                Mortal.killed = n
+            case "lost", int(n):
+                Mortal.lost = n
 
     def end(self) -> None:
-        Mortal.left = 0
-        for db in (self._reference, self._spark):
+        Mortal.live()
+        for db in (self.reference, self.spark):
             for name in ("s", "r"):
                 db.close_stream(name)
         for name in self._names:
             self._compare(name)
-        self._spark.close()
+        self.spark.close()
 
     def _take(self, name: str) -> None:
-        table = self._spark.queries[name].fetch()
+        try:
+            table = self.spark.queries[name].fetch()
+        except penstock.EngineError as error:
+            assert "an executor is lost" in error.message  # noqa: PT017
+            table = self.spark.queries[name].fetch()
         self._found[name].update(tuple(row.values()) for row in table.to_pylist())
 
     def _compare(self, name: str, *, closed: bool = True) -> None:
         """``closed``: there is nothing more to come."""
-        Mortal.left = 0
+        Mortal.live()
         self._take(name)
-        wanted = Counter(tuple(row.values()) for row in self._reference.queries[name].fetch().to_pylist())
+        wanted = Counter(tuple(row.values()) for row in self.reference.queries[name].fetch().to_pylist())
         assert self._found[name] == wanted, name
 
 
@@ -177,9 +232,9 @@ def both(trigger: object, todo: Sequence[Op], kind: type[Both] = Both) -> None:
         for what, arg in todo:
             run.do(what, arg)
         run.end()
-        assert [p for p in (folder / "db" / "state").glob("part-*") if not any(p.iterdir())] == []
     finally:
-        Mortal.left = 0
+        Mortal.live()
+        Mortal.db = None
         shutil.rmtree(folder)
 
 
@@ -189,19 +244,19 @@ FIRST: list[Op] = [("query", (QUERIES[0], 5)), ("query", (QUERIES[1], 9)), ("pus
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ops)
 def test_parts_that_change_and_a_driver_that_dies(todo: list[Op]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "Cluster", Mortal)
+    with directly(Mortal):
         both("push", [*FIRST, *todo])
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ops.map(lambda todo: [op for op in todo if op[0] != "kill"]), st.sampled_from([0, 3600]))
 def test_parts_that_change_with_threads_of_their_own(todo: list[Op], trigger: float) -> None:
-    with directly():
+    """Killed at any moment of their micro-batches."""
+    with directly(Mortal):
         both(trigger, [*FIRST, *todo])
 
 
 @settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
-@given(ops.map(lambda todo: [op for op in todo if op[0] != "kill"]))
+@given(ops.map(lambda todo: [op for op in todo if op[0] not in ("kill", "lost")]))
 def test_parts_that_change_on_spark_itself(spark: SparkSession, todo: list[Op]) -> None:
     both(0, [*FIRST, *todo])

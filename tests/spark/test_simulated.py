@@ -6,11 +6,12 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.hosts.spark import checkpoint
+from penstock.hosts.spark import shard
 from penstock.model.errors import CheckpointError
 from tests.behaviour.test_examples import CASES
 from tests.budget import examples
@@ -73,7 +74,7 @@ def test_micro_batches_do_not_show(case: Case, shards: int, data: st.DataObject)
                 now[name], left[name] = rows[:n], rows[n:]
             given = running.step(now, batch)
             if data.draw(st.booleans()):
-                checkpoint.forget_all()
+                shard.forget_all()
             if data.draw(st.booleans()):
                 assert running.step(now, batch) == given, "a second attempt gives the same"
             found += given
@@ -181,3 +182,34 @@ def test_rows_that_waited_do_not_come_twice() -> None:
                 given = running.step({"s": rows}, batch)
             with processes.chosen(2):
                 assert given == wanted.step({"s": rows}, batch)
+
+
+FILTERED = "SELECT v * 2 + 1 AS x, k FROM s WHERE v < 6 AND k <> 2"
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.integers(0, 9)), max_size=8), max_size=6),
+    st.sampled_from([0, 3]),
+    st.sampled_from([1, 3]),
+)
+def test_lateness_is_judged_whatever_is_filtered_out(
+    batches: list[list[tuple[int, int, int]]], slack: int, shards: int
+) -> None:  # fmt: skip
+    """Rows that no answer has say how far the stream is, and are late as others are."""
+    declare = f"CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t SLACK {slack}"
+    job = job_of(declare, {"query": FILTERED}, shards, bounded=False)
+    found: Counter[object] = Counter()
+    in_time: list[tuple[int, int, int]] = []
+    late: Counter[tuple[int, ...]] = Counter()
+    newest = -100
+    with tempfile.TemporaryDirectory() as root:
+        running = Simulated(job, {}, root=root)
+        for batch, rows in enumerate(batches):
+            found += running.step({"s": rows}, batch)
+            late.update(row for row in rows if row[0] < newest - slack)
+            in_time += sorted((row for row in rows if row[0] >= newest - slack), key=lambda row: row[0])
+            newest = max([newest, *(row[0] for row in rows)])
+        files = Path(root).glob("penstock/late/s/*.parquet")
+        assert Counter(tuple(row.values()) for f in files for row in pq.read_table(f).to_pylist()) == late
+    assert found == answers(Case(declare, FILTERED, {"s": list(in_time)}, [], []), "reference", close=False)

@@ -153,6 +153,29 @@ def test_slack_and_late_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 2])
+def test_late_rows_are_said(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], shards: int
+) -> None:
+    folder = Folder(tmp_path / "s", SCHEMA)
+    for part in ([(90, 1, 1)], [(1, 1, 2), (91, 1, 0)], [(2, 2, 3)], [(t, t, 4) for t in range(20)], [(99, 1, 5)]):
+        folder.add(part)
+    queries = {"sums": "SELECT ISTREAM k, sum(v) AS n FROM s [RANGE 5] GROUP BY k", "last": "SELECT v FROM s [ROWS 1]"}
+    pipeline = ps.pipeline(spark, queries, shards=shards, timestamps={"s": "t"}, s=folder.stream(spark, 1))
+    checkpoint = str(tmp_path / "checkpoint")
+    where = f"ps.late(spark, 'file:{checkpoint}', 's') gives them, and slack=… waits for such rows"
+    query = pipeline.start({"sums": str(tmp_path / "o")}, checkpoint=checkpoint, trigger={"availableNow": True})
+    assert ps.await_end(query)
+    said = [line for line in capfd.readouterr().err.splitlines() if "too late" in line]
+    assert said[0] == f"penstock: 1 row of stream `s` came too late so far and is in no answer; {where}"
+    # At ten times as many; which report of a micro-batch comes first is open.
+    assert len(said) == 2
+    assert int(said[1].split()[1]) in range(10, 23)
+    late = ps.late(spark, f"file:{checkpoint}", "s")
+    assert late is not None
+    assert late.count() == 22
+
+
+@pytest.mark.parametrize("shards", [1, 2])
 def test_rows_without_a_time_are_kept_apart(spark: SparkSession, tmp_path: Path, shards: int) -> None:
     folder = Folder(tmp_path / "s", SCHEMA)
     for part in ([(1, 1, 1), (None, 1, 2)], [(None, 2, 3), (2**62, 1, 4)], [(9, 2, 5), (8, 2, 6)]):

@@ -71,6 +71,28 @@ def test_jobs_of_a_database_say_its_queries(spark: SparkSession) -> None:
         assert set(descriptions(spark, since)) == {f"low: {LINE}; most: SELECT max(v) AS most FROM s"}
 
 
+def test_parts_of_a_database_are_streaming_queries(spark: SparkSession, tmp_path: Path) -> None:
+    def running() -> set[str | None]:
+        return {query.name for query in spark.streams.active}
+
+    before = running()
+    with penstock.connect(tmp_path / "mine", engine="spark", shards=2) as db:
+        db.execute("CREATE STREAM s (t BIGINT, v INT) TIMESTAMP BY t")
+        q = db.query(TEXT, name="low")
+        db.execute("CREATE QUERY high AS SELECT v FROM s WITH (priority = 9)")
+        db.push("s", [(1, 2)])
+        assert running() - before == {"mine part 0: low", "mine part 1: high"}
+        (part,) = [query for query in spark.streams.active if query.name == "mine part 0: low"]
+        assert part.lastProgress is not None
+        db.queries["high"].stop()
+        while "mine part 1: high" in running():
+            part.awaitTermination(1)
+        db.push("s", [(2, 3)])
+        assert q.fetch().column("v").to_pylist() == [2, 3]
+    assert running() == before
+    assert not (tmp_path / "mine" / "spark").exists(), "what Spark wrote down is not needed any more"
+
+
 def test_jobs_over_tables_say_the_query(spark: SparkSession, tmp_path: Path) -> None:
     out = ps.sql(spark, TEXT, s=spark.sql("SELECT 1L AS ts, 2 AS v"))
     for action in (out.collect, out.toPandas, out.toArrow, out.count, lambda: out.write.parquet(str(tmp_path / "out"))):

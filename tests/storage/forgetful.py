@@ -26,6 +26,7 @@ class Forgetful:
     """Files that keep what was synced. ``room``: bytes that may still be written, then the disk is full. ``broken``: so
     many calls that write succeed, and each one after them fails."""
 
+    appends = True
     now: dict[str, _File] = field(default_factory=dict)
     safe: dict[str, _File] = field(default_factory=dict)
     """The names that are on the disk for sure."""
@@ -108,6 +109,12 @@ class Forgetful:
         if path not in self.now:
             raise FileNotFoundError(path)
         return len(self.now[path].now)
+
+    def changed(self, path: str) -> float:
+        return 0.0
+
+    def used(self, path: str) -> int:
+        return sum(len(file.now) for name, file in self.now.items() if name == path or name.startswith(f"{path}/"))
 
     def names(self, path: str) -> list[str]:
         return sorted(os.path.basename(n) for n in self.now if os.path.dirname(n) == path)

@@ -183,7 +183,7 @@ def test_what_is_no_database(command: str, tmp_path: Path, directory: Path, caps
     assert "foreign is not empty and not a database: it has `letter.txt`" in told(tmp_path / "foreign")
     (tmp_path / "old" / "journal").mkdir(parents=True)
     (tmp_path / "old" / "lock").write_text("")
-    assert "old: a database of release 0.1 or of engine='spark'" in told(tmp_path / "old")
+    assert "old: a database of release 0.1, which this release does not open" in told(tmp_path / "old")
     newer = directory / "penstock.json"
     newer.unlink()
     from penstock.storage.files import Disk
@@ -347,7 +347,7 @@ def test_after_a_restart_of_the_machine_what_did_not_reach_the_disk_does_not_cou
     first = max((directory / "relations" / "r").glob("*.segment"))
     first.unlink()
     assert [d.file for d in check(directory).damage] == ["."]
-    monkeypatch.setattr("penstock.storage.files._BOOT", tmp_path / "boot")
+    monkeypatch.setattr("penstock.storage.files.BOOT", tmp_path / "boot")
     (tmp_path / "boot").write_text("another")
     report = check(directory)
     assert report.damage == []
@@ -363,8 +363,8 @@ def test_looking_keeps_nobody_out(tmp_path: Path) -> None:
     with penstock.connect(tmp_path, engine="local"):
         pass
     process = subprocess.Popen(
-        [sys.executable, "-c", "import sys\nfrom pathlib import Path\nfrom penstock.storage.store import holder\n"
-         "while True: holder(Path(sys.argv[1]))", str(tmp_path)],
+        [sys.executable, "-c", "import sys\nfrom penstock.storage.files import Disk\n"
+         "from penstock.storage.owners import holder\nwhile True: holder(Disk(sys.argv[1]))", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(Path(penstock.__file__).parents[1])},
     )  # fmt: skip
     try:

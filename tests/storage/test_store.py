@@ -242,3 +242,28 @@ def test_after_a_sync_that_failed_nothing_is_acknowledged() -> None:
         store.wait(number)
     with pytest.raises(StorageError, match="cannot be forced to the disk"):
         store.append(log, rows(1), {})
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_entries_that_others_are_to_read_are_on_the_disk_when_the_state_is(read: bool) -> None:
+    lost = 0
+    for seed in range(20):
+        files = Forgetful()
+        store, *_ = opened(files)
+        log = store.log("streams", "a", ROWS)
+        store.record({"kind": "declare", "name": "a"})
+        for i in range(5):
+            store.append(log, rows(100, i), {})
+        store.record({"kind": "declare", "name": "b"})
+        store.is_read = read
+        store.save(store.rolled(), {"x": Saved({})})
+        store.forget(0)
+        store.append(log, rows(1), {})
+        after = files.power_lost(random.Random(seed))
+        again, _, _ = opened(after)
+        assert again.saved == 7
+        try:
+            again.check_entries(0)
+        except StorageError:
+            lost += 1
+    assert (lost == 0) == read

@@ -127,7 +127,7 @@ def test_a_full_disk_for_logs(tmp_path: Path) -> None:
         db.execute(DECLARE)
         q = db.query("SELECT a FROM s")
         db.push("s", [(1, 1)])
-        with full_disk(), pytest.raises(penstock.CheckpointError, match="has not been taken"):
+        with full_disk(), pytest.raises(penstock.StorageError, match="nothing of this has been taken"):
             db.push("s", [(2, 2)])
         db.push("s", [(3, 3)])
         assert [a for _, _, a in answers(q)] == [1, 3]

@@ -15,13 +15,15 @@ from penstock.model.amounts import shown
 from penstock.model.names import counted
 from penstock.storage import backup as copying
 from penstock.storage.checking import Report
+from penstock.storage.shards import SHARDS
+from penstock.storage.store import KINDS
 
 _NAMES = 8
 """At most so many names of streams, relations or queries are printed."""
 
 
 def check(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a database of engine local.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a database.")],
 ) -> None:
     """Verify every checksum of a database's directory, and print what is there and what is damaged.
 
@@ -67,9 +69,9 @@ def _listed(names: Sequence[str]) -> str:
 
 def _bytes(report: Report) -> str:
     parts = report.bytes
-    logs = sum(parts[kind] for kind in ("streams", "relations", "deliveries"))
-    others = sum(parts.values()) - logs - parts["state"]
-    return f"{shown(logs + parts['state'] + others)}: logs {shown(logs)}, state {shown(parts['state'])}"
+    logs = sum(parts[kind] for kind in KINDS)
+    shards = f", shards {shown(parts[SHARDS])}" if parts[SHARDS] else ""
+    return f"{shown(sum(parts.values()))}: logs {shown(logs)}, state {shown(parts['state'])}{shards}"
 
 
 def _age(report: Report) -> str:
@@ -83,7 +85,7 @@ def _age(report: Report) -> str:
 
 
 def backup(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a database of engine local.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a database.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="An empty directory, or one that is not there yet.")],
 ) -> None:
     """Copy a database's directory consistently, also while another process has it open.

@@ -67,10 +67,17 @@ class CreateStream(exp.Expression):
         "timestamp_by": False,
         "slack": False,
         "priority_by": False,
+        "source": False,
         "options": False,
         "expression": False,
         "exists": False,
     }
+
+
+class SourceOf(exp.Expression):
+    """``FROM spark (…)`` of a stream."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "options": True}
 
 
 class CreateView(exp.Expression):

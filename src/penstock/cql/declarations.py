@@ -17,6 +17,7 @@ from penstock.catalog import (
     OnLag,
     QueryOptions,
     RelationDef,
+    SparkSource,
     Start,
     StreamDef,
     ViewDef,
@@ -220,8 +221,55 @@ def _stream(tree: exp.Expr, catalog: Catalog) -> StreamDef:
         name, schema, catalog.next_position, clock, column, slack, priority, options.get("retain", 0),
         options.get("buffer"),
         options.get("overflow", False), None if form == TimeForm("") else form, options.get("on_error", "refuse"),
-        options.get("unknown"), text=format_statement(tree),
+        options.get("unknown"), _source(tree.args.get("source"), name, options), text=format_statement(tree),
     )  # fmt: skip
+
+
+def _source(node: ast.SourceOf | None, name: str, options: Mapping[str, Any]) -> SparkSource | None:
+    """``FROM spark (…)``: options of ours, and behind them those of Spark's format as they are."""
+    if node is None:
+        return None
+    try:
+        if identifier(node.this) != "spark":
+            other = identifier(node.this)
+            raise BindError(f"stream `{name}`: there is no source `{other}`", hint="there is FROM spark (…)")
+        given: dict[str, str] = {}
+        for option in node.args["options"]:
+            key = option.this.name  # as it is written: Spark looks at names without their case, not at all values
+            if key.lower() in {k.lower() for k in given}:
+                raise BindError(f"option `{key}` stands twice").at(position_of(option), None)
+            given[key] = _option_text(key, option.expression)
+        own = {key.lower(): given.pop(key) for key in list(given) if key.lower() in ("format", "columns", "trigger")}
+        if "format" not in own:
+            raise BindError(
+                f"stream `{name}`: FROM spark needs a format",
+                hint="write for example FROM spark (format = 'parquet', path = '…')",
+            )
+        if options.get("on_error") == "stop":
+            raise BindError(
+                f"stream `{name}`: Spark reads rows side by side, so none of them are before one that does not fit",
+                hint="write on_error = 'apart', or leave it out",
+            )
+        trigger = SparkSource.trigger
+        if "trigger" in own:
+            ticks = parse_duration(own["trigger"])
+            if ticks <= 0:
+                raise BindError("`trigger` is a length of time", hint="write for example trigger = '100 ms'")
+            trigger = ticks / 1e6
+        return SparkSource(own["format"], tuple(given.items()), own.get("columns"), trigger)
+    except PenstockError as error:
+        raise error.at(position_of(node), None) from None
+
+
+def _option_text(name: str, node: exp.Expr) -> str:
+    match node:
+        case exp.Literal():
+            return str(node.name)
+        case exp.Boolean():
+            return str(bool(node.this)).lower()
+        case exp.Neg(this=exp.Literal(is_string=False) as number):
+            return f"-{number.name}"
+    raise BindError(f"`{name}` is {node.sql()}", hint="write a text, a number, TRUE or FALSE")
 
 
 def check_is_stream(plan: Plan, name: str) -> None:

@@ -176,8 +176,12 @@ class CqlGenerator(generator.Generator):
             self._optional(expression, "TIMESTAMP BY", "timestamp_by"),
             f"SLACK {self._duration(slack)}" if slack is not None else "",
             self._optional(expression, "PRIORITY BY", "priority_by"),
+            self._optional(expression, "FROM", "source"),
             self._options(expression),
         )
+
+    def sourceof_sql(self, expression: ast.SourceOf) -> str:
+        return f"{self.sql(expression, 'this')} ({self.expressions(expression, key='options', flat=True)})"
 
     def createrelation_sql(self, expression: ast.CreateRelation) -> str:
         key = self.expressions(expression, key="key", flat=True)
@@ -257,6 +261,7 @@ class CqlGenerator(generator.Generator):
         ast.CreateQuery: createquery_sql,
         ast.CreateRelation: createrelation_sql,
         ast.CreateStream: createstream_sql,
+        ast.SourceOf: sourceof_sql,
         ast.CreateView: createview_sql,
         ast.DeleteFrom: deletefrom_sql,
         ast.DescribeObject: describeobject_sql,

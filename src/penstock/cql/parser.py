@@ -118,8 +118,18 @@ class CqlParser(QueryParser):
                 stream.set("slack", self._parse_duration())
         if self._word("PRIORITY", "BY"):
             stream.set("priority_by", self._parse_scalar())
+        if self._match(TokenType.FROM):
+            stream.set("source", self._parse_source())
         stream.set("options", self._parse_options())
         return stream
+
+    def _parse_source(self) -> ast.SourceOf:
+        """Where the rows of a stream come from: an engine that reads them, and options."""
+        engine = self._name("spark")
+        self._take(TokenType.L_PAREN, "( and options, as in FROM spark (format = 'rate')")
+        options = self._parse_csv(self._parse_option)
+        self._match_r_paren()
+        return self.expression(ast.SourceOf(this=engine, options=options))
 
     def _parse_create_relation(self) -> exp.Expr:
         exists = self._word("IF", "NOT", "EXISTS")

@@ -23,32 +23,33 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
-import numpy as np
-
-from penstock.catalog import (
-    Catalog,
-    FunctionDef,
-    QueryOptions,
-    StreamDef,
-    retain_example,
-)
+from penstock.catalog import Catalog, FunctionDef, QueryOptions, StreamDef, retain_example
 from penstock.database.declaring import Declaring
 from penstock.database.gathering import Gathering, is_plain
+from penstock.database.ticking import Ticking
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
-from penstock.hosts.options import LocalOptions, SparkOptions
+from penstock.hosts.options import Keeping, LocalOptions, SparkOptions
 from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.subscribers import Subscribers
 from penstock.ingest.flood import check_beginning, check_change, check_past, check_rows
 from penstock.ingest.instants import Instants
 from penstock.ingest.keys import Key
 from penstock.ingest.relations import At, RelationStore, When
-from penstock.ingest.streams import StreamInput
-from penstock.model.batch import Batch, concat
+from penstock.ingest.streams import StreamInput, Written
+from penstock.model.batch import Batch
 from penstock.model.change import CHANGES, Change
-from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, QueryFailed, StateError, suggest
+from penstock.model.errors import (
+    BindError,
+    CatalogError,
+    InputError,
+    PenstockError,
+    QueryFailed,
+    StateError,
+    StorageError,
+    suggest,
+)
 from penstock.model.schema import Clock, Schema
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query as Plan
@@ -59,18 +60,20 @@ from penstock.rows.apart import Rows
 from penstock.rows.times import TimeForm
 from penstock.scalar.zones import UTC
 from penstock.scalar.zones import checked as checked_zone
+from penstock.storage.objects import Root
 
 
-class Core(Declaring):
+class Core(Declaring, Ticking):
     """See above. What hosts may ask of it is ``hosts.core.Core``."""
 
     def __init__(
         self,
         engine: str,
-        path: Path | None,
+        path: Root | None,
         clock: Callable[[], int],
         options: SparkOptions,
         local: LocalOptions,
+        keeping: Keeping,
         zone: str | None,
     ) -> None:
         self.catalog = Catalog(UTC if zone is None else checked_zone(zone, InputError))
@@ -94,7 +97,7 @@ class Core(Declaring):
         """Called with the name of a query that is gone."""
         self._news: deque[Subscribers] = deque()
         """Subscribers that the threads which gave rows call when they have left the lock."""
-        self.host = host(engine, self, path, options, local)
+        self.host = host(engine, self, path, options, local, keeping)
         if zone is None:
             self.catalog.zone = self.host.zone()
         self.host.open()
@@ -237,17 +240,25 @@ class Core(Declaring):
         name: str | None = None,
         options: QueryOptions | None = None,
         text: str = "",
+        into: StreamDef | None = None,
     ) -> Registered:
-        """Start a bound plan as a query."""
+        """Start a bound plan as a query. ``into``: the derived stream that is declared with it."""
         options = options or QueryOptions()
-        count = self.query_count
+        count, position = self.query_count, self.catalog.next_position
+        if into is not None:
+            self.catalog.add(into)
         try:
-            return self._register(plan, reads, self._free_name() if name is None else name, options, text)
+            return self._register(plan, reads, self._free_name() if name is None else name, options, text, into)
         except PenstockError:
             self.query_count = count  # the name is free again
+            if into is not None:
+                self.catalog.remove(into.name)
+                self.catalog.skip_positions(position)
             raise
 
-    def _register(self, plan: Plan, reads: frozenset[str], name: str, options: QueryOptions, text: str) -> Registered:
+    def _register(
+        self, plan: Plan, reads: frozenset[str], name: str, options: QueryOptions, text: str, into: StreamDef | None
+    ) -> Registered:
         if name in self.queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
         if options.start == "retained":
@@ -255,6 +266,7 @@ class Core(Declaring):
         optimized = optimize(carrying_order(plan))
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         query = self.made(name, optimized, functions, reads, options, text)
+        query.into = into
         self.instants.check(query)
         check_past(query, self.inputs, self.history)
         self.start(query)
@@ -417,6 +429,7 @@ class Core(Declaring):
                 self.change_relation(name, lambda store, when: store.load(table, when, time_form), at, key)
             return
         definition = target.definition
+        target.check_pushed()
         if (
             self.host.combines and key is None and definition.on_error == "refuse" and is_plain(rows)
             and self._gathering.push(definition.name, definition, rows)
@@ -452,47 +465,19 @@ class Core(Declaring):
         self._take(source, partial(StreamInput.push, rows=read, now=now, key=key), stamps=len(read) > 0, now=now)
         return True
 
+    def take_written(self, name: str, definition: StreamDef, written: Written, now: int | None, key: Key) -> None:
+        """Take rows that are in files, unless the stream has what has this key, or is another one. Without the lock."""
+        with self.changing():
+            source = self.inputs.get(name)
+            if source is None or source.definition is not definition or source.keys.has(key, source.where):
+                return
+            rows = sum(file.rows for file in written.files)
+            self._take(source, partial(StreamInput.take, written=written, now=now, key=key), stamps=rows > 0, now=now)
+
     def heartbeat(self, name: str, at: int) -> None:
         """Progress of a stream without rows. Without the lock."""
         with self.changing():
             self._take(self.input(name), partial(StreamInput.heartbeat, at=at))
-
-    def tick(self, query: Registered | None = None, *, wait: bool = True) -> None:
-        """Let streams that are stamped on arrival move on with the clock, though nothing arrives. Without the lock.
-
-        ``query``: if it reads one of them; otherwise there is nothing to wait for. ``wait``: also while another thread
-        changes something; who does not wait leaves it to the next call.
-        """
-        if not any(self._ticks(name) for name in self._stamped if query is None or name in query.inputs):
-            return
-        if self.is_inside:
-            return  # a function reads: time moves on with the call that it is in, and the next
-        now = self.now()
-        if not self.lock.acquire(blocking=wait):
-            return
-        try:
-            if self.closed:
-                return
-            self._changer = threading.get_ident()
-            self._stamp_idle(None, now)
-        finally:
-            self._changer = None
-            self.lock.release()
-        self.after()
-
-    def _ticks(self, name: str) -> bool:
-        """Whether time moves a stream that is stamped on arrival: it has begun, and is not closed."""
-        source = self.inputs.get(name)
-        return source is not None and not source.closed and source.progress > -math.inf
-
-    def is_ticking(self, query: Registered) -> bool:
-        """Whether time moves a query, or will as soon as rows have come. Without the lock."""
-        found = (self.inputs.get(name) for name in self._stamped if name in query.inputs)
-        return any(source is not None and not source.closed for source in found)
-
-    def now(self) -> int | None:
-        """What the clock says, if a stream is stamped by it. It is the user's: it is asked without the lock."""
-        return self.clock() if self._stamped else None
 
     def close_stream(self, name: str) -> None:
         """No more rows will come. Without the lock."""
@@ -501,7 +486,11 @@ class Core(Declaring):
             if not source.closed:
                 self._take(source, StreamInput.close)
 
-    def _stamp_idle(self, source: StreamInput | None, now: int | None) -> None:
+    def now(self) -> int | None:
+        """What the clock says, if a stream is stamped by it. It is the user's: it is asked without the lock."""
+        return self.clock() if self._stamped else None
+
+    def stamp_idle(self, source: StreamInput | None, now: int | None) -> None:
         """Streams stamped on arrival move on with the clock: what comes later is stamped later, or the same. One that
         is further already stays there: another thread may have asked the clock later and come first."""
         for name in self._stamped:
@@ -521,8 +510,8 @@ class Core(Declaring):
     ) -> None:
         """Take rows or progress into a stream, and hand them to its readers. All, or nothing.
 
-        ``stamps``: rows have come, so streams that are stamped on arrival move on with the clock before them, to
-        ``now``; what is refused, or has no rows, says nothing of the time.
+        ``stamps``: rows have come, so streams that are stamped on arrival move on with the clock, to ``now``; what is
+        refused, or has no rows, says nothing of the time.
 
         What it comes to is found out aside. It counts when the host has it: whatever stops this before, an interrupt
         too, leaves the stream as it was.
@@ -530,12 +519,10 @@ class Core(Declaring):
         name = source.definition.name
         readers = self.readers(name)
         new = copy.copy(source)
-        batch = take(new)
+        batch = self._taken_in(new, take)
         for query in readers:
             if query.every_window:
                 check_rows(query, source, new, batch)
-        if stamps:
-            self._stamp_idle(source, now)
         try:
             self.host.deliver(new, batch, readers)
         except PenstockError:
@@ -551,7 +538,14 @@ class Core(Declaring):
                 self.host.work(readers)
             raise
         self._taken(new, batch)
+        if stamps:
+            with suppress(StorageError):  # the rows are in; the next call moves these streams
+                self.stamp_idle(new, now)
         self.host.work(readers)
+
+    def _taken_in(self, source: StreamInput, take: Callable[[StreamInput], Batch]) -> Batch:
+        batch = take(source)
+        return self.host.released(source) if source.spans else batch
 
     def _taken(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name
@@ -562,7 +556,7 @@ class Core(Declaring):
     def again(self, name: str, take: Callable[[StreamInput], Batch]) -> None:
         """Take in what a stream was given before a restart: it has been found right then."""
         new = copy.copy(self.inputs[name])
-        batch = take(new)
+        batch = self._taken_in(new, take)
         readers = self.readers(name)
         self.host.deliver(new, batch, readers)
         self._taken(new, batch)
@@ -595,13 +589,7 @@ class Core(Declaring):
     def _remember(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name
         self.remembered[name] += len(batch)
-        kept = [b for b in (*self.history[name], batch) if len(b)]
-        if kept and math.isfinite(source.progress):
-            oldest = int(source.progress) - source.definition.retain
-            kept = [b for b in kept if int(b.ts[-1]) >= oldest]
-            if kept and int(kept[0].ts[0]) < oldest:
-                kept[0] = kept[0].take(np.flatnonzero(kept[0].ts >= oldest))
-        self.history[name] = [concat(kept)] if len(kept) > 64 else kept
+        self.history[name] = source.retained(self.history[name], batch)
 
     def change_relation(
         self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None, key: Key | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import threading
 import time
 import weakref
@@ -28,7 +29,8 @@ from penstock.database.query import Query, holds
 from penstock.database.results import Result
 from penstock.database.statements import explained, run_statements
 from penstock.graph.view import GraphView
-from penstock.hosts.options import LocalOptions, SparkOptions, check_engine, default_engine
+from penstock.hosts.durable.writer import written_by
+from penstock.hosts.options import Keeping, LocalOptions, SparkOptions, check_engine, default_engine
 from penstock.hosts.registered import Registered
 from penstock.ingest.keys import checked_key
 from penstock.ingest.relations import At
@@ -43,6 +45,7 @@ from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json
 from penstock.rows.times import to_instant
 from penstock.scalar.zones import UTC
+from penstock.storage.objects import Root, root_of
 from penstock.storage.store import checked_sync
 
 
@@ -66,6 +69,8 @@ class StreamStatus:
     """By how many ticks the latest of them did, since the database was opened: so much more SLACK takes them all."""
     apart: int
     """How many did not fit and were kept apart."""
+    source: str | None = None
+    """Of a stream with a source (FROM spark): ``running``, or why it is not."""
 
 
 class _Missing(CatalogError, KeyError):
@@ -107,14 +112,16 @@ class Database:
         clock: Callable[[], int] = _wall_clock,
         options: SparkOptions | None = None,
         local: LocalOptions | None = None,
+        keeping: Keeping | None = None,
         zone: str | None = None,
     ) -> None:
         self.engine = engine or default_engine()
         check_engine(self.engine)
-        self._core = Core(
-            self.engine, None if path is None else Path(path), clock, options or SparkOptions(),
-            local or LocalOptions(), zone,
-        )  # fmt: skip
+        options, keeping = options or SparkOptions(), keeping or Keeping()
+        root = None if path is None else root_of(path)
+        if root is not None:
+            _take_over(self.engine, root, clock, options, keeping)
+        self._core = Core(self.engine, root, clock, options, local or LocalOptions(), keeping, zone)
         self._held: dict[str, Query] = {}
         """What users hold of registered queries, so that each has one object. One that is stopped goes, and its results
         with it, if the user has let go of it too."""
@@ -282,9 +289,11 @@ class Database:
     def stream(self, name: str) -> StreamStatus:
         """How far a stream is, and what it has been given."""
         source = self._core.input(name)  # what comes next makes another one
+        fed = source.definition.source is not None
         return StreamStatus(
-            source.progress, source.newest_row, source.arrivals, source.late.count, source.lateness, source.apart.count
-        )
+            source.progress, source.newest_row, source.arrivals, source.late.count, source.lateness, source.apart.count,
+            self._core.host.abilities().source_status(source.definition.name) if fed else None,
+        )  # fmt: skip
 
     def late(self, name: str) -> pa.Table:
         """The rows that came too late for a stream, since the last call."""
@@ -409,6 +418,20 @@ def _parsed(plan: object) -> object:
         raise PlanError(f"the plan is not JSON: {error}", hint="db.explain(…, format='json') gives one") from None
 
 
+def _take_over(
+    engine: str, path: Root, clock: Callable[[], int], options: SparkOptions, keeping: Keeping
+) -> None:
+    """Let a directory that another engine has written be one that this engine opens."""
+    writer = written_by(path) if engine in ("local", "spark") else None
+    if writer is None or writer == engine:
+        return
+    before = Core(writer, path, clock, SparkOptions(inline=writer == "spark"), LocalOptions(), keeping, None)
+    try:
+        before.host.abilities().hand_over(options.shards or len(os.sched_getaffinity(0)))
+    finally:
+        before.close()
+
+
 def connect(
     path: str | Path | None = None,
     *,
@@ -437,11 +460,11 @@ def connect(
 
     With a directory, ``sync`` says what survives a loss of power. ``off`` (False): the last saved state, and of what
     came later as much as has reached the disk. ``group`` (True): everything acknowledged; threads that push at the same
-    time share one sync. ``always``: the same, each push for itself. Of ``local`` alone: ``functions``: the code of
-    Python functions that the directory has may be run; ``quota``: how large the directory may become, such as
-    ``10 GB`` (None: no limit); what would go over is refused. See docs/concepts/storage.md.
+    time share one sync. ``always``: the same, each push for itself. ``functions``: the code of Python functions that
+    the directory has may be run; ``quota``: how large the directory may become, such as ``10 GB`` (None: no limit);
+    what would go over is refused. See docs/concepts/storage.md.
 
-    Of ``local`` alone, too: ``memory``: how much of what waits in buffers may be in memory, and ``disk``: how much of
+    Of ``local`` alone: ``memory``: how much of what waits in buffers may be in memory, and ``disk``: how much of
     it on disk (None: no limit); ``when_full``: ``block`` or ``raise``; ``spill``: where the files for that are made.
 
     ``clock`` gives the time in microseconds, for streams stamped on
@@ -450,7 +473,6 @@ def connect(
     UTC.
     """
     way = checked_sync(sync if isinstance(sync, str) else "group" if sync else "off")
-    on_spark = (engine or default_engine()) == "spark"
-    options = SparkOptions(master, shards, trigger, batch_rows, on_spark and way != "off", spark or {})
-    local = LocalOptions(memory, disk, when_full, spill, "off" if on_spark else way, functions, quota)
-    return Database(engine, path=path, clock=clock, options=options, local=local, zone=zone)
+    options = SparkOptions(master, shards, trigger, batch_rows, spark or {})
+    local, keeping = LocalOptions(memory, disk, when_full, spill), Keeping(way, functions, quota)
+    return Database(engine, path=path, clock=clock, options=options, local=local, keeping=keeping, zone=zone)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, auto
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from penstock.catalog import StreamDef
@@ -63,18 +65,26 @@ class _State(Enum):
 class _Push:
     """Rows that a thread gives."""
 
-    __slots__ = ("definition", "name", "rows", "state", "woken")
+    __slots__ = ("definition", "name", "next", "rows", "state", "woken")
 
     def __init__(self, name: str, definition: StreamDef, rows: list[Any]) -> None:
         self.name, self.definition, self.rows = name, definition, rows
         self.state = _State.WAITING
+        self.next: _Push | None = None
+        """The one whose thread this one's wakes."""
         self.woken = threading.Lock()
         self.woken.acquire()
 
-    def become(self, state: _State) -> None:
-        """Let its thread go on."""
-        self.state = state
-        self.woken.release()
+    def wake(self) -> None:
+        """Let its thread go on. Twice is once."""
+        with suppress(RuntimeError):
+            self.woken.release()
+
+    def wake_next(self) -> None:
+        """Called by its thread when that goes on. Doing it again after an interrupt changes nothing."""
+        if self.next is not None:
+            self.next.wake()
+            self.next = None
 
 
 class Gathering:
@@ -109,11 +119,13 @@ class Gathering:
         try:
             if mine.state is not _State.LEADS:
                 mine.woken.acquire()
+                mine.wake_next()
             if mine.state is _State.LEADS:
                 self._lead(mine)
         except BaseException:
             with self._guard:
                 leads, mine.state = mine.state is _State.LEADS, _State.GONE
+            mine.wake_next()
             if leads:
                 self._hand_over()
             raise
@@ -128,14 +140,13 @@ class Gathering:
         together = [mine]
         state = [_State.ALONE]
         try:
-            self._gather(mine, together)
-            self._take(mine, [row for push in together for row in push.rows], state)
-        except PenstockError:
-            pass  # each thread hears why, when it pushes its own or waits until they are safe
-        except BaseException:
+            with suppress(PenstockError):  # each thread hears why, when it pushes its own or waits until they are safe
+                self._gather(mine, together)
+                self._take(mine, [row for push in together for row in push.rows], state)
             self._wake(together[1:], state[0])
+        except BaseException:
+            self._wake(together[1:], state[0])  # again, where that was stopped half-way
             raise
-        self._wake(together[1:], state[0])
         self._hand_over()  # first: should an interrupt come now, two threads lead, which does no harm
         mine.state = state[0]
 
@@ -176,18 +187,24 @@ class Gathering:
             self._last = len(together)
 
     def _wake(self, pushes: Sequence[_Push], state: _State) -> None:
+        """Wake the first thread; each one wakes the next. All at once would only wait for the interpreter."""
         with self._guard:
-            for push in pushes:
-                if push.state is _State.WAITING:
-                    push.become(state)
+            left = [push for push in pushes if push.state is not _State.GONE]
+            for push, following in zip_longest(left, left[1:]):
+                push.state, push.next = state, following
+        if left:
+            left[0].wake()
 
     def _hand_over(self) -> None:
         """Let the thread lead that has waited longest."""
         with self._guard:
             while self._pushes:
-                if (push := self._pushes[0]).state is _State.WAITING:
-                    push.become(_State.LEADS)
-                    del self._pushes[0]
-                    return
+                push = self._pushes[0]
+                leads = push.state in (_State.WAITING, _State.LEADS)  # told already, where that was stopped half-way
+                if leads:
+                    push.state = _State.LEADS
+                    push.wake()
                 del self._pushes[0]
+                if leads:
+                    return
             self._led = False

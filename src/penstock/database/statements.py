@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions, scalar
-from penstock.catalog import RelationDef
+from penstock.catalog import RelationDef, StreamDef
 from penstock.cql import ast
 from penstock.cql.declarations import (
     check_is_stream,
@@ -93,6 +93,8 @@ def _create(core: Core, tree: exp.Expr) -> Result:
         return Result("done", f"{kind} {name} is there already")
     found = definition(tree, core.catalog)
     assert found is not None, "these statements declare something"
+    if isinstance(found, StreamDef) and found.source is not None:
+        core.host.abilities().check_source(found)
     core.put(found)
     return Result("done", f"{kind} {name} {'replaced' if there else 'created'}")
 
@@ -140,14 +142,8 @@ def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
         options, join_priority = query_options(tree)
         plan = with_join_priority(plan, join_priority)
         text = format_statement(tree)
-        if target is not None:
-            core.add_stream(stream_of_query(target, plan, reads, text, core.catalog))
-        try:
-            query = held(core.register(plan, reads, name=name, options=options, text=text))
-        except PenstockError:
-            if target is not None:
-                core.drop(target)
-            raise
+        made = None if target is None else stream_of_query(target, plan, reads, text, core.catalog)
+        query = held(core.register(plan, reads, name=name, options=options, text=text, into=made))
     return query_started(query)
 
 

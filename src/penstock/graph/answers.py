@@ -77,8 +77,8 @@ def answers_as_table(delta: Delta, schema: pa.Schema, query: Query) -> pa.Table:
     """Answers as they are delivered: ts, op, the columns; those of higher priority first."""
     delta = ordered(delta)
     ts = pa.array(delta.ts).view(schema.field(0).type)
-    if len(delta) <= len(_PLUS) and (query.output != "changes" or delta.sign.min() > 0):
-        op = _PLUS.slice(0, len(delta))
+    if not len(delta) or query.output != "changes" or delta.sign.min() > 0:
+        op = _PLUS.slice(0, len(delta)) if len(delta) <= len(_PLUS) else pa.repeat("+", len(delta))
     else:
         op = _OPS.take(pa.array((delta.sign > 0).astype(np.int8)))
     return pa.Table.from_arrays([ts, op, *delta.columns], schema=schema)

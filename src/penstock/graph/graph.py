@@ -221,6 +221,11 @@ class Graph:
             elif any(isinstance(v, Source) and v.progress < math.inf for v in below):
                 vertex.incoming.append(changes)  # else all streams are closed, and nothing more is answered
 
+    def difference(self, relation: str, rows: Sequence[tuple[object, ...]]) -> list[tuple[int, tuple[object, ...]]]:
+        """Signs and rows of the changes after which a relation, whose readers all began with it, has these rows."""
+        readers = self._relations.get(relation)
+        return readers[0].input.difference(rows) if readers else []
+
     def flush(self, name: str | None = None) -> None:
         """Send on what was pushed into a stream, or what changed in a relation; without a name: everything."""
         for key in [*self._sources, *self._ticks] if name is None else [name]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
+from penstock.graph import saving
 from penstock.graph.ends import Bounded
 from penstock.graph.graph import Graph, Past
 from penstock.graph.masters import SMART
@@ -79,9 +80,17 @@ class Programs:
         """Changes of a relation, in order."""
         self._graph.change(relation, changes)
 
+    def difference(self, relation: str, rows: Sequence[tuple[object, ...]]) -> list[tuple[int, tuple[object, ...]]]:
+        """Signs and rows of the changes after which a relation has these rows; after a save, a load, or at first."""
+        return self._graph.difference(relation, rows)
+
     def progress(self, stream: str, at: float) -> None:
         """No more elements of a declared stream before ``at``; ``CHANGES``: see ``Graph.progress``."""
         self._graph.progress(stream, at)
+
+    def flush(self, stream: str) -> None:
+        """Let operators work on what was pushed into a stream, as far as they can; ``run`` does so for all streams."""
+        self._graph.flush(stream)
 
     # -- out ----------------------------------------------------------------------------------------
 
@@ -104,6 +113,10 @@ class Programs:
     def size_of(self, name: str) -> dict[str, StateSize]:
         """What is remembered for a query, by operator."""
         return sizes(self._graph.members[name].vertices)
+
+    def in_windows(self) -> int:
+        """At most how many rows are in bounded windows that have not ended: rows are dropped by whole batches."""
+        return sum(v.size().rows for v in self._vertices if isinstance(v, Bounded))
 
     def ended(self, name: str) -> bool:
         """Whether no answer of a query can come any more."""
@@ -146,6 +159,11 @@ class Programs:
             vertex.catch_up(below(self._path(vertex), state))
         self._load_meta(state)
 
+    def own(self, state: LoadedState) -> LoadedState:
+        """What ``load`` reads of a state that several queries share."""
+        paths = {self._path(vertex) for vertex in self._vertices}
+        return {path: found for path, found in state.items() if path == "program" or path.partition("/")[0] in paths}
+
     def _path(self, vertex: OperatorVertex) -> str:
         """Where the state of a vertex is found: by what it does, or by its number."""
         return f"{self._paths.get(vertex.id, vertex.id)} {vertex.kind}"
@@ -163,6 +181,31 @@ class Programs:
     def size(self) -> dict[str, StateSize]:
         """What is remembered, by operator."""
         return sizes(self._vertices)
+
+
+class GraphPrograms(Programs):
+    """Queries that come from the graph of the local engine, with all that it remembers; saved as graphs are."""
+
+    def __init__(self, state: LoadedState, queries: Mapping[str, tuple[Query, Functions]]) -> None:
+        self._graph = Graph()
+        saving.restore(self._graph, saving.only(state, {name: name for name in queries}), queries)
+        self._sinks = {name: self._graph.members[name].sink for name in queries}
+        self._counted = dict.fromkeys(queries, 0)
+        self._failures = dict.fromkeys(queries, (0, None))
+        self._changed()
+
+    def _changed(self) -> None:
+        self._graph.wire()
+        self._vertices = tuple(self._graph.vertices.values())
+
+    def save(self) -> State:
+        return saving.save(self._graph)
+
+    def load(self, state: LoadedState) -> None:
+        raise NotImplementedError("it is made of what it loads")
+
+    def catch_up(self, state: LoadedState) -> None:
+        saving.catch_up(self._graph, saving.only(state, {name: name for name in self._sinks}))
 
 
 class Program(Programs):

@@ -5,7 +5,7 @@ Changes are held while the streams are behind them; rows as long as they are in 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -45,6 +45,25 @@ class RelationInput:
     def push(self, changes: Sequence[Change]) -> None:
         """Changes in order."""
         self._waiting.extend(changes)
+
+    def difference(self, rows: Sequence[tuple[object, ...]]) -> list[tuple[int, tuple[object, ...]]]:
+        """Signs and rows that make these rows of all that were pushed, also of those whose turn has not come."""
+        if not self._entered and not self._waiting:
+            return [(1, row) for row in rows]
+        known = {key: self._present.entries[ids[0]].values for key, ids in self._entered.items()}
+        left = Counter({key: len(ids) for key, ids in self._entered.items()})
+        for change in self._waiting:
+            key = _hashable(change.row)
+            known[key] = change.row
+            left[key] += change.sign
+        new: list[tuple[int, tuple[object, ...]]] = []
+        for row in rows:
+            key = _hashable(row)
+            if left[key] > 0:
+                left[key] -= 1
+            else:
+                new.append((1, row))
+        return [(-1, known[key]) for key in left.elements()] + new
 
     def release(self, frontier: Instant) -> Delta:
         """The changes before the frontier."""

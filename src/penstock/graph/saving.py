@@ -26,7 +26,7 @@ from penstock.graph.sources import Source
 from penstock.graph.vertices import OperatorVertex
 from penstock.model import errors
 from penstock.model.errors import CheckpointError, PenstockError
-from penstock.operators.state import Json, LoadedState, Meta, Saved, State, under
+from penstock.operators.state import Json, Loaded, LoadedState, Meta, Saved, State, below, under
 from penstock.operators.tables import from_number, number
 from penstock.plan.nodes import Query
 
@@ -83,7 +83,7 @@ def restore(graph: Graph, state: LoadedState, queries: Mapping[str, tuple[Query,
             if fact["state"] != "stopped":
                 made[id].load(parts.get(f"{id}", {}))
     for id, fact in saved.items():
-        _become(graph, made[id], fact, made)
+        _become(graph, made[id], fact)
     for name, member in facts["members"].items():
         _join(graph, name, member, made)
     for vertex in made.values():
@@ -94,6 +94,39 @@ def restore(graph: Graph, state: LoadedState, queries: Mapping[str, tuple[Query,
     graph.twins.pairs = [(made[a], made[b]) for a, b in facts["twins"]]
     graph.twins.since = {id: (ts, sub) for id, ts, sub in facts["since"]}
     graph.wire()
+
+
+def catch_up(graph: Graph, state: LoadedState) -> None:
+    """Be what a later state says that goes on from the one which this graph saved, or was restored from, last; the
+    queries are the same, and nothing has been done since. Costs what has changed, and a little for every vertex."""
+    for fact in state[_PATH].meta["vertices"]:
+        vertex = graph.vertices[fact["id"]]
+        if fact["state"] != "stopped":
+            vertex.catch_up(below(f"{vertex.id}", state))
+        _become(graph, vertex, fact)
+    graph.versions.update(state[_PATH].meta["versions"])
+    graph.ahead.update(state[_PATH].meta["ahead"])
+
+
+def only(state: LoadedState, names: Mapping[str, str]) -> LoadedState:
+    """The state of a graph with some of its queries, under other names."""
+    facts = state[_PATH].meta
+    members = {names[name]: member for name, member in facts["members"].items() if name in names}
+    kept = {id for member in members.values() for id in member["vertices"]}
+    vertices = [
+        {**fact, "outputs": [edge for edge in fact["outputs"] if edge[0] in kept]}
+        for fact in facts["vertices"] if fact["id"] in kept
+    ]  # fmt: skip
+    found = {
+        **facts, "members": members, "vertices": vertices,
+        "twins": [pair for pair in facts["twins"] if kept.issuperset(pair)],
+        "since": [since for since in facts["since"] if since[0] in kept],
+    }  # fmt: skip
+    inside = {f"{id}" for id in kept}
+    return {
+        **{path: loaded for path, loaded in state.items() if path.partition("/")[0] in inside},
+        _PATH: Loaded(found, state[_PATH].tables),
+    }
 
 
 @contextmanager
@@ -148,7 +181,7 @@ def _facts(graph: Graph, vertex: OperatorVertex) -> dict[str, Json]:
     return facts
 
 
-def _become(graph: Graph, vertex: OperatorVertex, facts: Meta, made: Mapping[int, OperatorVertex]) -> None:
+def _become(graph: Graph, vertex: OperatorVertex, facts: Meta) -> None:
     """Be as it was when the facts were written; the operator is."""
     vertex.digest, vertex.label, vertex.state = facts["what"], facts["label"], facts["state"]
     vertex.touched, vertex.start = facts["touched"], facts["start"]

@@ -12,7 +12,7 @@ from penstock.hosts.registered import Registered
 from penstock.ingest.instants import Instants
 from penstock.ingest.keys import Key
 from penstock.ingest.relations import RelationStore
-from penstock.ingest.streams import StreamInput
+from penstock.ingest.streams import StreamInput, Written
 from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.model.errors import PenstockError
@@ -48,6 +48,13 @@ class Core(Protocol):
 
     def readers(self, stream: str) -> list[Registered]:
         """The running queries that rows of a stream are for."""
+
+    def now(self) -> int | None:
+        """What the clock says, if a stream is stamped by it. Without the lock."""
+
+    def take_written(self, name: str, definition: StreamDef, written: Written, now: int | None, key: Key) -> None:
+        """Take rows that are in files, unless the stream has what has this key, or is another one. ``Overtaken`` if
+        some of them are late. Without the lock."""
 
     def advance(self, query: Registered) -> None:
         """Take over what a query's runner has."""

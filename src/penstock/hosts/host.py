@@ -140,6 +140,9 @@ class Host(Protocol):
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         """Rows of a stream whose turn has come, and its progress. If it raises PenstockError, nothing was taken."""
 
+    def released(self, source: StreamInput) -> Batch:
+        """The rows of files whose turn has come (``spans``), as far as ``deliver`` or later queries need them."""
+
     def reached(
         self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
     ) -> Literal["none", "some", "all"]:
@@ -225,11 +228,27 @@ class Abilities:
         """Let it go on."""
         self.suspend(operator)
 
+    def check_source(self, definition: StreamDef) -> None:
+        """Refuse a stream with a source that the engine cannot read."""
+        raise EngineError(
+            f"stream `{definition.name}`: engine `{self._engine}` does not read {definition.source}",
+            hint="use engine='spark', or leave FROM out and push the rows",
+        )
+
+    def source_status(self, name: str) -> str:
+        """Of a stream with a source: whether it is read, in words."""
+        return f"not read: the engine is `{self._engine}`"
+
     def check_keys(self) -> None:
         """Refuse pushes with keys where these would not be remembered as long as the rows."""
 
     def save(self) -> None:
         """Save the state now, where there is a directory; else it is saved now and then. Without the lock."""
+
+    def hand_over(self, shards: int) -> None:
+        """Save the state so that the other engine with a directory goes on from it: nothing else is done here any more.
+        ``shards``: how many there are on Spark, where it has not said so. Without the lock."""
+        raise EngineError(f"engine `{self._engine}` keeps nothing on disk", hint="use engine='local' or 'spark'")
 
     def notes(self) -> dict[str, Any]:
         """What has been noted."""

@@ -68,6 +68,9 @@ class InProcess:
                 query.runner.push(name, batch)
             query.runner.progress(name, source.progress)
 
+    def released(self, source: StreamInput) -> Batch:
+        return source.nothing  # what has files has a directory
+
     def reached(
         self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
     ) -> Literal["none", "some", "all"]:

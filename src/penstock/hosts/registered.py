@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.catalog import QueryOptions
+from penstock.catalog import QueryOptions, StreamDef
 from penstock.hosts.host import Runner
 from penstock.hosts.results import Results
 from penstock.hosts.subscribers import Subscribers
@@ -63,6 +63,10 @@ class Registered:
         """Whether it was stopped half-way, and is whole in its directory."""
         self.versions: Mapping[str, int] = {}
         """The versions of the functions that it calls, where the database is kept."""
+        self.placement: Mapping[str, Any] = {}
+        """Where its host works on it, where that is written down with it."""
+        self.into: StreamDef | None = None
+        """The derived stream that was declared with it; ``Keeper`` writes both down in one record."""
         self.dating = Dating()
         """Of a query without streams, the instants of the changes that it has been given."""
         self.before: Mapping[str, Before] = {}

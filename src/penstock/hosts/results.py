@@ -247,6 +247,11 @@ class Results:
         """How many results a reader has not confirmed."""
         return self.next - max(self._readers[reader], self.first)
 
+    def unconfirmed(self) -> list[Answers]:
+        """What ``default`` has not confirmed, for whoever prepares it. Without the lock."""
+        with self._lock:
+            return [e.answers for e in self._entries if e.stop > self._readers[DEFAULT]]
+
     def read(self, reader: str, *, one: bool = False) -> tuple[Sequence[Answers], int, int]:
         """What a reader has not confirmed, or the first entry of it: entries, how many of their first results it has
         had, and the position after them. ``ResultsGone`` once if some are not there any more."""

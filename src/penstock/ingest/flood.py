@@ -59,8 +59,9 @@ def check_rows(query: Query, before: StreamInput, after: StreamInput, batch: Bat
             known = query.before.get(name)
             begun = before.newest_row > -math.inf and (known is None or before.arrivals > known.arrivals)
             since = before.progress if begun or not spec.from_first else -math.inf
-            if since == -math.inf and len(batch):
-                since = int(batch.ts[0])
+            if since == -math.inf:
+                oldest = [int(batch.ts[0])] if len(batch) else [span.file.oldest for span in after.spans]
+                since = min(oldest, default=since)
             upto = before.named if after.closed else after.progress
             _check(query, spec, f"stream `{name}`", since, upto, after.closed)
 

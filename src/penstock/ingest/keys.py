@@ -78,6 +78,11 @@ class Keys:
             )
         return False
 
+    def newest(self, producer: str) -> int | None:
+        """The greatest sequence of a producer; None if none is known."""
+        found = self._written().get(producer)
+        return found[-1] if found else None
+
     def plus(self, key: Key) -> Keys:
         """With a key that has just been taken."""
         new = Keys()

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.catalog import StreamDef
+from penstock.ingest.files import RowsFile, Span, cut
 from penstock.ingest.keys import Key, Keys
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
 from penstock.kernels.priority import priorities_of
 from penstock.model.batch import Batch, Instant, concat
-from penstock.model.errors import StateError
+from penstock.model.errors import InputError, StateError
 from penstock.model.names import counted
 from penstock.model.schema import Field, arrow_schema
 from penstock.model.types import Kind
@@ -36,6 +37,8 @@ from penstock.rows.given import RowNames, check_begin, given, typed
 from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE, unit_of
 
 _LIMIT = 2**62
+_PIECES = 64
+"""Batches of retained rows that are kept apart; more become one."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Came:
     """Rows as a stream took them in: what was decided of them then, to be kept and to be had again.
 
     ``arrival``: the number of the first of them; those that do not fit come after the others. ``late``: which of them
-    came too late, None if none did. ``key``: what their producer calls them.
+    came too late, None if none did. ``key``: what their producer calls them. ``priority``: None if none has one.
+    ``files``: with them came the rows that are in these; of such rows only those that came too late are in the table.
     """
 
     table: pa.Table
@@ -52,6 +56,25 @@ class Came:
     late: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     apart: pa.Table | None = None
     key: Key | None = None
+    priority: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    files: tuple[RowsFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Written:
+    """Rows that others have written into files, and those that came too late or do not fit."""
+
+    files: Sequence[RowsFile] = ()
+    late: pa.Table | None = None
+    apart: pa.Table | None = None
+
+
+class Overtaken(Exception):
+    """Somebody has moved a stream on, or closed it, since its rows were written into files: some of them are late."""
+
+    def __init__(self, progress: Instant) -> None:
+        super().__init__(f"the stream is at {progress}")
+        self.progress = progress
 
 
 @dataclass
@@ -73,6 +96,10 @@ class StreamInput:
     """The rows that were taken in last."""
     keys: Keys = field(default_factory=Keys)
     """Those of what was taken in."""
+    parked: tuple[RowsFile, ...] = ()
+    """Files of which rows wait for slack."""
+    spans: tuple[Span, ...] = ()
+    """The rows of files whose turn has come with what was taken in last."""
     late: Kept = field(init=False)
     """Rows that came too late."""
     apart: Kept = field(init=False, default=Kept(SCHEMA))
@@ -96,8 +123,8 @@ class StreamInput:
 
     @property
     def waiting(self) -> int:
-        """Rows that wait for slack to pass."""
-        return 0 if self._waiting is None else len(self._waiting)
+        """Rows that wait for slack to pass; of those in files, at most."""
+        return (0 if self._waiting is None else len(self._waiting)) + sum(file.rows for file in self.parked)
 
     @property
     def named(self) -> Instant:
@@ -147,9 +174,10 @@ class StreamInput:
         apart: Kept,
         promised: Instant = -math.inf,
         keys: Keys | None = None,
+        parked: tuple[RowsFile, ...] = (),
     ) -> None:
         """Be what an input of the same stream was."""
-        self._promised = promised
+        self._promised, self.parked = promised, parked
         self.keys = keys or Keys()
         self.progress, self._newest, self._arrivals, self.closed = progress, newest, arrivals, closed
         self._waiting = concat(waiting) if waiting else None
@@ -195,6 +223,14 @@ class StreamInput:
         self.check(table)
         return table
 
+    def check_pushed(self) -> None:
+        """Refuse rows from anywhere but the stream's source, if it has one."""
+        if self.definition.source is not None:
+            raise InputError(
+                f"{self.where} has its rows from {self.definition.source}, so none can be pushed",
+                hint="declare another stream for them",
+            )
+
     def check(self, table: pa.Table) -> None:
         """BadRow if a time in rows of the declared types is NULL where it orders them, or out of range."""
         stream = self.definition
@@ -213,7 +249,7 @@ class StreamInput:
         in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         priority = self._priorities(table)
         apart = apart_table(read.apart) if read.apart else None
-        self.came = Came(table, ts, self._arrivals, None, apart, key)
+        self.came = Came(table, ts, self._arrivals, None, apart, key, priority)
         if key is not None:
             self.keys = self.keys.plus(key)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
@@ -241,17 +277,65 @@ class StreamInput:
         self.progress = max(self.progress, last - slack)
         return self._release(batch)
 
-    def again(self, came: Came | None, progress: Instant, newest: Instant, closed: bool) -> Batch:
+    def take(self, written: Written, now: int | None = None, key: Key | None = None) -> Batch:
+        """Take in rows that are in files. They came at once, so a row is late if the stream was further before; if one
+        in a file is, ``Overtaken`` is raised. Gives back nothing: ``spans`` are the rows whose turn has come."""
+        is_ordered = self.definition.timestamp_by is not None
+        if self.closed or (is_ordered and any(file.oldest < self.progress for file in written.files)):
+            raise Overtaken(self.progress)
+        late = self._arrow.empty_table() if written.late is None else written.late
+        ts, start, before = self._instants(late, now), self._arrivals, self.progress
+        self._arrivals += len(late) + (0 if written.apart is None else len(written.apart))
+        files: list[RowsFile] = []
+        for file in written.files:
+            files.append(replace(file, arrival=self._arrivals))
+            if not is_ordered:  # others may have moved the stream on since it was written
+                at = self._stamp(now)
+                files[-1] = replace(files[-1], oldest=at, newest=at)
+            self._arrivals += file.rows
+        self.came = Came(late, ts, start, np.ones(len(late), np.bool_) if len(late) else None, written.apart, key,
+                         self._priorities(late), tuple(files))  # fmt: skip
+        if key is not None:
+            self.keys = self.keys.plus(key)
+        if written.apart is not None:
+            self.apart = self.apart.plus(written.apart)
+        if len(late):
+            self.late = self.late.plus(late)
+            self.lateness = max(self.lateness, int(self.progress) - int(ts.min()))
+        if files:
+            self._newest = max(self._newest, *(file.newest for file in files))
+            self.progress = max(self.progress, self._newest - self.definition.slack)
+        self.spans, self.parked = cut(self.parked, files, before, self.progress)
+        return self.nothing
+
+    def sorted_out(self, table: pa.Table, now: int | None) -> tuple[Batch, pa.Table | None]:
+        """Of rows of the declared types that come at once: those in time, in order, and those that are late. Nothing of
+        the stream changes."""
+        ts = self._instants(table, now)
+        rows, late = Batch(self.definition.schema, table, ts, np.arange(len(ts)), self._priorities(table)), None
+        if (behind := ts < self.progress).any():
+            late, rows = table.filter(pa.array(behind)), rows.take(np.flatnonzero(~behind))
+        if not (rows.ts[1:] >= rows.ts[:-1]).all():
+            rows = rows.take(np.argsort(rows.ts, kind="stable"))
+        rows.table = rows.table.combine_chunks()
+        return rows, late
+
+    def again(
+        self, came: Came | None, progress: Instant, newest: Instant, closed: bool, spans: tuple[Span, ...] = ()
+    ) -> Batch:
         """Take in what was taken in before: nothing is decided anew. Gives back the rows whose turn came then."""
         if closed and not self.closed:
             self._promised = self.progress
-        self.progress, self._newest, self.closed, self.came = progress, newest, closed, came
+        new = () if came is None else came.files
+        self.parked = tuple(file for file in (*self.parked, *new) if file.newest > progress)
+        self.progress, self._newest, self.closed, self.came, self.spans = progress, newest, closed, came, spans
         if came is None:
             return self._release(None)
         if came.key is not None:
             self.keys = self.keys.plus(came.key)
         arrival = np.arange(came.arrival, came.arrival + len(came.ts), dtype=np.int64)
         self._arrivals = came.arrival + len(came.ts) + (0 if came.apart is None else len(came.apart))
+        self._arrivals += sum(file.rows for file in came.files)
         if came.apart is not None:
             self.apart = self.apart.plus(came.apart)
         batch = Batch(self.definition.schema, came.table, came.ts, arrival, self._priorities(came.table))
@@ -264,12 +348,14 @@ class StreamInput:
         """No more rows before ``at`` will come."""
         if self.closed:
             raise StateError(f"stream `{self.definition.name}` is closed", hint="its progress is infinite already")
-        self.progress, self.came = max(self.progress, at), None
+        before, self.progress, self.came = self.progress, max(self.progress, at), None
+        self.spans, self.parked = cut(self.parked, (), before, self.progress)
         return self._release(None)
 
     def close(self) -> Batch:
         """No more rows will come at all."""
         self.closed, self.progress, self._promised, self.came = True, math.inf, self.progress, None
+        self.spans, self.parked = cut(self.parked, (), self._promised, self.progress)
         return self._release(None)
 
     def take_late(self) -> pa.Table:
@@ -282,14 +368,27 @@ class StreamInput:
         rows, self.apart = self.apart.table, self.apart.taken()
         return rows
 
+    def retained(self, kept: Sequence[Batch], batch: Batch) -> list[Batch]:
+        """The rows that queries to come begin with, of those that were kept so far and those of a batch."""
+        found = [b for b in (*kept, batch) if len(b)]
+        if found and math.isfinite(self.progress):
+            oldest = int(self.progress) - self.definition.retain
+            found = [b for b in found if int(b.ts[-1]) >= oldest]
+            if found and int(found[0].ts[0]) < oldest:
+                found[0] = found[0].take(np.flatnonzero(found[0].ts >= oldest))
+        return [concat(found)] if len(found) > _PIECES else found
+
     def _instants(self, table: pa.Table, now: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         column = self.definition.timestamp_by
         if column is None:
-            now = self.clock() if now is None else now
-            now = max(now, -_LIMIT if self.progress == -math.inf else int(self.progress))
-            return np.full(len(table), now, np.int64)
+            return np.full(len(table), self._stamp(now), np.int64)
         values = table.column(column)
         return integers(values.chunk(0) if values.num_chunks == 1 else values.combine_chunks())
+
+    def _stamp(self, now: int | None) -> int:
+        """The instant of rows that are stamped on arrival."""
+        now = self.clock() if now is None else now
+        return max(now, -_LIMIT if self.progress == -math.inf else int(self.progress))
 
     def _check_instants(self, values: pa.ChunkedArray) -> None:
         """BadRow if a time that orders the stream is NULL or out of range."""

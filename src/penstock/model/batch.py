@@ -28,6 +28,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ts)
 
+    def slice(self, start: int, length: int) -> Batch:
+        """Rows one after the other."""
+        stop = start + length
+        priority = None if self.priority is None else self.priority[start:stop]
+        table = self.table.slice(start, length)
+        return Batch(self.schema, table, self.ts[start:stop], self.arrival[start:stop], priority)
+
     def take(self, indices: np.ndarray[Any, Any]) -> Batch:
         """The rows at these places."""
         priority = None if self.priority is None else self.priority[indices]

@@ -71,14 +71,13 @@ class Emit:
         (delta,) = inputs
         if not self.needs_instants:
             return self._differences(delta)
-        at = list(zip(instants[0].tolist(), instants[1].tolist(), strict=True))
         if self.output == "rstream":
-            return self._whole(delta, at)
-        if not at:
+            return self._whole(delta, list(zip(instants[0].tolist(), instants[1].tolist(), strict=True)))
+        if not len(instants[0]):
             self._take(delta)
             return empty(self.schema)
         self._begun = True
-        first = at[0]
+        first = int(instants[0][0]), int(instants[1][0])
         if not self._rows and (not len(delta) or delta.ts[0] != MIN_TS):
             return self._differences(delta)
         cut = _count_until(delta, first)

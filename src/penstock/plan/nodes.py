@@ -288,6 +288,8 @@ Node = (
     | Aggregate | Distinct | Prioritise | SetOp | TopN | Query
 )  # fmt: skip
 NODE_TYPES: tuple[type, ...] = Node.__args__
+_FIELD_NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NODE_TYPES}
+"""Plans are walked often, and ``fields`` looks at every field of a class anew."""
 
 
 Source = StreamScan | RelationScan | QueryStream
@@ -298,14 +300,16 @@ T = TypeVar("T")
 
 def inputs(node: Node) -> tuple[Node, ...]:
     """The direct inputs of a node; a ``QueryStream`` has its query."""
-    values = (getattr(node, f.name) for f in fields(node))
-    return tuple(cast("Node", v) for v in values if isinstance(v, NODE_TYPES))
+    return tuple([getattr(node, name) for name in _input_names(node)])
 
 
 def with_inputs(node: N, new: tuple[Node, ...]) -> N:
     """The same node over other inputs, given in the order of ``inputs``."""
-    names = [f.name for f in fields(node) if isinstance(getattr(node, f.name), NODE_TYPES)]
-    return _replaced(node, dict(zip(names, new, strict=True)))
+    return _replaced(node, dict(zip(_input_names(node), new, strict=True)))
+
+
+def _input_names(node: Node) -> list[str]:
+    return [name for name in _FIELD_NAMES[type(node)] if isinstance(getattr(node, name), NODE_TYPES)]
 
 
 def map_inputs(node: N, change: Callable[[Node], Node], *, into_queries: bool = True) -> N:

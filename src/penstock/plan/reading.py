@@ -13,12 +13,14 @@ from penstock.plan.nodes import (
     Query,
     RelationScan,
     StreamScan,
+    Window,
     bounded_windows,
     inputs,
     map_inputs,
     walk,
 )
-from penstock.scalar.expr import Expr, columns, conjuncts, remap, substitute
+from penstock.plan.window import Now, Range, Unbounded
+from penstock.scalar.expr import Column, Expr, columns, conjuncts, remap, substitute
 
 Kept = Mapping[str, tuple[int, ...]]
 """The places of the columns that are kept of each source."""
@@ -95,3 +97,27 @@ def conditions_above(node: Node, name: str, above: list[Expr]) -> Iterator[list[
         case _:
             for child in inputs(node):
                 yield from conditions_above(child, name, [])
+
+
+def filters_and_projection(plan: Query) -> tuple[list[Expr], list[Expr]] | None:
+    """What a query asks of a row and gives for it, if every row is answered by itself when it comes."""
+    if plan.output != "istream" or plan.masters or plan.hidden:
+        return None
+    conditions: list[Expr] = []
+    exprs: list[Expr] = [Column(i, f.type) for i, f in enumerate(plan.schema)]
+    node = plan.input
+    while True:
+        match node:
+            case Filter(below, predicate):
+                conditions = [*conjuncts(predicate), *conditions]
+                node = below
+            case Project(below, values, _):
+                conditions = [substitute(c, values) for c in conditions]
+                exprs = [substitute(e, values) for e in exprs]
+                node = below
+            case Window(below, Unbounded() | Now() | Range(slide=None), _):
+                node = below
+            case StreamScan():
+                return conditions, exprs
+            case _:
+                return None

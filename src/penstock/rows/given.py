@@ -260,18 +260,32 @@ def _values(
     )  # fmt: skip
 
 
+def _as_declared(rows: list[Any], names: RowNames) -> list[list[Any]] | None:
+    """The columns of dicts whose keys are the declared names as they are spelled; None if one row is something else."""
+    count = names.declared
+    for row in rows:
+        if type(row) is not dict or len(row) != count:
+            return None
+    try:
+        return [[row[name] for row in rows] for name in names.names]
+    except Exception:  # of a key that is an object of the user's, too
+        return None
+
+
 def _from_rows(
     rows: list[Any], schema: Schema, where: str, optional: Sequence[str], time: TimeForm | None, unknown: Unknown,
     known: RowNames,
 ) -> pa.Table:  # fmt: skip
-    columns: list[list[Any]] = [[] for _ in schema]
+    columns = None if optional else _as_declared(rows, known)
     extras: list[list[Any]] = [[] for _ in optional]
-    for i, row in enumerate(rows):
-        values, more = _row_values(row, i, known, where, unknown)
-        for column, value in zip(columns, values, strict=True):
-            column.append(value)
-        for column, value in zip(extras, more, strict=True):
-            column.append(value)
+    if columns is None:
+        columns = [[] for _ in schema]
+        for i, row in enumerate(rows):
+            values, more = _row_values(row, i, known, where, unknown)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+            for column, value in zip(extras, more, strict=True):
+                column.append(value)
     arrays = [
         _as_written(v, time, f.name, where)
         if time is not None and not time.is_iso and f.type == TIMESTAMP
@@ -293,6 +307,13 @@ def _untyped(values: list[Any], name: str, where: str) -> pa.Array:
         raise InputError(f"{where}: column `{name}` holds values of several kinds") from None
 
 
+_EXACT: Mapping[Kind, frozenset[type]] = {
+    Kind.INT: frozenset({int, type(None)}),
+    Kind.BIGINT: frozenset({int, type(None)}),
+    Kind.DOUBLE: frozenset({float, type(None)}),
+    Kind.BOOLEAN: frozenset({bool, type(None)}),
+}
+"""Types of values that Arrow refuses or takes as they are."""
 _FAULTS = (Exception,)
 """What converting a value may raise: it may be an object of the user's, which does anything."""
 
@@ -300,6 +321,11 @@ _FAULTS = (Exception,)
 def _column(
     values: list[Any], dtype: DataType, name: str, where: str, time: TimeForm | None = None
 ) -> pa.Array:
+    if (exact := _EXACT.get(dtype.kind)) is not None and exact.issuperset(map(type, values)):
+        try:
+            return pa.array(values, dtype.arrow, from_pandas=False)
+        except _FAULTS:
+            pass  # which value it is, is found out below
     if dtype.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL) and any(isinstance(v, str) for v in values):
         zone = UTC_ZONE if time is None else time.zone
         values = [_from_text(v, dtype, name, where, i, zone) if isinstance(v, str) else v for i, v in enumerate(values)]

@@ -32,13 +32,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.catalog import Functions
+from penstock.hosts.spark.awaiting import await_end
 from penstock.hosts.spark.checkpoint import apart_folder, late_folder, located
 from penstock.hosts.spark.compile import Settings, answers, apart_of, compiled, explained
 from penstock.hosts.spark.declared import declared
 from penstock.hosts.spark.described import free_name
-from penstock.hosts.spark.metrics import MicroBatch, metrics
+from penstock.hosts.spark.metrics import MicroBatch, metrics, waiting
 from penstock.hosts.spark.outputs import Output, Writing, checked
-from penstock.hosts.spark.running import await_end, error
+from penstock.hosts.spark.rows import Waiting
+from penstock.hosts.spark.running import error
 from penstock.hosts.spark.schemas import spark_name
 from penstock.hosts.spark.session import session
 from penstock.hosts.spark.ship import ship
@@ -49,8 +51,8 @@ from penstock.plan.explain import explain_text
 from penstock.rows.apart import OnError
 
 __all__ = [
-    "Duration", "MicroBatch", "Output", "Pipeline", "apart", "await_end", "error", "explain", "late", "metrics",
-    "pipeline", "session", "ship", "sql",
+    "Duration", "MicroBatch", "Output", "Pipeline", "Waiting", "apart", "await_end", "error", "explain", "late",
+    "metrics", "pipeline", "session", "ship", "sql", "waiting",
 ]  # fmt: skip
 
 Duration = int | str | timedelta
@@ -66,6 +68,7 @@ def sql(
     slack: Duration | Mapping[str, Duration] = 0,
     idle: Duration | None = None,
     on_error: OnError | Mapping[str, OnError] = "refuse",
+    refresh: Duration | None = None,
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Functions | None = None,
@@ -80,14 +83,17 @@ def sql(
     by up to ``slack``; what is older still is set apart (see ``late``). ``shards``: into how many parts the work is
     split, where the query has a key for it. ``idle``: an input that is further behind the others than this does not
     hold them up. ``on_error``: with ``apart``, rows whose time is NULL or out of range are kept apart (see ``apart``),
-    otherwise they end the query; for all streams, or by name. ``declare``: statements that come before the query, such
-    as CREATE VIEW; what CREATE STREAM and CREATE RELATION say of a DataFrame must be so. ``streams`` are more
-    DataFrames, for names that are arguments here or not known when the call is written. ``files``: workers may read
-    plain folders of Parquet files themselves, which is faster than getting their rows from Spark. ``functions``: Python
-    functions that the query calls, as ``{"name": (function, ["BIGINT"], "DOUBLE")}``.
+    otherwise they end the query; for all streams, or by name. ``refresh``: how often static DataFrames beside streams
+    are looked at while the query runs; without it those that are files every second, others only at the start.
+    ``declare``: statements that come before the query, such as CREATE VIEW; what CREATE STREAM and CREATE RELATION say
+    of a DataFrame must be so. ``streams`` are more DataFrames, for names that are arguments here or not known when the
+    call is written. ``files``: workers may read plain folders of Parquet files themselves, which is faster than getting
+    their rows from Spark. ``functions``: Python functions that the query calls, as
+    ``{"name": (function, ["BIGINT"], "DOUBLE")}``.
     """
     given = _given(
-        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, declare, functions, files
+        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, refresh, declare, functions,
+        files,
     )  # fmt: skip
     return answers(spark, compiled(spark, {"query": query}, *given), named=False)
 
@@ -101,6 +107,7 @@ def explain(
     slack: Duration | Mapping[str, Duration] = 0,
     idle: Duration | None = None,
     on_error: OnError | Mapping[str, OnError] = "refuse",
+    refresh: Duration | None = None,
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Functions | None = None,
@@ -110,7 +117,8 @@ def explain(
 ) -> str:
     """The plan of a query, and how it is spread over shards; the arguments are those of ``sql``."""
     given = _given(
-        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, declare, functions, files
+        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, refresh, declare, functions,
+        files,
     )  # fmt: skip
     what = compiled(spark, {"query": query}, *given)
     return f"{explain_text(what.job.parts[0].queries[0].plan)}\n{explained(what)}"
@@ -173,6 +181,7 @@ def pipeline(
     slack: Duration | Mapping[str, Duration] = 0,
     idle: Duration | None = None,
     on_error: OnError | Mapping[str, OnError] = "refuse",
+    refresh: Duration | None = None,
     relations: Mapping[str, DataFrame] | None = None,
     declare: str = "",
     functions: Functions | None = None,
@@ -184,7 +193,8 @@ def pipeline(
     if not _mapping(queries, "queries", "'high': 'SELECT …'"):
         raise InputError("a pipeline needs at least one query")
     given = _given(
-        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, declare, functions, files
+        dataframes, streams, relations, shards, timestamps, slack, idle, on_error, refresh, declare, functions,
+        files,
     )  # fmt: skip
     what = compiled(spark, queries, *given)
     return Pipeline(answers(spark, what, named=True), what.schemas, what.title)
@@ -230,6 +240,7 @@ def _given(
     slack: Duration | Mapping[str, Duration],
     idle: Duration | None,
     on_error: OnError | Mapping[str, OnError],
+    refresh: Duration | None,
     declare: str,
     functions: Functions | None,
     files: bool,
@@ -274,6 +285,7 @@ def _given(
         _functions(functions),
         files,
         {**said.on_error, **faults},
+        None if refresh is None else _ticks(refresh, "refresh"),
     )
     return flowing, {name: frame for name, frame in said.frames.items() if name in is_table}, settings
 

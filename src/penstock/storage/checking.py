@@ -1,7 +1,8 @@
 """Is a directory sound? Every checksum is computed anew, and every number looked for. Nothing is changed.
 
 It needs no lock: another process may have the directory open. What that one is writing at the moment is no damage, nor
-what it removes because a saved state covers it.
+what it removes because a saved state covers it. Of what tasks of engine ``spark`` have left, only that is looked at
+which an opening would need.
 """
 
 from __future__ import annotations
@@ -9,19 +10,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.model.errors import StorageError
+from penstock.storage.owners import holder
 from penstock.storage.reading import Reading
 from penstock.storage.records import Record, read_record
 from penstock.storage.segments import Segment
-from penstock.storage.store import FORMAT, HEAD, holder, log_name, read_code
+from penstock.storage.shards import (
+    SHARDS,
+    SOURCES,
+    Result,
+    Shards,
+    Verifying,
+    needed_entry,
+    parked_files,
+    results_in,
+    rows_files,
+)
+from penstock.storage.store import FORMAT, HEAD, log_name, read_code
 
 _LOOKS = 5
 """How often a directory is looked at whose owner changes what is being looked at."""
 _PAUSE = 0.2
-PARTS = ("streams", "relations", "deliveries", "catalog", "functions", "state", "epochs")
+PARTS = ("streams", "relations", "deliveries", "results", "catalog", "functions", "state", "epochs", SHARDS, SOURCES)
 
 
 @dataclass(frozen=True, order=True)
@@ -99,7 +113,7 @@ def _look(path: str | Path) -> Report | None:
 class _Look:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.report = Report(str(reading.root), epoch=reading.epoch, open_in=holder(reading.root))
+        self.report = Report(str(reading.root), epoch=reading.epoch, open_in=holder(reading.files))
         self._opened: Record = {}
         self._same_boot = True
         self._safe = 0
@@ -108,6 +122,11 @@ class _Look:
         """What is wrong at the end of a segment, where a restart of the machine explains it."""
         self._numbers: set[int] = set()
         self._recorded: dict[int, Record] = {}
+        self._results: dict[int, Result] = {}
+        self._rows: dict[int, list[tuple[str, int]]] = {}
+        """Of entries, the files with rows that they name."""
+        self._oldest = 0
+        """The number of the oldest saved state."""
 
     def all(self) -> None:
         reading, report = self.reading, self.report
@@ -121,7 +140,7 @@ class _Look:
             self._opened = reading.opened()
             self._same_boot = self._opened.get("boot", reading.files.boot) == reading.files.boot
             self._safe = self._opened.get("number", 0)
-            for look in (self._entries, self._versions):
+            for look in (self._entries, self._versions, self._shards):
                 try:
                     look()
                 except StorageError as error:  # files of an owner of whom nothing is known
@@ -148,8 +167,13 @@ class _Look:
             try:
                 frames, segment = reading.frames(part, same_boot=self._same_boot, verify=True)
                 self._numbers |= {f.number for f in frames}
-                self._safe = max(self._safe, segment.safe)
+                # Entries behind the horizon say more than has been seen: another log may have been read before.
+                self._safe = max([self._safe, *(f.safe for f in frames if f.number <= horizon)])
                 self._torn = self._torn or segment.torn
+                if part.folder.startswith("results/"):
+                    self._results |= {result.number: result for result in results_in(segment, frames)}
+                if part.folder.startswith("streams/"):
+                    self._rows |= {f.number: found for f in frames if (found := rows_files(segment.meta(f)))}
             except StorageError as error:
                 self._found(error, part.path)
         records = reading.records(self._opened)
@@ -159,10 +183,23 @@ class _Look:
             if record is not None:
                 self._recorded[number] = record
                 self._numbers.add(number)
-        versions = reading.states(self._opened).versions
-        covered = versions[0][0] if versions else 0
         if len(self.report.damage) == broken:
-            self._gaps(covered, horizon)
+            self._gaps(self._covered(), horizon)
+
+    def _covered(self) -> int:
+        """Entries up to this one need not be there."""
+        states = self.reading.states(self._opened)
+        found: list[int] = []
+        for version in states.versions:
+            try:
+                metas = {path: one.meta for path, one in states.load(version).items()}
+            except StorageError:
+                found.append(version[0])  # it is damaged, which is found again, or gone
+                continue
+            found.append(needed_entry(metas, version[0]))
+            if found[-1] < version[0]:
+                self._safe = max(self._safe, version[0])  # what is still to be read was on the disk when it was saved
+        return min(found, default=0)
 
     def _gaps(self, covered: int, horizon: int) -> None:
         gone = next((n for n in range(covered + 1, max(horizon, self._safe) + 1) if n not in self._numbers), None)
@@ -179,10 +216,14 @@ class _Look:
                 f"the machine was restarted; entry {gone} had not reached the disk, so those behind it do not count"
             )
             self._numbers = {n for n in self._numbers if n < gone}
+            for behind in (self._recorded, self._results):
+                for number in [n for n in behind if n >= gone]:
+                    del behind[number]
 
     def _versions(self) -> None:
         reading, report = self.reading, self.report
         states = reading.states(self._opened)
+        self._oldest = states.versions[0][0] if states.versions else 0
         for version in states.versions:
             path = states.path(version)
             try:
@@ -191,7 +232,7 @@ class _Look:
                     if Segment(reading.files, f"state/{file}").head() is None:
                         raise StorageError(f"{reading.files.name}/state/{file}: damaged, it has no head")
                 states.verify()
-                at = reading.files.path(path).stat().st_mtime
+                at = reading.files.changed(path)
             except FileNotFoundError:
                 continue
             except StorageError as error:
@@ -202,6 +243,33 @@ class _Look:
             report.saved, report.saved_at = version[0], at
             report.state = {name: one.meta for name, one in loaded.items()}
         report.records = [record for number, record in sorted(self._recorded.items()) if number > report.saved]
+
+    def _shards(self) -> None:
+        """What the saved state and the entries behind it name."""
+        if self._oldest and not self.report.versions:
+            return  # no state can be read, so it is not known what is needed
+        shards, verifying = Shards(self.report.state), Verifying(self.reading.files)
+        behind = self._recorded | {n: dict(r.meta) for n, r in self._results.items()}
+        for number in sorted(n for n in behind if n > self.report.saved):
+            shards.again(number, behind[number])
+        needed = needed_entry(self.report.state, self.report.saved)
+        rows = {file for number, files in self._rows.items() if number > needed for file in files}
+        looks: list[Callable[[], object]] = [
+            *(partial(verifying.rows, *file) for file in sorted({*rows, *parked_files(self.report.state)})),
+            *(partial(verifying.definition, id) for id in shards.queries),
+            *(partial(verifying.needed, state) for state in shards.states),
+            *(partial(verifying.state, state) for state in shards.earlier),
+            *(
+                partial(verifying.answers, *file)
+                for result in self._results.values() if result.number > self._oldest
+                for file in result.files
+            ),
+        ]  # fmt: skip
+        for look in looks:
+            try:
+                look()
+            except StorageError as error:
+                self._found(error, SHARDS)
 
     def _try(self, path: str, read: Callable[[], Any]) -> Any:
         """What ``read`` gives; None if it is damaged, or gone meanwhile."""
@@ -218,6 +286,5 @@ class _Look:
         self._damaged(*((file, what) if what else (path, message)))
 
     def _damaged(self, file: str, what: str) -> None:
-        damage = Damage(file, what)
-        if damage not in self.report.damage:
-            self.report.damage.append(damage)
+        if all(damage.file != file for damage in self.report.damage):
+            self.report.damage.append(Damage(file, what))

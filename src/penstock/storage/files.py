@@ -24,13 +24,19 @@ import pyarrow as pa
 Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 _OPEN = 128
 """Files that a disk keeps open for writing; the one that was written longest ago is closed."""
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+_PARTS, _SHORT = 4, 4096
+"""Parts and bytes that are written as one: to copy them costs less than to look at each."""
 PART = ".part"
 """How the names of files end that are not finished."""
 
 
 class Files(Protocol):
     """A folder of files. Paths are relative to it, with ``/``. Everything may raise OSError."""
+
+    appends: bool
+    """Whether ``append`` lasts at once, also where there is something already. If not, logs ``put`` each entry, and
+    what is appended is there when ``sync`` returns."""
 
     @property
     def name(self) -> str:
@@ -63,6 +69,12 @@ class Files(Protocol):
     def size(self, path: str) -> int:
         """Its bytes."""
 
+    def changed(self, path: str) -> float:
+        """When it was written, in seconds."""
+
+    def used(self, path: str) -> int:
+        """The bytes of a file, or of all files in a folder and in those in it; 0 if it is not there."""
+
     def names(self, path: str) -> list[str]:
         """The files in a folder, without those that were never finished; none if there is no such folder."""
 
@@ -88,6 +100,8 @@ class Files(Protocol):
 class Disk:
     """Files of the system. Bounded by ``_OPEN`` open files. Any thread may call it, one at a time for one file."""
 
+    appends = True
+
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
         self._opened: OrderedDict[str, int] = OrderedDict()
@@ -100,7 +114,7 @@ class Disk:
     @property
     def boot(self) -> str:
         try:
-            return _BOOT.read_text().strip()
+            return BOOT.read_text().strip()
         except OSError:
             return ""  # not known: as if the machine had not been restarted
 
@@ -133,13 +147,15 @@ class Disk:
                 part.unlink()
 
     def append(self, path: str, size: int, content: Sequence[Bytes]) -> int:
-        with self._writing(path) as file:
-            try:
-                return write(file, size, content)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(file, size)
-                raise
+        file = self._taken(path)
+        try:
+            return write(file, size, content)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, size)
+            raise
+        finally:
+            self._given_back(path, file)
 
     def cut(self, path: str, size: int) -> None:
         with self._writing(path) as file:
@@ -167,6 +183,21 @@ class Disk:
     def size(self, path: str) -> int:
         return self.path(path).stat().st_size
 
+    def changed(self, path: str) -> float:
+        return self.path(path).stat().st_mtime
+
+    def used(self, path: str) -> int:
+        if self.path(path).is_file():
+            return self.size(path)
+        found = 0
+        for entry in self._entries(path):
+            if entry.is_dir(follow_symlinks=False):
+                found += self.used(f"{path}/{entry.name}")
+            else:
+                with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                    found += entry.stat().st_size
+        return found
+
     def names(self, path: str) -> list[str]:
         return [e.name for e in self._entries(path) if e.is_file() and not e.name.endswith(PART)]
 
@@ -183,7 +214,7 @@ class Disk:
         try:
             with os.scandir(self.path(path)) as found:
                 return sorted(found, key=lambda e: e.name)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make(self, path: str, *, sync: bool = False) -> None:
@@ -213,21 +244,27 @@ class Disk:
 
     @contextlib.contextmanager
     def _writing(self, path: str) -> Iterator[int]:
+        file = self._taken(path)
+        try:
+            yield file
+        finally:
+            self._given_back(path, file)
+
+    def _taken(self, path: str) -> int:
         with self._guard:
             file = self._opened.pop(path, None)
         if file is None:
             file = os.open(self.path(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        try:
-            yield file
-        finally:
-            with self._guard:
-                other = self._opened.pop(path, None)
-                self._opened[path] = file
-                spare = [] if other is None else [other]
-                while len(self._opened) > _OPEN:
-                    spare.append(self._opened.popitem(last=False)[1])
-            for one in spare:
-                os.close(one)
+        return file
+
+    def _given_back(self, path: str, file: int) -> None:
+        with self._guard:
+            spare = self._opened.pop(path, None)
+            self._opened[path] = file
+            if spare is None and len(self._opened) > _OPEN:
+                spare = self._opened.popitem(last=False)[1]
+        if spare is not None:
+            os.close(spare)
 
     def _close(self, path: str) -> None:
         with self._guard:
@@ -238,6 +275,10 @@ class Disk:
 
 def write(file: int, at: int, content: Sequence[Bytes]) -> int:
     """Write at a place; gives where it ends."""
+    if len(content) <= _PARTS and sum(map(len, content)) <= _SHORT:
+        whole = b"".join(content)
+        written = os.pwrite(file, whole, at)
+        at, content = at + written, [whole[written:]]
     left = [memoryview(part).cast("B") for part in content if len(part)]
     while left:
         written = os.pwritev(file, left[:64], at)

@@ -54,6 +54,15 @@ class _Before:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where an entry is: the segment, and the bytes of its frames."""
+
+    path: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Entry:
     """What one append put in, or a part of it."""
 
@@ -107,6 +116,8 @@ class Log:
         """The number of the last frame."""
         self.dropped = False
         """Its stream or relation was dropped."""
+        self.place = Place("", 0, 0)
+        """Where the entry is that was appended last."""
         self.safe = 0
         """The greatest number up to which a frame says that all entries were on the disk."""
         self.torn: StorageError | None = None
@@ -178,7 +189,7 @@ class Log:
         """
         batches = record_batches(self._empty if rows is None else rows, _FRAME_BYTES)
         current = self._current
-        if current is None or current.size >= SEGMENT:
+        if current is None or current.size >= SEGMENT or not self._files.appends:
             # A name that no segment has had: the number is greater than any so far.
             current = Known(f"{number:020d}-{self._epoch:010d}.segment", number, number, 0)
         path = f"{self.folder}/{current.name}"
@@ -187,7 +198,7 @@ class Log:
         if not size:
             content.append(head := head_bytes(self._epoch, number, self._schema))
             size = len(head)
-        position = self.position
+        start, position = size, self.position
         for i, batch in enumerate(batches):
             parts, length, _ = frame_bytes(
                 number, position, batch, meta if i == 0 else {}, safe=safe, last=i == len(batches) - 1
@@ -200,13 +211,17 @@ class Log:
         self.settle()
         # If this is stopped half-way, something may be there that does not count.
         self._before_append = _Before(number, current, current.size, current.last, self.position, self.last)
-        end = self._files.append(path, current.size, content)
-        assert end == size, "as many bytes as there are"
+        if self._files.appends:
+            end = self._files.append(path, current.size, content)
+            assert end == size, "as many bytes as there are"
+        else:
+            self._files.put(path, content)
         grown = size - current.size
         if current is not self._current:
             self._segments.append(current)
             self._current = current
         current.size, current.last = size, number
+        self.place = Place(path, start, size)
         self.position, self.last = position, number  # last: from here on it counts
         self._before_append = None
         return grown
@@ -264,6 +279,26 @@ class Log:
                 if frame.number > after:
                     meta, batch = segment.batch(frame, head.schema)
                     yield Entry(frame.number, frame.position, meta, batch, frame.last)
+
+    def numbers(self, after: int = 0) -> Iterator[int]:
+        """The numbers of its entries that are greater than this. Bytes of rows are not looked at."""
+        for known in [s for s in self._segments if s.last > after]:
+            segment = Segment(self._files, f"{self.folder}/{known.name}", known.size)
+            yield from (f.number for f in segment.frames(verify=False) if f.last and f.number > after)
+
+    def places(self, after: int = 0) -> Iterator[tuple[int, Place, Mapping[str, Any], int]]:
+        """Of the entries with numbers greater than this: number, place, what is said of them, and how many rows. Bytes
+        of rows are not looked at."""
+        for known in [s for s in self._segments if s.last > after]:
+            segment = Segment(self._files, f"{self.folder}/{known.name}", known.size)
+            found: list[Frame] = []
+            for frame in segment.frames(verify=False):
+                found.append(frame)
+                if frame.last and frame.number > after:
+                    place = Place(f"{self.folder}/{known.name}", found[0].start, frame.stop)
+                    yield frame.number, place, segment.meta(found[0]), sum(f.rows for f in found)
+                if frame.last:
+                    found = []
 
     def roll(self) -> None:
         """Let the next entry begin a new segment, so that those before it can be forgotten."""

@@ -6,7 +6,6 @@ numbers, so a reader that has seen one finds all before it, unless a saved state
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.model.errors import StorageError
-from penstock.storage.files import Disk
+from penstock.storage.files import Disk, Files
 from penstock.storage.log import counts
+from penstock.storage.objects import Root, files_at, root_of
 from penstock.storage.records import Record, Records, read_record
 from penstock.storage.segments import Frame, Segment
 from penstock.storage.states import States
@@ -47,18 +47,18 @@ class Part:
 class Reading:
     """What is in a directory now. StorageError if it is no database, or of another format."""
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root)
-        self.files = Disk(self.root)
+    def __init__(self, root: Root) -> None:
+        self.root = root_of(root)
+        self.files = files_at(self.root)
         """For files that are never changed."""
-        self.growing = _Copying(self.root)
+        self.growing: Files = _Copying(self.root) if self.files.appends else self.files
         """For the others."""
         try:
-            if not self.root.exists():
+            if isinstance(self.root, Path) and not self.root.exists():
                 raise StorageError(f"{root}: there is no such directory", hint="name the directory of a database")
-            if not self.root.is_dir():
+            if isinstance(self.root, Path) and not self.root.is_dir():
                 raise StorageError(f"{root} is not a directory", hint="name the directory of a database")
-            check_kind(self.root)
+            check_kind(self.files)
         except OSError as error:
             raise StorageError(f"{root}: cannot be read: {error}") from error
         self._check_head()
@@ -93,7 +93,11 @@ class Reading:
 
     def is_gone(self, path: str) -> bool:
         """Whether a file is not there any more."""
-        return not self.files.path(path).exists()
+        try:
+            self.files.size(path)
+        except FileNotFoundError:
+            return True
+        return False
 
     def folders(self) -> list[str]:
         """Those of the logs."""
@@ -118,7 +122,7 @@ class Reading:
             return list(segment.frames(same_boot=same_boot, verify=verify)), segment
         except StorageError:
             if self.is_gone(part.path):
-                return [], Segment(_Nothing(self.root), part.path)
+                return [], Segment(_Nothing(""), part.path)
             raise
 
     def records(self, opened: Record) -> Records:
@@ -141,17 +145,7 @@ class Reading:
 
     def size(self, path: str) -> int:
         """Bytes of a file or folder."""
-        where = self.files.path(path)
-        if where.is_file():
-            return where.stat().st_size
-        total = 0
-        for folder, _, names in os.walk(where):
-            for name in names:
-                try:
-                    total += os.stat(os.path.join(folder, name)).st_size
-                except FileNotFoundError:
-                    continue
-        return total
+        return self.files.used(path)
 
 
 class _Nothing(Disk):

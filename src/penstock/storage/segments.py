@@ -38,6 +38,7 @@ _OF_FRAME = struct.Struct("<4sI")
 _ALIGNED = 64
 _FRAME_SIZE = 64
 _LAST = 1
+_json = json.JSONEncoder(separators=(",", ":")).encode
 _FEW = 16
 """Batches of at most this many rows are not measured."""
 Meta = Mapping[str, Any]
@@ -87,7 +88,7 @@ def frame_bytes(
     number: int, position: int, batch: pa.RecordBatch, meta: Meta, *, safe: int, last: bool = True
 ) -> tuple[list[Bytes], int, int]:
     """A frame: its head, its rows and what fills it up; how long it is, and the checksum of what it says."""
-    said = json.dumps(meta, separators=(",", ":")).encode() if meta else b""
+    said = _json(meta).encode() if meta else b""
     said += b" " * (-len(said) % 8)
     body = batch.serialize()
     size = len(said) + body.size
@@ -241,10 +242,13 @@ class Segment:
 
     def batch(self, frame: Frame, schema: pa.Schema) -> tuple[Meta, pa.RecordBatch]:
         """What is in a frame of which the checksum is right."""
-        start = frame.start + _FRAME_SIZE
-        said = self._data.slice(start, frame.meta_size).to_pybytes().strip()
-        body = self._data.slice(start + frame.meta_size, frame.batch_size)
-        return json.loads(said) if said else {}, pa.ipc.read_record_batch(body, schema)
+        body = self._data.slice(frame.start + _FRAME_SIZE + frame.meta_size, frame.batch_size)
+        return self.meta(frame), pa.ipc.read_record_batch(body, schema)
+
+    def meta(self, frame: Frame) -> Meta:
+        """What is said of the rows of a frame."""
+        said = self._data.slice(frame.start + _FRAME_SIZE, frame.meta_size).to_pybytes().strip()
+        return json.loads(said) if said else {}
 
     def bytes_to(self, end: int) -> pa.Buffer:
         """Its bytes up to a place."""

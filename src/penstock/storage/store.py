@@ -4,8 +4,10 @@
     owner                  locked by the process that has it open; says which one
     epochs/0000000003.json who opened it, and where the logs ended then
     catalog/…              records: declarations, queries, functions (``records``)
-    streams/NAME/… relations/NAME/… deliveries/…     logs (``log``)
+    streams/NAME/… relations/NAME/… deliveries/… results/…   logs (``log``)
     state/…                versions of the state (``states``)
+    shards/…               of engine ``spark``: what its tasks are told and remember (``shards``)
+    spark/…                checkpoints of Spark's streaming queries; nothing of them is needed after a restart
 
 Every entry of a log and every record has a number; numbers have no gaps. So ``recover`` takes the newest version of the
 state and all entries behind it in their order, and knows if one is missing.
@@ -24,9 +26,7 @@ same, but each push is taken by itself.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import heapq
-import json
 import os
 import re
 import socket
@@ -43,9 +43,11 @@ import pyarrow as pa
 from penstock.model.amounts import shown
 from penstock.model.errors import InputError, StorageError
 from penstock.operators.state import LoadedState, State
-from penstock.storage.files import PART, Disk, Files
+from penstock.storage.files import Files
 from penstock.storage.log import Entry, Known, Log
 from penstock.storage.names import NAME, file_name, is_shortened, name_of
+from penstock.storage.objects import Root, files_at
+from penstock.storage.owners import Owner, own
 from penstock.storage.records import BLOCK, Record, Records, put_record, read_record
 from penstock.storage.states import States
 from penstock.storage.syncing import Syncing
@@ -54,10 +56,8 @@ FORMAT = 1
 Sync = Literal["off", "group", "always"]
 HEAD = "penstock.json"
 EPOCH = re.compile(r"(\d{10})\.json")
-KINDS = ("streams", "relations", "deliveries")
-_TRIES, _PAUSE = 3, 0.02
-"""How often it is tried to have a directory, and seconds in between."""
-_OWN = frozenset({HEAD, "owner", "epochs", "catalog", "functions", "state", *KINDS})
+KINDS = ("streams", "relations", "deliveries", "results")
+_OWN = frozenset({HEAD, "owner", "epochs", "catalog", "functions", "state", "shards", "spark", *KINDS})
 _OLDER = ("journal", "lock")
 """What there is in the directory of a database of release 0.1."""
 
@@ -90,7 +90,9 @@ class Store:
     records of what is dropped and stopped, and versions of the state.
     """
 
-    def __init__(self, files: Files, *, sync: Sync = "off", owner: int | None = None, quota: int | None = None) -> None:
+    def __init__(
+        self, files: Files, *, sync: Sync = "off", owner: Owner | None = None, quota: int | None = None
+    ) -> None:
         self.files, self.sync_way, self.quota = files, sync, quota
         self._owner, self._process = owner, os.getpid()
         self._mutex = threading.RLock()
@@ -113,9 +115,7 @@ class Store:
         self._trouble: StorageError | None = None
         """What is wrong that may have cost an entry."""
         self.records = Records(files, "catalog", epoch=self.epoch, owner=before_epoch, sealed=self._safe)
-        self.states = States(
-            files, "state", epoch=self.epoch, owner=before_epoch, sealed=before.get("versions", ())
-        )
+        self.states = States(files, "state", epoch=self.epoch, owner=before_epoch, sealed=before.get("versions", ()))
         self.number = 0
         """The number of the last entry."""
         self.saved = 0
@@ -123,31 +123,38 @@ class Store:
         self.bytes_since = 0
         """Bytes of the entries since then, about."""
         self.pressed = False
-        """Whether something has been refused for the quota since the state was saved."""
+        """Whether something has been refused for the quota since a save began."""
+        self.refused = 0
+        """How often something has been."""
         self._logged = 0
         """Bytes of all logs."""
+        self._shards = 0
+        """Bytes of files that tasks have written, about: as they were when a state was saved, and what came since. It
+        is known where there is a quota."""
+        self.is_read = False
+        """Whether entries that a saved state covers are still to be read by others: so they are on the disk when it
+        is."""
 
     # -- opening --------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: str | Path, *, sync: Sync = "off", quota: int | None = None) -> Store:
+    def open(cls, path: Root, *, sync: Sync = "off", quota: int | None = None) -> Store:
         """Open a directory, or make it; StorageError if another process has it, or it is something else."""
-        root = Path(path)
+        files = files_at(path)
         try:
-            if root.exists() and not root.is_dir():
-                raise StorageError(f"{root} is not a directory")
-            check_kind(root)
-            _make(root)
-            owner = _locked(root)
+            if isinstance(path, Path) and path.exists() and not path.is_dir():
+                raise StorageError(f"{path} is not a directory")
+            check_kind(files)
+            owner = own(files)
         except OSError as error:
-            raise StorageError(f"{root}: cannot be opened: {error}") from error
+            raise StorageError(f"{path}: cannot be opened: {error}") from error
         try:
-            return cls(Disk(root), sync=sync, owner=owner, quota=quota)
+            return cls(files, sync=sync, owner=owner, quota=quota)
         except OSError as error:
-            os.close(owner)
-            raise StorageError(f"{root}: cannot be opened: {error}") from error
+            owner.release()
+            raise StorageError(f"{path}: cannot be opened: {error}") from error
         except BaseException:
-            os.close(owner)
+            owner.release()
             raise
 
     def _begin(self) -> Record:
@@ -223,6 +230,17 @@ class Store:
             hint="`penstock check` says what is damaged; restore the directory from a backup",
         )
 
+    def check_entries(self, after: int) -> None:
+        """StorageError if an entry behind this one is missing that the saved state covers, and others are to read."""
+        found = {number for log in self._logs.values() for number in log.numbers(after)}
+        found |= set(self.records.numbers)
+        gone = next((n for n in range(after + 1, self.saved + 1) if n not in found), None)
+        if gone is not None:
+            raise self._trouble or StorageError(
+                f"{self.files.name}: entry {gone} is missing, which queries have not read",
+                hint="`penstock check` says what is damaged; restore the directory from a backup",
+            )
+
     def _recorded(self, after: int) -> Iterator[Item]:
         try:
             for number, record in self.records.read(after):
@@ -279,6 +297,15 @@ class Store:
                 raise self._full(error) from error
             found.use(schema)
             return found
+
+    def known(self, kind: str, name: str) -> Log | None:
+        """The log of something, if there is one."""
+        return self._logs.get((kind, name))
+
+    def logs(self, kind: str) -> list[Log]:
+        """All logs of a kind, those included that will be forgotten with the next state that is saved."""
+        with self._mutex:
+            return [log for (of, _), log in self._logs.items() if of == kind]
 
     def _make(self, key: tuple[str, str]) -> None:
         folder = _folder(key)
@@ -397,6 +424,11 @@ class Store:
         if self.sync_way != "off":
             self._syncing.wait(number)
 
+    def begin_sync(self) -> None:
+        """Let the disk begin with what ``wait`` will wait for. One thread at a time."""
+        if self.sync_way != "off":
+            self._syncing.begin()
+
     # -- the state ------------------------------------------------------------------------------------
 
     def rolled(self) -> int:
@@ -409,24 +441,39 @@ class Store:
             return self.number
 
     def save(self, number: int, state: State) -> None:
-        """Store the state after an entry, and forget the entries that it covers. Without the lock."""
+        """Store the state after an entry. Without the lock."""
         self.check()
         self._check_owner()
         if self.sync_way != "off":
             self._syncing.wait(number)
         try:
+            if self.is_read and self.sync_way == "off":
+                self._force(number)
             self.states.save(number, state)
         except OSError as error:
             raise self._full(error) from error
         self.states.measure()
 
-    def forget(self) -> None:
-        """Forget the entries that all kept versions of the state cover."""
+    def _force(self, number: int) -> None:
+        """Force the entries up to a number to the disk."""
+        with self._mutex:
+            logs = self.dirty()[1]
+            records = [self.records.path(n) for n in self.records.numbers if self.saved < n <= number]
+        for log, dirty in logs:
+            log.sync(dirty)
+        for path in records:
+            self.files.sync(path)
+        if records:
+            self.files.sync_folder("catalog")
+
+    def forget(self, needed: int | None = None) -> None:
+        """Forget the entries that all kept versions of the state cover. ``needed``: those with numbers greater than
+        this are to be read by others still."""
         self._check_owner()
         versions = self.states.versions
         if not versions:
             return
-        upto = versions[0][0]
+        upto = versions[0][0] if needed is None else min(versions[0][0], needed)
         with self._mutex:
             self.saved = versions[-1][0]
             for key, log in list(self._logs.items()):
@@ -438,13 +485,14 @@ class Store:
                     log.forget(upto)
             self.records.forget(upto)
             self._logged = sum(log.bytes for log in self._logs.values())
+        self._measure_shards()
 
     # -- the quota ------------------------------------------------------------------------------------
 
     @property
     def used(self) -> int:
-        """Bytes of logs, records and versions of the state."""
-        return self._logged + self.states.bytes + self.records.bytes
+        """Bytes of logs, records, versions of the state and what tasks have written."""
+        return self._logged + self._shards + self.states.bytes + self.records.bytes
 
     @property
     def oldest(self) -> int:
@@ -460,11 +508,21 @@ class Store:
     def _measure(self) -> None:
         self._logged = sum(log.bytes for log in self._logs.values())
         self.states.measure()
+        self._measure_shards()
+
+    def _measure_shards(self) -> None:
+        if self.quota is not None:
+            self._shards = self.files.used("shards")
+
+    def grew(self, bytes: int) -> None:
+        """Tasks have written so much."""
+        self._shards += bytes
 
     def _admit(self, bytes: int) -> None:
         if self.quota is None or self.used + bytes <= self.quota:
             return
         self.pressed = True
+        self.refused += 1
         raise StorageError(
             f"{self.files.name}: the quota is {shown(self.quota)}, of which {shown(self.used)} are used, and this "
             f"takes {shown(bytes)}",
@@ -479,12 +537,10 @@ class Store:
         if self.sync_way != "off" and self._failed is None:
             with contextlib.suppress(StorageError):
                 self._syncing.wait(self.number)
+        self._syncing.close()
         self.files.close()
         if self._owner is not None:
-            if os.getpid() == self._process:
-                with contextlib.suppress(OSError):
-                    fcntl.flock(self._owner, fcntl.LOCK_UN)  # also for a process that was forked
-            os.close(self._owner)
+            self._owner.release()
             self._owner = None
 
     def fail(self, error: StorageError) -> None:
@@ -525,14 +581,6 @@ class Store:
             f"{self.files.name}: cannot be written: {error.strerror or error}",
             hint="nothing of this has been taken; make room, or see that it can be written, and try again",
         )
-
-
-def _make(root: Path) -> None:
-    """Make a directory that lasts."""
-    made = [folder for folder in (root, *root.parents) if not folder.exists()]
-    root.mkdir(parents=True, exist_ok=True)
-    for folder in made:
-        Disk(folder.parent).sync_folder("")
 
 
 def _of_log(kind: str, name: str, log: Log, after: int) -> Iterator[Item]:
@@ -582,15 +630,15 @@ def read_code(files: Files, path: str) -> bytes:
     return code
 
 
-def check_kind(root: Path) -> None:
+def check_kind(files: Files) -> None:
     """Refuse a directory that is something else."""
-    if not root.is_dir() or (root / HEAD).exists() or not any(root.iterdir()):
+    root, names = files.name, sorted([*files.names(""), *files.folders("")])
+    if HEAD in names:
         return
-    names = sorted(e.name for e in root.iterdir() if not e.name.endswith(PART))
     if all(name in names for name in _OLDER):
         raise StorageError(
-            f"{root}: a database of release 0.1 or of engine='spark', which engine='local' does not open",
-            hint="open it with the release and the engine that wrote it, or use another directory",
+            f"{root}: a database of release 0.1, which this release does not open",
+            hint="open it with release 0.1, or use another directory",
         )
     foreign = [name for name in names if name not in _OWN]
     if foreign:
@@ -598,49 +646,3 @@ def check_kind(root: Path) -> None:
             f"{root} is not empty and not a database: it has `{foreign[0]}`",
             hint="use an empty directory, or a new one",
         )
-
-
-def _locked(root: Path) -> int:
-    """Take the lock of ``owner``; the system gives it back when the process ends, however it does."""
-    file = os.open(root / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    for _ in range(_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError:
-            time.sleep(_PAUSE)  # it may be `holder` of another process
-    else:
-        who = _holder(file)
-        os.close(file)
-        raise StorageError(
-            f"{root} is open in another process{f' ({who})' if who else ''}",
-            hint="close it there, or use another directory",
-        )
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-    said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
-    os.ftruncate(file, 0)
-    os.pwrite(file, said, 0)
-    return file
-
-
-def holder(root: Path) -> str | None:
-    """The process that has a directory open, for people; None if none has. It takes a shared lock for a moment."""
-    try:
-        file = os.open(root / "owner", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _holder(file) or "another process"
-    finally:
-        os.close(file)
-    return None
-
-
-def _holder(file: int) -> str:
-    try:
-        who = json.loads(os.pread(file, 4096, 0))
-        return f"process {who['pid']} on {who['host']}, since {who['since']}"
-    except (ValueError, KeyError, TypeError):
-        return ""

@@ -6,6 +6,8 @@ import errno
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import StorageError
@@ -21,14 +23,48 @@ _MOST_TRIES, _BETWEEN = 20, 0.05
 
 
 class Syncing:
-    """Threads that wait for the disk: one of them syncs for all whose entries are there by then."""
+    """Threads that wait for the disk: one of them syncs for all whose entries are there by then.
+
+    A thread that has something else to do before it waits calls ``begin``: a thread of this object syncs meanwhile. It
+    is there after the first such call, and is stopped by ``close``.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = threading.Condition()
         self._busy = False
+        self._thread: threading.Thread | None = None
+        self._begun: SimpleQueue[threading.Lock | None] = SimpleQueue()
+        """Locks of callers of ``begin``, each released when the sync is about to begin; None ends the thread."""
         self.done = 0
         """Entries up to this number are on the disk."""
+
+    def begin(self) -> None:
+        """Let a sync begin. If one is under way, nothing happens: whoever waits syncs then. One thread at a time."""
+        if self._busy or not self._begun.empty():
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_syncing, name="penstock-syncer", daemon=True)
+            self._thread.start()
+        begun = threading.Lock()
+        begun.acquire()
+        self._begun.put(begun)
+        # Without this the caller keeps the interpreter, and the sync begins when the caller waits for it.
+        begun.acquire()
+
+    def _keep_syncing(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            begun.release()
+            with suppress(StorageError):  # whoever waits hears of it
+                self.wait(self._store.number)
+
+    def close(self) -> None:
+        """End the thread, if there is one."""
+        thread = self._thread
+        if thread is not None:
+            self._begun.put(None)
+            thread.join()
+            self._thread = None
 
     def wait(self, number: int) -> None:
         """Return when everything up to an entry is on the disk."""
@@ -65,7 +101,6 @@ class Syncing:
                 self.done = max(self.done, upto)
                 self._busy = False
                 self._turn.notify_all()
-
 
     def _sync(self, log: Log, dirty: Sequence[tuple[Known, int]]) -> None:
         for left in reversed(range(_MOST_TRIES)):

@@ -14,8 +14,12 @@ and two attempts at one version cannot mix: the manifest is that of one of them.
 A manifest also says from which versions, by which attempts, its own goes on: whoever has one of these in memory need
 only take in what has changed since.
 
-Nothing is forced to the disk (``fsync``): that costs 5 to 10 ms a file, and Spark does not do it for its own
-checkpoints either. What a loss of power takes away is noticed by its checksum.
+Where attempts are told apart, each has a manifest of its own, ``manifest-000000000012-1f0c….json``: who loads a version
+says which attempt at it counts.
+
+``sync``: a version is on the disk when ``commit`` returns. Without it nothing is forced to the disk: that costs 5 to 10
+ms a file, and Spark does not do it for its own checkpoints either; what a loss of power takes away is noticed by its
+checksum, which every reader verifies.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import uuid
 import zlib
@@ -37,18 +42,17 @@ from penstock.model.errors import CheckpointError
 from penstock.operators.state import Loaded, LoadedState, State
 from penstock.plan.nodes import Query
 from penstock.plan.serial import to_json
+from penstock.storage.objects import filesystem_at
 
 FORMAT = 5
 """Of manifests and of what operators put into pieces; a state of another format is refused."""
 
-_MANIFEST = re.compile(r"manifest-(\d+)\.json")
-_OLD = re.compile(r"manifest-(\d+)\.json(\..+\.part)?$")
+_MANIFEST = re.compile(r"manifest-(\d+)(?:-[0-9a-f]+)?\.json")
+_OLD = re.compile(r"manifest-(\d+)(?:-[0-9a-f]+)?\.json(\..+\.part)?$")
 _PIECE = re.compile(r"(\d+)-[0-9a-f]+(-\d+\.arrow|\.pieces)")
 _SMALL = 1 << 20
-"""Up to so many bytes a piece is checked whole when it is read, of a larger one its size and its end; small pieces of
-one version share a file."""
+"""Pieces of at most this many bytes share a file with others of their version."""
 _ALIGNED = 64
-_END = 1 << 12
 _LINEAGE = 32
 """Versions before its own that a manifest names; who has an older one in memory loads everything."""
 
@@ -74,14 +78,18 @@ def folded_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class PieceFile:
-    """Where a piece is. ``crc`` is of all its bytes, ``end_crc`` of the last ones, which say where the others are."""
+    """Where a piece is, and the checksum of its bytes."""
 
     file: str
     start: int
     rows: int
     bytes: int
     crc: int
-    end_crc: int
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> PieceFile:
+        """As manifests have it; older ones say more."""
+        return cls(*(stored[name] for name in ("file", "start", "rows", "bytes", "crc")))
 
 
 class StateStore:
@@ -91,24 +99,52 @@ class StateStore:
     that it loaded or committed last: pieces that a state lists without a table are those of that version.
     """
 
-    def __init__(self, root: str, filesystem: fs.FileSystem | None = None, *, query: str = "") -> None:
+    def __init__(
+        self, root: str, filesystem: fs.FileSystem | None = None, *, query: str = "", attempts: bool = False,
+        sync: bool = False,
+    ) -> None:  # fmt: skip
+        """``attempts``: attempts at a version are told apart. ``sync``: what is committed is on the disk."""
+        self._attempts, self._sync = attempts, sync
         if filesystem is None:
-            filesystem, root = fs.FileSystem.from_uri(root) if "://" in root else (fs.LocalFileSystem(), root)
+            filesystem, root = filesystem_at(root)
         self._fs: fs.FileSystem = filesystem
         self._root = root.rstrip("/")
         self._query = query
         self._made = False
+        self._begun: list[str] = []
+        """Files of the attempt that is under way, as long as no manifest can name them."""
         self._current: dict[str, dict[str, PieceFile]] = {}
         self._lineage: list[list[Any]] = []  # [version, attempt], the last one is that of _current
         self.written = 0
         """Bytes of the pieces written by this store."""
 
-    def commit(self, version: int, state: State) -> None:
-        """Make this state the one of the version. If it fails, the state of an earlier version must be loaded."""
+    @property
+    def root(self) -> str:
+        """The directory."""
+        return self._root
+
+    @property
+    def version(self) -> int | None:
+        """What was loaded or committed last, None if nothing was."""
+        return self._lineage[-1][0] if self._lineage else None
+
+    def commit(self, version: int, state: State) -> str:
+        """Make this state the one of the version; gives the name of the attempt. If it fails, the state of an earlier
+        version must be loaded; where there was no room, nothing is left of it."""
         if not self._made:
             self._fs.create_dir(f"{self._root}/pieces", recursive=True)
             self._made = True
         attempt = uuid.uuid4().hex
+        self._begun.clear()
+        try:
+            return self._committed(version, state, attempt)
+        except OSError:
+            for path in self._begun:
+                with contextlib.suppress(OSError):
+                    self._delete(path)
+            raise
+
+    def _committed(self, version: int, state: State, attempt: str) -> str:
         files: dict[str, dict[str, PieceFile]] = {}
         small = _Small(f"{version:012d}-{attempt}.pieces")
         count = 0
@@ -146,22 +182,22 @@ class StateStore:
         }  # fmt: skip
         self._write_manifest(version, content, attempt)
         self._current, self._lineage = files, lineage
+        return attempt
 
-    def load(self, version: int, *, verify: bool = False) -> LoadedState | None:
-        """The state of a version, None if there is none. Pieces are opened when they are asked for.
-
-        ``verify``: look at every byte of every piece now.
+    def load(self, version: int, attempt: str = "", *, verify: bool = False) -> LoadedState | None:
+        """The state of a version, None if there is none. Pieces are opened, and every byte of them looked at, when they
+        are asked for; ``verify``: now.
         """
-        content = self._manifest(version)
+        content = self._manifest(version, attempt)
         return None if content is None else self._take(version, content, verify=verify)
 
-    def follow(self, version: int) -> LoadedState | None:
+    def follow(self, version: int, attempt: str = "") -> LoadedState | None:
         """The state of a version that goes on from what this store committed or loaded last; None if it does not.
 
         The version is that of this store's lineage only if its manifest names the very attempt that this store has:
         a version tried again elsewhere is another one, and so is all that goes on from it.
         """
-        content = self._manifest(version)
+        content = self._manifest(version, attempt)
         if content is None or not self._lineage or self._lineage[-1] not in content["lineage"][:-1]:
             return None
         return self._take(version, content)
@@ -169,32 +205,48 @@ class StateStore:
     def _take(self, version: int, content: dict[str, Any], *, verify: bool = False) -> LoadedState:
         if content["query"] != self._query:
             raise CheckpointError(
-                f"{self._manifest_path(version)}: this is the state of another query",
+                f"{self._manifest_path(version, content['lineage'][-1][1])}: this is the state of another query",
                 hint="use another directory for the changed query, or run the query that it belongs to",
             )
         files = {
-            path: {name: PieceFile(**f) for name, f in operator["pieces"].items()}
+            path: {name: PieceFile.of(f) for name, f in operator["pieces"].items()}
             for path, operator in content["operators"].items()
         }
         opened = _Opened(self._fs, f"{self._root}/pieces")
         if verify:
             for pieces in files.values():
                 for file in pieces.values():
-                    opened.read(file, everything=True)
+                    opened.read(file)
         self._current, self._lineage = files, content["lineage"]
         return {
             path: Loaded(operator["meta"], _Tables(opened, files[path]))
             for path, operator in content["operators"].items()
         }
 
-    def holds(self, version: int) -> bool:
+    def files(self, version: int, attempt: str, known: set[PieceFile]) -> list[str]:
+        """The files of a version under the store's directory, its manifest first; none if that is not there. Every byte
+        of its pieces is looked at, but of those that are ``known``, which are more afterwards."""
+        content = self._manifest(version, attempt)
+        if content is None:
+            return []
+        opened = _Opened(self._fs, f"{self._root}/pieces")
+        found = {PieceFile.of(f) for o in content["operators"].values() for f in o["pieces"].values()}
+        for piece in sorted(found - known, key=lambda p: (p.file, p.start)):
+            opened.read(piece)
+        known |= found
+        manifest = self._manifest_path(version, attempt).rpartition("/")[2]
+        return [manifest, *sorted({f"pieces/{piece.file}" for piece in found})]
+
+    def holds(self, version: int, attempt: str = "") -> bool:
         """Is what is stored as this version what this store committed or loaded last, and not another attempt?"""
+        if self._attempts:
+            return self._lineage[-1:] == [[version, attempt]]
         content = self._manifest(version)
         return content is not None and content["lineage"][-1:] == self._lineage[-1:]
 
     def versions(self) -> list[int]:
         """The versions there are, ascending."""
-        return sorted(int(m[1]) for m in map(_MANIFEST.fullmatch, self._names(self._root)) if m)
+        return sorted({int(m[1]) for m in map(_MANIFEST.fullmatch, self._names(self._root)) if m})
 
     def forget(self, before: int) -> None:
         """Remove older versions, and pieces that no other version has.
@@ -202,8 +254,9 @@ class StateStore:
         Pieces that were written for a version from ``before`` on stay: an attempt at it may be under way.
         """
         used: set[str] = set()
-        for version in (v for v in self.versions() if v >= before):
-            content = self._manifest(version)
+        for name in self._names(self._root):
+            match = _MANIFEST.fullmatch(name)
+            content = self._read(f"{self._root}/{name}") if match and int(match[1]) >= before else None
             if content is not None:
                 used |= {f["file"] for o in content["operators"].values() for f in o["pieces"].values()}
         used |= {f.file for pieces in self._current.values() for f in pieces.values()}
@@ -217,24 +270,53 @@ class StateStore:
             if match and int(match[1]) < before and name not in used:
                 self._delete(f"{self._root}/pieces/{name}")
 
+    def discard(self, version: int, attempt: str) -> None:
+        """Remove an attempt that does not count, where attempts are told apart."""
+        self._delete(self._manifest_path(version, attempt))
+        for name in self._names(f"{self._root}/pieces"):
+            if name.startswith(f"{version:012d}-{attempt}"):
+                self._delete(f"{self._root}/pieces/{name}")
+
     # -- files --------------------------------------------------------------------------------------
 
     def _write(self, name: str, parts: Sequence[pa.Buffer | bytes]) -> None:
-        with self._fs.open_output_stream(f"{self._root}/pieces/{name}") as out:
-            for part in parts:
-                out.write(part)
+        self._put(f"{self._root}/pieces/{name}", parts)
         self.written += sum(map(len, parts))
 
-    def _manifest_path(self, version: int) -> str:
-        return f"{self._root}/manifest-{version:012d}.json"
+    def _put(self, path: str, parts: Sequence[pa.Buffer | bytes]) -> None:
+        self._begun.append(path)
+        with self._fs.open_output_stream(path) as out:
+            for part in parts:
+                out.write(part)
+        if self._sync:
+            self._force(path)
+
+    def _force(self, path: str) -> None:
+        """Force a file or folder to the disk, where the files are those of a disk."""
+        if isinstance(self._fs, fs.LocalFileSystem):
+            file = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _manifest_path(self, version: int, attempt: str) -> str:
+        return f"{self._root}/manifest-{version:012d}{f'-{attempt}' if self._attempts else ''}.json"
 
     def _write_manifest(self, version: int, content: dict[str, Any], attempt: str) -> None:
         text = json.dumps(content, separators=(",", ":"), allow_nan=False)
         whole = f'{{"crc":{zlib.crc32(text.encode())},"state":{text}}}'
-        path = self._manifest_path(version)
-        with self._fs.open_output_stream(f"{path}.{attempt}.part") as out:
-            out.write(whole.encode())
+        path = self._manifest_path(version, attempt)
+        if self._sync:
+            self._force(f"{self._root}/pieces")
+        if self._attempts and not isinstance(self._fs, fs.LocalFileSystem):
+            self._put(path, [whole.encode()])  # an object is there in one step, and nobody else has its name
+            return
+        self._put(f"{path}.{attempt}.part", [whole.encode()])
+        self._begun.clear()
         self._replace(f"{path}.{attempt}.part", path)
+        if self._sync:
+            self._force(self._root)
 
     def _replace(self, source: str, target: str) -> None:
         """Move a file over another. Object stores copy, and show all of a file or none; HDFS wants the place free."""
@@ -246,8 +328,10 @@ class StateStore:
             self._fs.delete_file(target)
             self._fs.move(source, target)
 
-    def _manifest(self, version: int) -> dict[str, Any] | None:
-        path = self._manifest_path(version)
+    def _manifest(self, version: int, attempt: str = "") -> dict[str, Any] | None:
+        return self._read(self._manifest_path(version, attempt))
+
+    def _read(self, path: str) -> dict[str, Any] | None:
         try:
             with self._fs.open_input_stream(path) as source:
                 text = source.read()
@@ -283,10 +367,6 @@ class StateStore:
 _LOST = "load an earlier version, or start again in an empty directory"
 
 
-def _end_of(data: pa.Buffer) -> pa.Buffer:
-    return data.slice(max(0, data.size - _END))
-
-
 def _bytes_of(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
@@ -295,7 +375,7 @@ def _bytes_of(table: pa.Table) -> pa.Buffer:
 
 
 def _piece(file: str, start: int, rows: int, data: pa.Buffer) -> PieceFile:
-    return PieceFile(file, start, rows, data.size, zlib.crc32(data), zlib.crc32(_end_of(data)))
+    return PieceFile(file, start, rows, data.size, zlib.crc32(data))
 
 
 class _Small:
@@ -323,7 +403,7 @@ class _Opened:
         self._fs, self._folder = filesystem, folder
         self._shared: dict[str, pa.Buffer] = {}
 
-    def read(self, piece: PieceFile, *, everything: bool = False) -> pa.Table:
+    def read(self, piece: PieceFile) -> pa.Table:
         path = f"{self._folder}/{piece.file}"
         file = self._shared.get(piece.file)
         if file is None:
@@ -335,9 +415,7 @@ class _Opened:
                 f"{path}: damaged, {file.size} bytes instead of {piece.start + piece.bytes}", hint=_LOST
             )
         data = file.slice(piece.start, piece.bytes)
-        if zlib.crc32(_end_of(data)) != piece.end_crc or (
-            (everything or data.size <= _SMALL) and zlib.crc32(data) != piece.crc
-        ):
+        if zlib.crc32(data) != piece.crc:
             raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=_LOST)
         try:
             return pa.ipc.open_file(data).read_all()

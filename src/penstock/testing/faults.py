@@ -13,8 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.database.database import Database, core_of
-from penstock.hosts.local.host import LocalHost
-from penstock.hosts.spark.live import frames
+from penstock.hosts.durable.kept import Kept
 from penstock.model.errors import InputError, StateError
 from penstock.runtime.storage import files, storage
 from penstock.storage import files as store_files
@@ -101,46 +100,41 @@ class Disk:
 def full_disk(room: int = 0) -> Iterator[Disk]:
     """Meanwhile there is room for so many bytes more, for all databases of this process.
 
-    It is about what they write for rows that wait and into directories (engine ``local``), and into the logs of streams
-    and the journal (engine ``spark``, not the state that its workers write). What exceeds the room fails as it does on
-    a disk that is full. ``disk.room`` may be changed meanwhile, as if files had been removed.
+    It is about what they write for rows that wait, and into directories (of engine ``spark``, not the state that its
+    workers write). What exceeds the room fails as it does on a disk that is full. ``disk.room`` may be changed
+    meanwhile, as if files had been removed.
     """
     disk = Disk(room)
-    append, write, retry, put = files.append, frames.write, storage.RETRY, store_files.write
+    append, retry, put = files.append, storage.RETRY, store_files.write
 
     def appending(path: Path, size: int, content: pa.Buffer) -> None:
         disk.take(content.size)
         append(path, size, content)
 
-    def writing(file: int, parts: Sequence[pa.Buffer | bytes]) -> None:
-        disk.take(sum(map(len, parts)))
-        write(file, parts)
-
     def putting(file: int, at: int, content: Sequence[store_files.Bytes]) -> int:
         disk.take(sum(map(len, content)))
         return put(file, at, content)
 
-    files.append, frames.write, storage.RETRY, store_files.write = appending, writing, 0.0, putting
+    files.append, storage.RETRY, store_files.write = appending, 0.0, putting
     try:
         yield disk
     finally:
-        files.append, frames.write, storage.RETRY, store_files.write = append, write, retry, put
+        files.append, storage.RETRY, store_files.write = append, retry, put
 
 
 def crash_copy(db: Database, to: str | Path) -> Path:
     """The directory of a database as it would be if the process were killed now, copied to a new place: open it there
     with the same engine. What is running goes on undisturbed."""
     host = core_of(db).host
-    kept = host.kept if isinstance(host, LocalHost) else None
-    root = getattr(host, "root", None) if kept is None else kept.root
-    if root is None:
+    kept: Kept | None = getattr(host, "kept", None)
+    if kept is None:
         raise StateError("the database has no directory", hint="name one: connect('directory')")
     to = Path(to)
     if to.exists():
         raise InputError(f"{to} is there already", hint="give a new place")
-    # Nothing is noted in the journal meanwhile, so what it speaks of is there; nor is a state saved.
-    with core_of(db).lock if kept is None else kept.saver.still():
-        shutil.copytree(root, to, copy_function=_copied, ignore=shutil.ignore_patterns("lock"))
+    # Nothing is written down meanwhile but deliveries and notes, so what is named is there; nor is a state saved.
+    with kept.saver.still():
+        shutil.copytree(kept.root, to, copy_function=_copied)
     return to
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def _contents(report: Report) -> Contents:
     database = report.state.get("database", {})
     queries.update(dict.fromkeys(database.get("order", ())))
     functions.update(dict.fromkeys(database.get("known", ())))
-    records: Iterable[dict[str, Any]] = [*database.get("declared", ()), *report.records]
+    after = chain.from_iterable((r["into"], r) if "into" in r else (r,) for r in report.records)
+    records: Iterable[dict[str, Any]] = [*database.get("declared", ()), *after]
     for record in records:
         match record.get("kind"):
             case "declare":

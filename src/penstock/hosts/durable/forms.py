@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.cql.declarations import parse_type
+from penstock.ingest.files import RowsFile, Span
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Came, StreamInput
 from penstock.model.amounts import Bound
@@ -23,41 +24,113 @@ from penstock.rows.apart import SCHEMA
 from penstock.scalar.zones import UTC
 
 Record = dict[str, Any]
+_INSTANT = pa.int64()
 _IN_TIME = pa.array([False] * 65_536)
 _FURTHER = [("_ts", pa.int64()), ("_late", pa.bool_())]
+PRIORITY, _ARRIVAL = "_priority", "_arrival"
 
 
-def rows_schema(schema: Schema) -> pa.Schema:
-    """Of the log of a stream: its columns by their place, the instant, and whether a row came too late."""
-    columns = [pa.field(f"c{i}", f.type) for i, f in enumerate(arrow_schema(schema))]
-    return pa.schema([*columns, *(pa.field(*f) for f in _FURTHER)])
+def rows_schema(definition: StreamDef, *, turns: bool) -> pa.Schema:
+    """Of the log of a stream: its columns by their place, the instant, and whether a row came too late; where rows may
+    have one, their priority. ``turns``: rows whose turn has come follow those that came, with their numbers, where
+    these may not be the same."""
+    columns = [pa.field(f"c{i}", f.type) for i, f in enumerate(arrow_schema(definition.schema))]
+    more = [pa.field(*f) for f in _FURTHER]
+    if definition.priority is not None:
+        more.append(pa.field(PRIORITY, pa.int64()))
+    if turns and definition.slack:
+        more.append(pa.field(_ARRIVAL, pa.int64()))
+    return pa.schema([*columns, *more])
 
 
-def rows_table(came: Came, schema: pa.Schema) -> pa.Table | pa.RecordBatch:
-    """Rows as they are logged."""
-    count = len(came.ts)
-    if came.late is None:
-        late = _IN_TIME.slice(0, count) if count <= len(_IN_TIME) else pa.array(np.zeros(count, np.bool_))
+def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | pa.RecordBatch | None:
+    """Rows as they are logged: those that came, and where the schema asks for it those whose turn has come."""
+    names = schema.names
+    parts: list[pa.RecordBatch] = []
+    if came is not None:
+        count = len(came.ts)
+        if came.late is None:
+            late = _IN_TIME.slice(0, count) if count <= len(_IN_TIME) else pa.array(np.zeros(count, np.bool_))
+        else:
+            late = pa.array(came.late)
+        more = [pa.Array.from_buffers(_INSTANT, count, [None, pa.py_buffer(np.ascontiguousarray(came.ts))]), late]
+        if PRIORITY in names:
+            more.append(_given(came.priority, count))
+        if _ARRIVAL in names:
+            more.append(pa.array(np.arange(came.arrival, came.arrival + count, dtype=np.int64)))
+        batches = came.table.to_batches()
+        if len(batches) == 1:
+            parts.append(pa.RecordBatch.from_arrays([*batches[0].columns, *more], schema=schema))
+        else:
+            whole = pa.Table.from_arrays([*came.table.columns, *more], schema=schema)
+            if _ARRIVAL not in names:
+                return whole
+            parts += whole.combine_chunks().to_batches()
+    if _ARRIVAL in names and len(turn):
+        more = [pa.array(turn.ts), pa.array(np.zeros(len(turn), np.bool_))]
+        if PRIORITY in names:
+            more.append(_given(turn.priority, len(turn)))
+        more.append(pa.array(turn.arrival))
+        parts += pa.Table.from_arrays([*turn.table.columns, *more], schema=schema).combine_chunks().to_batches()
+    if len(parts) > 1:
+        return pa.Table.from_batches(parts)
+    return parts[0] if parts else None
+
+
+def _given(priority: np.ndarray[Any, np.dtype[np.int64]] | None, count: int) -> pa.Array:
+    return pa.nulls(count, pa.int64()) if priority is None else pa.array(priority)
+
+
+def turn_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
+    """The rows of a logged entry whose turn came with it, in order."""
+    declared = arrow_schema(schema)
+    if _ARRIVAL in rows.column_names:
+        rows = rows.slice(len(rows) - meta.get("turn", 0))
+    rows = rows.combine_chunks()
+    table = pa.Table.from_arrays(rows.columns[: len(declared)], schema=declared)
+    ts = rows.column("_ts").to_numpy()
+    if _ARRIVAL in rows.column_names:
+        arrival = rows.column(_ARRIVAL).to_numpy()
     else:
-        late = pa.array(came.late)
-    columns = came.table.columns
-    if all(c.num_chunks == 1 for c in columns):
-        return pa.RecordBatch.from_arrays([*(c.chunk(0) for c in columns), pa.array(came.ts), late], schema=schema)
-    return pa.Table.from_arrays([*columns, pa.array(came.ts), late], schema=schema)
+        arrival = np.arange(meta.get("a", 0), meta.get("a", 0) + len(ts), dtype=np.int64)
+    priority = None
+    if PRIORITY in rows.column_names and rows.column(PRIORITY).null_count < len(ts):
+        priority = rows.column(PRIORITY).fill_null(0).to_numpy()
+    batch = Batch(schema, table, ts, arrival, priority)
+    late = rows.column("_late").to_numpy()
+    return batch.take(np.flatnonzero(~late)) if late.any() else batch
 
 
-def rows_meta(source: StreamInput, came: Came | None) -> Record:
-    """What is said with them: how far the stream is now."""
+def rows_meta(source: StreamInput, came: Came | None, turn: Batch, *, turns: bool) -> Record:
+    """What is said with them: how far the stream is now; how many have come whose turn it is, and have a priority."""
     meta: Record = {"p": instant(source.progress), "n": instant(source.newest_row)}
+    if turns and source.definition.slack:
+        meta["turn"] = len(turn)
+    if turn.priority is not None and (prioritised := int(np.count_nonzero(turn.priority))):
+        meta["h"] = prioritised
     if source.closed:
         meta["closed"] = True
     if came is not None:
         meta["a"] = came.arrival
+        if came.late is not None:
+            meta["late"] = int(np.count_nonzero(came.late))
         if came.apart is not None:
             meta["apart"] = came.apart.to_pydict()
         if came.key is not None:
             meta["key"] = came.key
+        parked = [file.record() for file in came.files if file.oldest > source.progress]
+        if parked:
+            meta["parks"] = parked
+    if source.spans:
+        meta["spans"] = [[s.file.record(), instant(s.after), instant(s.upto)] for s in source.spans]
+        meta["h"] = sum(s.file.prioritised for s in source.spans)
     return meta
+
+
+def spans_again(meta: Mapping[str, Any]) -> tuple[Span, ...]:
+    """The rows of files whose turn came with an entry."""
+    spans = meta.get("spans", ())
+    return tuple(Span(RowsFile.of(file), instant_again(after), instant_again(upto)) for file, after, upto in spans)
 
 
 def came_again(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Came | None:
@@ -65,21 +138,37 @@ def came_again(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Came 
     if "a" not in meta:
         return None
     declared = arrow_schema(schema)
-    rows = rows.combine_chunks()
+    rows = rows.slice(0, len(rows) - meta.get("turn", 0)).combine_chunks()
     columns = [rows.column(i) for i in range(len(declared))]
     table = pa.Table.from_arrays(columns, schema=declared)
     late = rows.column("_late").to_numpy()
     apart = meta.get("apart")
     return Came(
         table, rows.column("_ts").to_numpy(), meta["a"], late if late.any() else None,
-        None if apart is None else pa.table(apart, schema=SCHEMA), key_again(meta),
+        None if apart is None else pa.table(apart, schema=SCHEMA), key_again(meta), None, _files_again(meta),
     )  # fmt: skip
+
+
+def _files_again(meta: Mapping[str, Any]) -> tuple[RowsFile, ...]:
+    """The files that came with an entry."""
+    found = [span.file for span in spans_again(meta) if span.after == -math.inf]
+    return tuple(sorted([*found, *map(RowsFile.of, meta.get("parks", ()))], key=lambda file: file.arrival))
 
 
 def key_again(meta: Mapping[str, Any]) -> Key | None:
     """What the producer called an entry."""
     key = meta.get("key")
     return None if key is None else (key[0], key[1])
+
+
+def as_logged(batch: Batch) -> pa.Table:
+    """Rows with their instants, and their priorities if one has one."""
+    columns = [pa.field(f"c{i}", f.type) for i, f in enumerate(arrow_schema(batch.schema))]
+    more = [("_ts", pa.array(batch.ts))]
+    if batch.priority is not None:
+        more.append((PRIORITY, pa.array(batch.priority)))
+    schema = pa.schema([*columns, *((name, pa.int64()) for name, _ in more)])
+    return pa.Table.from_arrays([*batch.table.columns, *(column for _, column in more)], schema=schema)
 
 
 def batch_table(batch: Batch) -> pa.Table:

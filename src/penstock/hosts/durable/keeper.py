@@ -26,8 +26,10 @@ from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
 from penstock.hosts.registered import Registered
 from penstock.hosts.trimming import TRIMMING
+from penstock.hosts.turns import brief_turns
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.model.errors import PenstockError, StateError
 from penstock.operators.state import State
@@ -53,8 +55,10 @@ class Keeper:
     """The directory of one database. All calls but ``delivered``, ``noted`` and ``wait`` come under the database's
     lock."""
 
-    def __init__(self, store: Store, core: Core) -> None:
-        self.store, self._core = store, core
+    def __init__(self, store: Store, core: Core, *, turns: bool) -> None:
+        """``turns``: logs are read by others, who need to know the rows whose turn has come."""
+        self.store, self._core, self.turns = store, core, turns
+        store.is_read = turns
         self.again = True
         """What happened before is being done again: it is written down already."""
         self.closed = False
@@ -76,31 +80,47 @@ class Keeper:
 
     # -- what happens ---------------------------------------------------------------------------------
 
-    def rows(self, source: StreamInput) -> None:
-        """Write down what a stream has just taken in."""
+    def rows(self, source: StreamInput, turn: Batch) -> Log | None:
+        """Write down what a stream has just taken in; gives the log that has it, None if one had it before. ``turn``:
+        the rows whose turn has come."""
         if self.again:
-            return
-        log = self._log("streams", source.definition.name, lambda: forms.rows_schema(source.definition.schema))
+            return None
+        log = self._stream(source)
         came = source.came
-        table = None if came is None else forms.rows_table(came, log.schema)
-        self._append(log, table, forms.rows_meta(source, came), new=came is not None)
+        if source.spans:
+            turn = source.nothing  # they are in files already
+        table = forms.rows_table(came, turn, log.schema)
+        self._append(log, table, forms.rows_meta(source, came, turn, turns=self.turns), new=came is not None)
+        return log
 
-    def changes(self, relation: RelationStore, changes: Sequence[Change]) -> None:
-        """Write down changes of a relation."""
+    def _stream(self, source: StreamInput) -> Log:
+        definition = source.definition
+        return self._log("streams", definition.name, lambda: forms.rows_schema(definition, turns=self.turns))
+
+    def changes(self, relation: RelationStore, changes: Sequence[Change]) -> Log | None:
+        """Write down changes of a relation; gives the log that has them, None if there is nothing to write down."""
         if self.again or not (changes or relation.key):
-            return
+            return None
         schema = relation.definition.schema
         log = self._log("relations", relation.definition.name, lambda: changes_schema(schema))
         meta: dict[str, Any] = {"clock": relation.clock, "times": relation.times}
         if relation.key is not None:
             meta["key"] = relation.key
         self._append(log, changes_table(schema, changes), meta, new=any(c.sign > 0 for c in changes))
+        return log
+
+    def results(self, rows: pa.Table, meta: Mapping[str, Any]) -> int:
+        """Write down what a micro-batch gave; gives the number of the entry."""
+        return self._append(self._log("results", "default", lambda: rows.schema), rows, meta)
+
+    def divided(self, record: forms.Record) -> None:
+        """Write down how queries are divided from now on."""
+        self._record({"kind": "parts", **record})
 
     def taken(self, source: StreamInput, what: str) -> None:
         """A user has taken the late rows of a stream, or those kept apart."""
         if not self.again:
-            log = self._log("streams", source.definition.name, lambda: forms.rows_schema(source.definition.schema))
-            self._append(log, None, {"taken": what})
+            self._append(self._stream(source), None, {"taken": what})
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         """Something was declared."""
@@ -167,10 +187,21 @@ class Keeper:
     def registered(self, query: Registered) -> int:
         """A query is about to begin; gives the number that tells it from others of its name."""
         if not self.again:
-            called = functions_called(query.plan)
-            query.versions = {name: version for name, version in self.functions.items() if name in called}
-            return self._record(self.query_record(query), new=True)
+            query.versions = self.versions(query)
+            record = self.query_record(query)
+            if query.into is None:
+                return self._record(record, new=True)
+            made = forms.declared(query.into, self._core.catalog)
+            number = self._record({**record, "into": made}, new=True)  # both, or none
+            self.declare(made)
+            query.into = None
+            return number
         return self.store.number
+
+    def versions(self, query: Registered) -> dict[str, int]:
+        """The functions that a query calls, as they are now."""
+        called = functions_called(query.plan)
+        return {name: version for name, version in self.functions.items() if name in called}
 
     def query_record(self, query: Registered) -> forms.Record:
         """All that a query was registered with."""
@@ -178,7 +209,9 @@ class Keeper:
             "kind": "query", "name": query.name, "plan": query.plan_json, "text": query.text,
             "reads": sorted(query.reads), "options": forms.options_json(query.options), "count": self._core.query_count,
         }  # fmt: skip
-        return {**record, "functions": dict(query.versions)} if query.versions else record
+        if query.versions:
+            record["functions"] = dict(query.versions)
+        return {**record, "placement": dict(query.placement)} if query.placement else record
 
     def zone(self, zone: str) -> None:
         """The database has another time zone from now on."""
@@ -232,9 +265,10 @@ class Keeper:
 
     def _append(
         self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any], *, new: bool = False
-    ) -> None:
-        self.store.append(log, rows, meta, new=new)
+    ) -> int:
+        number = self.store.append(log, rows, meta, new=new)
         self.changed.set()
+        return number
 
     def _record(self, record: forms.Record, *, new: bool = False) -> int:
         number = self.store.record(record, new=new)
@@ -252,9 +286,12 @@ class Saver:
     It is stopped by ``close``. While nothing happens it waits.
     """
 
-    def __init__(self, keeper: Keeper, core: Core, taken: Callable[[], State]) -> None:
-        """``taken`` gives the state; it is called under the lock, when nothing is under way."""
-        self._keeper, self._core, self._taken = keeper, core, taken
+    def __init__(
+        self, keeper: Keeper, core: Core, taken: Callable[[], State], needed: Callable[[], int | None]
+    ) -> None:
+        """``taken`` gives the state; it is called under the lock, when nothing is under way. ``needed``: the number of
+        the last entry that nobody reads any more, if others read the logs."""
+        self._keeper, self._core, self._taken, self._needed = keeper, core, taken, needed
         self._wake = threading.Event()
         self._closed = False
         self._not_before = 0.0
@@ -299,11 +336,12 @@ class Saver:
         """Save the state as it is now. Without the lock."""
         store = self._keeper.store
         with self._one:
-            pressed, self._not_before = store.pressed, time.monotonic() + _PRESSED
+            pressed, refused = store.pressed, store.refused
+            self._not_before = time.monotonic() + _PRESSED
             self._save()
             if pressed and store.may_shrink:
                 self._save(again=True)  # lets the logs go that only the version before needs
-            store.pressed = False
+            store.pressed = store.refused > refused  # this save may have come too late for what was refused meanwhile
         TRIMMING.trim()  # of the tables that were written
 
     def _save(self, *, again: bool = False) -> None:
@@ -329,13 +367,14 @@ class Saver:
                 raise
         time.sleep(_GIVE_WAY)
         try:
-            store.save(number, state)
+            with brief_turns():  # pushes go on meanwhile
+                store.save(number, state)
         except PenstockError as error:
             self.trouble = error
             keeper.changed.set()
             raise
         with self._core.lock:
-            store.forget()
+            store.forget(self._needed())
             keeper.forget_code()
         self.trouble = None
 

@@ -29,8 +29,11 @@ Graph = Callable[[LoadedState, Mapping[str, tuple[Registered, Mapping[str, Any]]
 class Opening:
     """Makes an empty database what a directory says. ``trusted``: the code of functions that it has may be run."""
 
-    def __init__(self, keeper: Keeper, picture: Picture, core: Core, graph: Graph, *, trusted: bool) -> None:
-        self._keeper, self._picture, self._core, self._graph = keeper, picture, core, graph
+    def __init__(
+        self, keeper: Keeper, picture: Picture, core: Core, graph: Graph, own: Callable[[Item], None], *, trusted: bool
+    ) -> None:
+        """``own``: takes entries of which only the host knows what they are."""
+        self._keeper, self._picture, self._core, self._graph, self._own = keeper, picture, core, graph, own
         self._trusted = trusted
         self._functions: dict[str, FunctionDef] = {}
 
@@ -95,6 +98,10 @@ class Opening:
                         if "rows" in item.meta and not query.results.has_confirmed(DEFAULT, item.meta["upto"]):
                             query.results.put_first(item.meta["rows"])
                         query.results.confirm(DEFAULT, item.meta["upto"])
+            case "results":
+                self._own(item)
+            case _ if item.meta["kind"] == "parts":
+                self._own(item)
             case _:
                 self._record(item.meta)
 
@@ -110,8 +117,10 @@ class Opening:
         came = forms.came_again(meta, item.rows, source.definition.schema)
         progress, newest = forms.instant_again(meta["p"]), forms.instant_again(meta["n"])
         closed = meta.get("closed", False)
+        spans = forms.spans_again(meta)
         self._core.again(
-            item.name, partial(StreamInput.again, came=came, progress=progress, newest=newest, closed=closed)
+            item.name,
+            partial(StreamInput.again, came=came, progress=progress, newest=newest, closed=closed, spans=spans),
         )
 
     def _record(self, record: Mapping[str, Any]) -> None:
@@ -130,6 +139,8 @@ class Opening:
             case "zone":
                 core.catalog.zone = record["zone"]
             case "query":
+                if "into" in record:
+                    self._record(record["into"])
                 core.query_count = record["count"]
                 core.start(self._made(record))
             case "stop":
@@ -166,6 +177,7 @@ class Opening:
             forms.options_again(record["options"]), record["text"],
         )  # fmt: skip
         query.versions = dict(versions)
+        query.placement = record.get("placement", {})
         if running and changed is not None:
             name, what = changed
             query.status, query.error = (

@@ -12,11 +12,11 @@ Taking it costs what is new since it was taken last, and a little for everything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from penstock.hosts.durable import forms
 from penstock.hosts.durable.keeper import Keeper
 from penstock.hosts.registered import Before, Registered
 from penstock.hosts.standing import Standing, Sum
+from penstock.ingest.files import RowsFile
 from penstock.ingest.keys import Keys
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
@@ -45,8 +46,33 @@ from penstock.scalar.zones import UTC
 
 _Input = tuple["_Slack", RowPieces, RowPieces, Whole]
 """Of a stream: rows that wait for slack, rows that came late, rows apart, keys."""
+_Relation = tuple[KeyedPieces, RowPieces, Whole]
+"""Of a relation: rows, changes to come, keys."""
 _Results = tuple[RowPieces, RowPieces]
 """Of a query: results that wait for readers, the answer as it stands."""
+_P = TypeVar("_P")
+
+
+class _Known(Generic[_P]):
+    """The pieces of streams, relations or queries by name. What is dropped and declared again under its name is not
+    what it was: it has pieces of its own. Bounded by what there was when the state was taken last."""
+
+    def __init__(self, new: Callable[[], _P]) -> None:
+        self._new = new
+        self._known: dict[str, tuple[object, _P]] = {}
+
+    def of(self, name: str, owner: object) -> _P:
+        """The pieces of the owner, who has this name: a declaration, since what it declares is another object with
+        each change, or a query."""
+        found = self._known.get(name)
+        if found is None or found[0] is not owner:
+            found = self._known[name] = owner, self._new()
+        return found[1]
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget all but these."""
+        for name in [n for n in self._known if n not in names]:
+            del self._known[name]
 
 
 class Picture:
@@ -54,10 +80,10 @@ class Picture:
 
     def __init__(self, keeper: Keeper, core: Core) -> None:
         self._keeper, self._core = keeper, core
-        self._inputs: dict[str, _Input] = {}
-        self._history: dict[str, RowPieces] = {}
-        self._relations: dict[str, tuple[KeyedPieces, RowPieces, Whole]] = {}
-        self._results: dict[str, _Results] = {}
+        self._inputs: _Known[_Input] = _Known(_new_input)
+        self._history: _Known[RowPieces] = _Known(RowPieces)
+        self._relations: _Known[_Relation] = _Known(lambda: (KeyedPieces(), RowPieces(), Whole()))
+        self._results: _Known[_Results] = _Known(lambda: (RowPieces(), RowPieces()))
 
     # -- taking ---------------------------------------------------------------------------------------
 
@@ -73,13 +99,10 @@ class Picture:
             state[f"relation {name}"] = self._relation(name, store)
         for name, query in core.queries.items():
             state[f"query {name}"] = self._query(query)
-        known: list[tuple[dict[str, Any], Mapping[str, object]]] = [
-            (self._inputs, core.inputs), (self._history, core.history), (self._relations, core.relations),
-            (self._results, core.queries),
-        ]  # fmt: skip
-        for pieces, there in known:
-            for name in [n for n in pieces if n not in there]:
-                del pieces[name]
+        self._inputs.keep(core.inputs)
+        self._history.keep(core.history)
+        self._relations.keep(core.relations)
+        self._results.keep(core.queries)
         return state | under("graph", operators)
 
     def _database(self) -> forms.Record:
@@ -99,11 +122,13 @@ class Picture:
         }
 
     def _stream(self, name: str, source: StreamInput) -> Saved:
-        waiting, late, apart, keys = self._inputs.setdefault(name, _new_input())
+        waiting, late, apart, keys = self._inputs.of(name, source.definition)
         meta: dict[str, Any] = {
             "progress": forms.instant(source.progress), "newest": forms.instant(source.newest_row),
             "promised": forms.instant(source.promised), "arrivals": source.arrivals, "closed": source.closed,
         }  # fmt: skip
+        if source.parked:
+            meta["parked"] = [file.record() for file in source.parked]
         parts = together(
             waiting=waiting.save(source.nothing if source.held is None else source.held),
             late=_kept(late, source.late),
@@ -113,7 +138,7 @@ class Picture:
         return with_meta(parts, input=meta)
 
     def _retained(self, name: str, batches: list[Batch]) -> Saved:
-        pieces = self._history.setdefault(name, RowPieces())
+        pieces = self._history.of(name, self._core.inputs[name].definition)
         head = self._core.remembered[name]
         tail = head - sum(map(len, batches))
         kept = list(batches)
@@ -128,7 +153,7 @@ class Picture:
         return pieces.save(tail, head, rows)
 
     def _relation(self, name: str, store: RelationStore) -> Saved:
-        rows, later, keys = self._relations.setdefault(name, (KeyedPieces(), RowPieces(), Whole()))
+        rows, later, keys = self._relations.of(name, store.definition)
         schema = store.definition.schema
         touched, there = store.touched()
         changed = np.array([n for n in touched if n in there], np.int64)
@@ -149,7 +174,7 @@ class Picture:
         return with_meta(parts, relation=store.facts())
 
     def _query(self, query: Registered) -> Saved:
-        pieces, summed = self._results.setdefault(query.name, (RowPieces(), RowPieces()))
+        pieces, summed = self._results.of(query.name, query)
         results = query.results
         results.add_up()
         record = self._keeper.query_record(query)
@@ -189,7 +214,7 @@ class Picture:
                 self._stream_again(name, source, state[f"stream {name}"])
         for name in core.history:
             if f"history {name}" in state:
-                pieces = self._history[name] = RowPieces()
+                pieces = self._history.of(name, core.inputs[name].definition)
                 _, head, tables = pieces.load(state[f"history {name}"])
                 schema = core.inputs[name].definition.schema
                 core.history[name] = [forms.batch_again(t, schema) for t in tables]
@@ -201,18 +226,18 @@ class Picture:
         queries((state[f"query {name}"].meta["query"] for name in facts["order"]), state)
 
     def _stream_again(self, name: str, source: StreamInput, state: Loaded) -> None:
-        waiting, late, apart, keys = self._inputs[name] = _new_input()
+        waiting, late, apart, keys = self._inputs.of(name, source.definition)
         meta, schema = state.meta["input"], source.definition.schema
         source.restore(
             forms.instant_again(meta["progress"]), forms.instant_again(meta["newest"]), meta["arrivals"],
             meta["closed"], waiting.load(state.part("waiting"), schema),
             _kept_again(late, arrow_schema(schema), state.part("late")),
             _kept_again(apart, SCHEMA, state.part("apart")), forms.instant_again(meta["promised"]),
-            keys.load(state.part("keys"), Keys.of),
+            keys.load(state.part("keys"), Keys.of), tuple(map(RowsFile.of, meta.get("parked", ()))),
         )  # fmt: skip
 
     def _relation_again(self, name: str, store: RelationStore, state: Loaded) -> None:
-        rows, later, keys = self._relations[name] = (KeyedPieces(), RowPieces(), Whole())
+        rows, later, keys = self._relations.of(name, store.definition)
         schema = store.definition.schema
         ids, table = rows.load(state.part("rows"))
         passed, _, tables = later.load(state.part("later"))
@@ -228,7 +253,7 @@ class Picture:
         query.before = {name: Before(**b) for name, b in record["before"].items()}
         query.status = record["status"]
         query.error = None if record["error"] is None else forms.our_error(error_of(record["error"]))
-        pieces, summed = self._results[query.name] = (RowPieces(), RowPieces())
+        pieces, summed = self._results.of(query.name, query)
         first, next, tables = pieces.load(state.part("waiting"))
         standing: Standing | None = None
         if "standing" in state.meta:

@@ -11,18 +11,17 @@ functions that they call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.graph import Graph, Past
 from penstock.graph.operators import Emitting
-from penstock.graph.saving import restore
+from penstock.graph.saving import restore, save
 from penstock.graph.sharing import demands, raised, worth_it
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Place, Source, Ticks
@@ -30,30 +29,38 @@ from penstock.graph.vertex import Vertex
 from penstock.graph.vertices import OperatorVertex
 from penstock.graph.view import GraphView
 from penstock.hosts.core import Core
+from penstock.hosts.durable.kept import Kept
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery
-from penstock.hosts.local.kept import Kept
 from penstock.hosts.local.lags import Lags
 from penstock.hosts.local.placing import Placing
 from penstock.hosts.local.room import Admission, runtime_of
 from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view, metrics, stream_of
-from penstock.hosts.options import LocalOptions
+from penstock.hosts.options import Keeping, LocalOptions
 from penstock.hosts.registered import Registered
 from penstock.hosts.trimming import TRIMMING
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
-from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, suggest
-from penstock.operators.state import LoadedState
+from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, StorageError, suggest
+from penstock.operators.state import LoadedState, Saved, State
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
 from penstock.runtime.lines import Bounded
 from penstock.runtime.settings import Settings, asked
+from penstock.storage.objects import Root
+from penstock.storage.shards import PARTS
+from penstock.storage.store import Item
+
+if TYPE_CHECKING:
+    from penstock.hosts.local.sharded import Shards
 
 Window = tuple[str, int, WindowSpec]
+SLOTS = "slots"
+"""Where a saved state says how many shards the directory has on Spark."""
 CONVERGE_EVERY = 16
 """Pushes after which operators are looked at that may have become the same."""
 _NOW = 2**63
@@ -65,9 +72,11 @@ _REPLACE = 1.0
 class LocalHost(InProcess, Abilities):
     """Runs the graph of one database. Its threads, if it has any, are stopped by ``close``."""
 
-    def __init__(self, core: Core, options: LocalOptions | None = None, path: Path | None = None) -> None:
+    def __init__(
+        self, core: Core, options: LocalOptions | None = None, path: Root | None = None, keeping: Keeping | None = None
+    ) -> None:
         InProcess.__init__(self, core)
-        self._kept = None if path is None else Kept(path, core, self, options or LocalOptions())
+        self._kept = None if path is None else Kept(path, core, self, keeping or Keeping())
         self.zone_is_free = False
         """Whether nobody has said which time zone the database has: then it is that of its directory."""
         Abilities.__init__(self, "local")
@@ -86,6 +95,8 @@ class LocalHost(InProcess, Abilities):
         """Whether queries have come or gone since it was last seen who calls whom."""
         self._unplaced = False
         """Whether the runtime has not been told, since there is nothing for it to do."""
+        self._slots = 0
+        """How many shards the directory has on Spark, if it has been there."""
         self._freed = False
         """Whether much memory may be free that the process still has."""
 
@@ -111,6 +122,7 @@ class LocalHost(InProcess, Abilities):
     def open(self) -> None:
         if self._kept is not None:
             self._kept.open()
+            self._kept.begin()
 
     # -- queries ------------------------------------------------------------------------------------
 
@@ -205,11 +217,18 @@ class LocalHost(InProcess, Abilities):
     def room(self) -> AbstractContextManager[Callable[[], None]]:
         return self.runtime.watching()
 
+    def released(self, source: StreamInput) -> Batch:
+        return source.nothing if self._kept is None else self._kept.released(source)
+
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
         self._delivering = (_NOW, (), (), 0)
         if self._kept is not None:
-            self._kept.rows(source)
+            self._kept.rows(source, batch)
         self._into_graph(source, batch)
+        for shards in _sharded(readers) if self._slots else ():
+            if len(batch):
+                shards.push(source.definition.name, batch)
+            shards.progress(source.definition.name, source.progress)
 
     def _into_graph(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name
@@ -230,6 +249,8 @@ class LocalHost(InProcess, Abilities):
         self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
     ) -> Literal["none", "some", "all"]:
         began, sources, places, waiting = self._delivering
+        if self._slots and any(_sharded(readers)):
+            return "some"
         if self.graph.buffered and self.runtime.rows_in() != waiting:
             return "some"
         members = [self.graph.members[query.name] for query in readers if query.name in self.graph.members]
@@ -267,13 +288,19 @@ class LocalHost(InProcess, Abilities):
             self._tidy()
         self.graph.change(name, changes)
         self.graph.flush(name)
+        for shards in _sharded(readers) if self._slots else ():
+            shards.change(name, changes)
 
     def work(self, queries: Sequence[Registered]) -> None:
         if self._delivery is None:
             for query in queries:
                 self.core.advance(query)
-        elif self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
-            self._place_again()
+        else:
+            for query in queries if self._slots else ():
+                if any(_sharded([query])):
+                    self.core.advance(query)
+            if self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
+                self._place_again()
         if self._lags.bounds and self.graph.buffered:
             self._lags.check()
         if self.graph.buffered:
@@ -333,23 +360,61 @@ class LocalHost(InProcess, Abilities):
         if self._kept is not None:
             self._kept.saver.save()
 
-    def settled(self) -> None:
-        """Let nothing be under way: called under the lock."""
+    def taken(self) -> State:
+        """What the operators remember, when nothing is under way. Under the lock."""
         self.runtime.settle()
         if self._delivery is not None:
             self._delivery.catch_up()
         if self._changed:
             self._tidy()
+        running = list(self.core.running())
+        for query in running:
+            self.core.advance(query)
+        state = save(self.graph)
+        if self._slots:
+            state[SLOTS] = Saved({"slots": self._slots})
+        for shards in _sharded(running):
+            state |= shards.save()
+        return state
+
+    def hand_over(self, shards: int) -> None:
+        assert self._kept is not None, "it has a directory"
+        from penstock.hosts.handing import to_spark
+
+        self._kept.saver.save()
+        with self._kept.saver.still():
+            to_spark(self._kept.keeper.store, self._kept.root, shards)
+
+    def needed(self) -> int | None:
+        """Nothing of the logs is read any more."""
+        return None
+
+    def again(self, item: Item) -> None:
+        """An entry of engine ``spark``, before it handed over."""
+        raise StorageError(
+            f"entry {item.number} is of engine='spark', and the state that covers it is damaged",
+            hint="restore the directory from a backup",
+        )
 
     def restored(self, state: LoadedState, queries: Mapping[str, tuple[Registered, Mapping[str, Any]]]) -> None:
         """Go on with the queries of a graph that was saved."""
+        if PARTS in state:
+            assert self._kept is not None, "it has been read"
+            raise StorageError(
+                f"{self._kept.root}: the newest saved state that can be read is of engine='spark'",
+                hint="open it with engine='spark', then with engine='local'",
+            )
         plans: dict[str, tuple[Plan, Mapping[str, Callable[..., object]]]] = {}
+        self._slots = state[SLOTS].meta["slots"] if SLOTS in state else 0
         for name, (query, record) in queries.items():
             runner = query.runner
             assert isinstance(runner, GraphRunner), "this host made it"
             runner.name, runner.number = name, record["runner"]["number"]
             runner.resume(record["failures"], ended=query.status == "ended")
             if query.status != "running":
+                continue
+            if "shards" in record["runner"]:
+                runner.shards = _shards(runner, record["runner"]["shards"], self._slots, state)
                 continue
             runner.wants = demands(runner.plan, runner.settings.functions)
             runner.raised = {runner.wants[i].window for i in record["runner"]["raised"]}
@@ -519,6 +584,19 @@ class LocalHost(InProcess, Abilities):
         self.runtime.close()
         if self._delivery is not None:
             self._delivery.close()
+
+
+def _sharded(queries: Sequence[Registered]) -> Iterator[Shards]:
+    """Of queries that come from Spark: their shards."""
+    for query in queries:
+        if isinstance(query.runner, GraphRunner) and query.runner.shards is not None:
+            yield query.runner.shards
+
+
+def _shards(runner: GraphRunner, facts: Mapping[str, Any], slots: int, state: LoadedState) -> Shards:
+    from penstock.hosts.local.sharded import Shards  # few databases come from Spark
+
+    return Shards(facts["id"], runner.number, facts["slot"], slots, runner.plan, runner.settings, state)
 
 
 def _remembers(vertex: OperatorVertex) -> bool:

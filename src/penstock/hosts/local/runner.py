@@ -25,6 +25,7 @@ from penstock.plan.window import WindowSpec
 
 if TYPE_CHECKING:
     from penstock.hosts.local.host import LocalHost
+    from penstock.hosts.local.sharded import Shards
 
 
 class GraphRunner(DeltaAnswers):
@@ -44,6 +45,8 @@ class GraphRunner(DeltaAnswers):
         """That of its query, once it has begun."""
         self.number = 0
         """Of a database with a directory: what tells its query from others of that name."""
+        self.shards: Shards | None = None
+        """Of a query that comes from Spark: it is not in the graph."""
         self._host = host
         self._ended = False
         self._failures: tuple[int, str | None] = (0, None)
@@ -51,6 +54,8 @@ class GraphRunner(DeltaAnswers):
     @property
     def ended(self) -> bool:
         sink = self.sink
+        if self.shards is not None:
+            return self.shards.ended
         # A worker may be adding answers: it says that it has ended after the last of them.
         return self._ended or (sink is not None and sink.ended and not sink.answers)
 
@@ -69,6 +74,8 @@ class GraphRunner(DeltaAnswers):
 
     def _counted(self) -> tuple[int, str | None]:
         sink = self.sink
+        if self.shards is not None:
+            self._failures = self.shards.failures()
         if sink is not None:
             graph, name = self._host.graph, sink.query
             with suppress(KeyError):  # somebody else has just stopped the query
@@ -76,6 +83,8 @@ class GraphRunner(DeltaAnswers):
         return self._failures
 
     def facts(self) -> Mapping[str, Any]:
+        if self.shards is not None:
+            return {"number": self.number, "raised": [], "shards": {"id": self.shards.id, "slot": self.shards.slot}}
         return {"number": self.number, "raised": [i for i, want in enumerate(self.wants) if want.window in self.raised]}
 
     def resume(self, failures: tuple[int, str | None], *, ended: bool) -> None:
@@ -112,6 +121,9 @@ class GraphRunner(DeltaAnswers):
 
     def run(self) -> Delta | None:
         """The answers that workers, or whoever pushed, have left here."""
+        if self.shards is not None:
+            answers = self.shards.run()
+            return None if answers is None else ordered(answers)
         sink = self.sink
         assert sink is not None, "the database lets no closed runner work"
         deltas = sink.taken()
@@ -123,11 +135,17 @@ class GraphRunner(DeltaAnswers):
         return None
 
     def sizes(self) -> Mapping[str, StateSize]:
+        if self.shards is not None:
+            return self.shards.sizes()
         sink = self.sink
         member = None if sink is None else self._host.graph.members.get(sink.query)
         return {} if member is None else sizes(member.vertices)
 
     def close(self) -> None:
+        if self.shards is not None:
+            self._ended = self.shards.ended
+            self._counted()
+            self.shards = None
         if self.sink is not None:
             self._ended = self.sink.ended
             self._counted()

@@ -15,12 +15,14 @@ A streaming query with one shard does all that in one task, *direct*, without a 
 |---|---|
 | ``schemas`` | Spark's types and ours |
 | ``job`` | what is sent to the workers: sources, queries, how rows are split |
-| ``narrow``, ``pushdown`` | columns and rows that Spark need not read |
+| ``native`` | the expressions that are Spark's own |
+| ``pushdown`` | rows that Spark need not read |
 | ``keys`` | the shard of a row |
 | ``scatter``, ``gather``, ``direct`` | what a task does |
 | ``worker`` | what a worker keeps of what it is sent |
 | ``shard`` | one shard: order, lateness, progress, its programs; knows nothing of Spark |
 | ``checkpoint`` | where state is, which version counts, what a worker may remember |
+| ``begun`` | what a checkpoint was begun with |
 | ``outputs`` | the answers of a pipeline into a folder for each query |
 | ``metrics`` | what a micro-batch cost |
 | ``running`` | waiting, stopping, and what a failure means |

@@ -1,52 +1,47 @@
-"""Where the state of a streaming query is, which version of it counts, and what a worker may remember.
+"""Where the state of a streaming query is, and which version of it counts.
 
 Under the checkpoint location of the Spark query:
 
     penstock/shard-00002-of-00004/    a ``StateStore``; version ``b`` is the state after micro-batch ``b``
+    penstock/job.json                 what the query is (``begun``)
     penstock/late/<stream>/           late rows, a Parquet file for each micro-batch and shard that had some
     penstock/apart/<stream>/          rows that do not fit, a Parquet file for each micro-batch and task that had some
+    penstock/relations/<b>.parquet    the rows of relations from micro-batch ``b`` on, packed by shard
 
-Micro-batch ``b`` starts from version ``b - 1`` and nothing else, so it can be tried again, anywhere, as often as it
-takes. A worker keeps the shards it has worked on, because loading costs. What it kept counts only if it is, by the
-number of the attempt that wrote it, the very state that is stored as version ``b - 1``, or one that this goes on from:
-Spark gives the micro-batches of a shard to any worker, so most are a few behind. Then the shard takes in what the
-versions in between have changed.
+Micro-batch ``b`` starts from version ``b - 1`` and nothing else; ``shard`` says what a worker may remember of it.
 
-Spark tells a task which micro-batch it belongs to, but not the checkpoint location. A listener puts that into a local
-property of the thread that runs the query, which Spark hands to every task: Spark calls listeners in that very thread
-before the first micro-batch, and Py4J comes back to it.
+Relations are read when a query is started, and while it runs (``lives``). Their rows count from the first micro-batch
+on that Spark has not written an offset for: no task can have worked on it. All others, also one that has to be
+repeated, have the rows that they had. A shard compares the rows with those in its state, and what differs is a change.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark import TaskContext
-from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryStartedEvent, StreamingQueryListener
 
-from penstock.hosts.spark.internals import java_session
-from penstock.hosts.spark.internals import jvm as jvm_of
+from penstock.hosts.spark.begun import note, numbers
 from penstock.hosts.spark.job import Job
-from penstock.hosts.spark.shard import Shard
-from penstock.hosts.spark.worker import unsettle
+from penstock.hosts.spark.rows import RowFeed, RowShard
 from penstock.model.errors import CheckpointError, EngineError
 from penstock.storage.versions import StateStore
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_PROPERTY = "penstock.checkpoint"
+Packets = Mapping[int, Mapping[str, list[bytes]]]
+"""Packets of relations by shard and name."""
+PROPERTY = "penstock.checkpoint"
+"""The checkpoint location of a streaming query, for its tasks."""
+REFUSED = "penstock.refused"
+"""Why a streaming query must not run, for its tasks."""
+CLOSES = "penstock.closes"
+"""The micro-batch with which the inputs of a streaming query end, for its tasks."""
 _BATCH = "streaming.sql.batchId"
-_KEPT = 8
-"""Shards that one worker process remembers: its memory is bounded by so many states, the last ones it worked on."""
 _FORGET_EVERY = 8
 """Old versions are removed once in so many micro-batches."""
 _SHARD = re.compile(r"shard-\d+-of-(\d+)")
@@ -55,57 +50,37 @@ _SHARD = re.compile(r"shard-\d+-of-(\d+)")
 # -- in the driver ------------------------------------------------------------------------------------
 
 
-class _Telling(StreamingQueryListener):
-    """Tells the tasks of each streaming query of a session where its checkpoint is."""
+def keep_relations(location: str, relations: Iterable[Packets], between: AbstractContextManager[None]) -> None:
+    """Write the rows of relations where the first micro-batch that has not been begun finds them.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        session: Any = java_session(self._spark)
-        jvm: Any = jvm_of(self._spark)
-        query = session.streams().get(jvm.java.util.UUID.fromString(str(event.id)))
-        self._spark.sparkContext.setLocalProperty(_PROPERTY, query.streamingQuery().resolvedCheckpointRoot())
-
-    def onQueryProgress(self, event: object) -> None:
-        pass
-
-    def onQueryTerminated(self, event: object) -> None:
-        pass
-
-    @cached_property
-    def _jlistener(self) -> Any:
-        jvm: Any = jvm_of(self._spark)
-        return jvm.PythonStreamingQueryListenerWrapper(_Unread(self))
-
-
-class _Unread(JStreamingQueryListener):
-    """Java's side of a listener that only wants to know what has started.
-
-    PySpark's own fetches all that an event says from Java, value by value: for a small micro-batch that is more work
-    than the micro-batch.
+    Spark begins none while ``between`` lasts.
     """
-
-    def onQueryProgress(self, jevent: object) -> None:
-        pass
-
-    def onQueryIdle(self, jevent: object) -> None:
-        pass
-
-    def onQueryTerminated(self, jevent: object) -> None:
-        pass
-
-
-_told: dict[int, _Telling] = {}
-
-
-def tell_tasks(spark: SparkSession) -> None:
-    """From now on tasks of streaming queries that this session starts know their checkpoint location."""
-    session: Any = java_session(spark)
-    key = hash((id(spark.sparkContext), session.hashCode()))
-    if key not in _told:
-        _told[key] = _Telling(spark)
-        spark.streams.addListener(_told[key])
+    system, path = located(location)
+    folder = _relations_folder(posixpath.join(path, "penstock"))
+    packets = [
+        (shard, name, packet)
+        for given in relations
+        for shard, mine in given.items()
+        for name, some in mine.items()
+        for packet in some
+    ]
+    columns = zip(*packets, strict=True) if packets else ((), (), ())
+    table = pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _PACKETS, strict=True)], schema=_PACKETS)
+    try:
+        system.create_dir(folder, recursive=True)
+        pq.write_table(table, f"{folder}/_next", filesystem=system, row_group_size=1)
+        with between:
+            begun = max(numbers(system, posixpath.join(path, "offsets")), default=-1)
+            for file in system.get_file_info(fs.FileSelector(folder)):
+                # Micro-batch ``begun`` may have to be repeated.
+                if file.base_name not in ("_next", _relations_file(begun)):
+                    system.delete_file(file.path)
+            system.move(f"{folder}/_next", f"{folder}/{_relations_file(begun + 1)}")
+    except OSError as e:
+        raise CheckpointError(
+            f"{folder}: the rows of relations could not be written: {e}",
+            hint="make room, or mend what is said there, and start the query again: it goes on where it was",
+        ) from e
 
 
 # -- in a worker --------------------------------------------------------------------------------------
@@ -115,13 +90,28 @@ def here() -> tuple[str, int]:
     """Checkpoint location and number of the micro-batch of the running task."""
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty(_BATCH)
-    root = None if context is None else context.getLocalProperty(_PROPERTY)
+    root = None if context is None else context.getLocalProperty(PROPERTY)
+    refused = None if context is None else context.getLocalProperty(REFUSED)
+    if refused is not None:
+        raise CheckpointError(refused)
     if batch is None or root is None:
         raise EngineError(
             "this task of a streaming query does not know its checkpoint location",
             hint="start the query in the Spark session that its DataFrames belong to",
         )
     return root, int(batch)
+
+
+def ends_with(batch: int) -> bool:
+    """Whether the inputs of the running task end with this micro-batch."""
+    context = TaskContext.get()
+    last = None if context is None else context.getLocalProperty(CLOSES)
+    if last is not None and batch > int(last):
+        raise CheckpointError(
+            f"rows have come after the inputs of this query were closed with micro-batch {last}",
+            hint="use another checkpoint location, whose query reads everything from the beginning",
+        )
+    return last is not None and batch == int(last)
 
 
 def located(location: str) -> tuple[fs.FileSystem, str]:
@@ -142,70 +132,52 @@ def located(location: str) -> tuple[fs.FileSystem, str]:
     return found
 
 
-_kept: OrderedDict[tuple[str, str], tuple[int, Shard, StateStore]] = OrderedDict()
-"""By job and folder: version, the shard after it, and the store that it came from or went to."""
-
-
-def forget_all() -> None:
-    """Make this process one that has not worked on any shard."""
-    _kept.clear()
-
-
 class Versions:
     """The state of one shard during one micro-batch."""
 
     def __init__(self, job: Job, shard: int, location: str, batch: int) -> None:
         self._job, self._shard, self._batch = job, shard, batch
-        self._fs, path = located(location)
-        self._root = posixpath.join(path, "penstock")
+        self._fs, self._path = located(location)
+        self._root = posixpath.join(self._path, "penstock")
         self._folder = f"{self._root}/shard-{shard:05d}-of-{job.shards:05d}"
-        self._store = StateStore(self._folder, self._fs, query=job.fingerprint)
         self.is_new = batch == 0
-        self.written = 0
-        """Bytes of state that ``commit`` wrote."""
 
-    def open(self) -> Shard:
+    def relations(self) -> Mapping[str, list[bytes]] | None:
+        """The rows that relations have from this micro-batch on, packed; None where they stay as they were."""
+        reads = self._job.part_of(self._shard).reads
+        names = [s.name for s in self._job.sources if not s.is_stream and s.name in reads]
+        file = f"{_relations_folder(self._root)}/{_relations_file(self._batch)}"
+        if not names:
+            return None
+        if self._fs.get_file_info(file).type == fs.FileType.NotFound:
+            if self.is_new:
+                raise EngineError(f"{file}: the rows of static DataFrames are missing", hint="call ps.sql again")
+            return None
+        mine = pq.read_table(file, filesystem=self._fs, partitioning=None, filters=[("shard", "=", self._shard)])
+        found: dict[str, list[bytes]] = {name: [] for name in names}
+        for name, rows in zip(mine.column("name").to_pylist(), mine.column("rows").to_pylist(), strict=True):
+            found[name].append(rows)
+        return found
+
+    def open(self, feed: RowFeed) -> RowShard:
         """The shard as the micro-batch before left it; a fresh one for the first."""
-        # Whatever happens in this micro-batch, what is kept now is not the state after it.
-        kept = _kept.pop((self._job.id, self._folder), None)
-        if kept is not None and self._goes_on_from(*kept):
-            self._store = kept[2]
-            return kept[1]
-        if kept is not None:
-            unsettle()
-        shard = Shard(self._job, self._job.part_of(self._shard))
-        if self._batch == 0:
-            return shard
-        state = self._store.load(self._batch - 1)
-        if state is None:
-            raise self._missing()
-        shard.load(state)
-        return shard
+        job, base = self._job, None if self.is_new else (self._batch - 1, "")
+        store = StateStore(self._folder, self._fs, query=job.fingerprint)
+        return RowShard.open(
+            store, base, feed, lambda: RowShard(job, job.part_of(self._shard)), self._missing, owner=job.id
+        )
 
-    def _goes_on_from(self, version: int, shard: Shard, store: StateStore) -> bool:
-        """Make a shard that was kept the state before this micro-batch, if it is that or one that it came from."""
-        if version >= self._batch - 1:
-            return version == self._batch - 1 and store.holds(version)
-        state = store.follow(self._batch - 1)
-        if state is None:
-            return False
-        shard.catch_up(state)
-        return True
-
-    def commit(self, shard: Shard) -> None:
-        """Make this the state after the micro-batch."""
-        before = self._store.written
+    def commit(self, shard: RowShard) -> int:
+        """Make this the state after the micro-batch; gives how many bytes were written."""
         try:
-            self._store.commit(self._batch, shard.save())
+            written = shard.commit(self._batch)[1]
+            if self._batch == self._shard == 0:
+                note(self._job, self._fs, self._path)
         except OSError as e:
             raise self._unwritten(e, "its state") from e
-        self.written = self._store.written - before
         if self._batch % _FORGET_EVERY == 0:
-            self._store.forget(self._batch - 1)
-        _kept[self._job.id, self._folder] = (self._batch, shard, self._store)
-        while len(_kept) > _KEPT:
-            _kept.popitem(last=False)
-            unsettle()
+            shard.store.forget(self._batch - 1)
+        return written
 
     def keep_late(self, late: Mapping[str, pa.Table]) -> None:
         """Write late rows where ``penstock.spark.late`` finds them; a second attempt writes the same files.
@@ -228,7 +200,7 @@ class Versions:
             hint="make room, or mend what is said there, and start the query again: it goes on where it was",
         )
 
-    def _missing(self) -> CheckpointError:
+    def _missing(self, version: int) -> CheckpointError:
         found = self._fs.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
         counts = {int(m[1]) for m in (_SHARD.fullmatch(f.base_name) for f in found) if m}
         if counts and self._job.shards not in counts:
@@ -237,7 +209,7 @@ class Versions:
                 hint=f"say shards={min(counts)}, or use another checkpoint location",
             )
         return CheckpointError(
-            f"{self._folder}: there is no state of micro-batch {self._batch - 1}",
+            f"{self._folder}: there is no state of micro-batch {version}",
             hint="the checkpoint is that of another query, or files are lost, or a function of foreachBatch did not "
             "read all answers: use another checkpoint location",
         )
@@ -257,6 +229,17 @@ def keep_apart(location: str, batch: int, stream: str, task: int, apart: Sequenc
             f"{folder}: micro-batch {batch} could not write rows apart of `{stream}`: {e}",
             hint="make room, or mend what is said there, and start the query again: it goes on where it was",
         ) from e
+
+
+_PACKETS = pa.schema([("shard", pa.int32()), ("name", pa.string()), ("rows", pa.binary())])
+
+
+def _relations_folder(root: str) -> str:
+    return f"{root}/relations"
+
+
+def _relations_file(batch: int) -> str:
+    return f"{batch:012d}.parquet"
 
 
 def _write(system: fs.FileSystem, folder: str, name: str, rows: pa.Table) -> None:

@@ -13,14 +13,17 @@ from pyspark.sql.types import TimestampNTZType
 
 from penstock.catalog import Catalog, Functions, RelationDef, StreamDef, Unread
 from penstock.cql.declarations import declared_in, function_def, plan_of_text
-from penstock.hosts.spark.checkpoint import tell_tasks
-from penstock.hosts.spark.described import Answers, described, describing
+from penstock.hosts.spark.answers import Answers
+from penstock.hosts.spark.checkpoint import Packets
+from penstock.hosts.spark.described import described, describing
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
 from penstock.hosts.spark.files import by_path
-from penstock.hosts.spark.gather import Gather, Packets
+from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.internals import is_classic
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
+from penstock.hosts.spark.lives import Statics, know, tell_tasks
 from penstock.hosts.spark.metrics import reports_of
+from penstock.hosts.spark.native import whole
 from penstock.hosts.spark.pushdown import pushed
 from penstock.hosts.spark.scatter import PACKETS, RowsApart, Scatter
 from penstock.hosts.spark.schemas import (
@@ -54,6 +57,7 @@ class Settings:
     functions: Functions = field(default_factory=dict)
     files: bool = True
     on_error: Mapping[str, OnError] = field(default_factory=dict)
+    refresh: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Compiled:
     """A job with the DataFrames that it reads. ``schemas``: of the answers as Spark gets them.
 
     ``wanted``: what Spark asks of the rows of a source before anybody else sees them. ``title``: the queries in words.
+    ``by_spark``: the answers of the only query, where Spark gives them without a worker.
     """
 
     job: Job
@@ -68,6 +73,8 @@ class Compiled:
     schemas: Mapping[str, pa.Schema]
     wanted: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
+    by_spark: DataFrame | None = None
+    refresh: int | None = None
 
 
 def compiled(
@@ -104,7 +111,7 @@ def compiled(
     kept = {name: _kept(source, read) for name, source in everything.items()}
     needed = {name: _narrowed(source, kept[name]) for name, source in everything.items()}
     plans = {name: narrowed(plan, kept) for name, plan in plans.items()}
-    queries = [RunQuery(name, plan, answer_schema(plan)) for name, plan in plans.items()]
+    queries = [RunQuery(name, plan, answer_schema(plan), texts[name]) for name, plan in plans.items()]
     streaming = [name for name, frame in streams.items() if frame.isStreaming]
     shards = settings.shards if settings.shards is not None else _usual_shards(spark, bool(streaming))
     if not isinstance(shards, int) or shards < 1:
@@ -125,37 +132,59 @@ def compiled(
         idle=settings.idle,
         functions={name.lower(): call for name, (call, _, _) in settings.functions.items()},
     )
+    face = faces == {"clock"}
     wanted: dict[str, str] = {}
     for i, (name, source) in enumerate(needed.items()):
-        condition = pushed(chosen[i], source, list(plans.values()), bounded=job.bounded)
+        condition = pushed(chosen[i], source, list(plans.values()), bounded=job.bounded, clock_face=face)
         if condition is not None:
             chosen[i] = chosen[i].where(condition)
             wanted[name] = str(condition).removeprefix("Column<'").removesuffix("'>")
-    schemas = {q.name: spark_arrow(q.schema, clock_face=faces == {"clock"}) for q in queries}
-    return Compiled(job, tuple(chosen), schemas, wanted, described(texts))
+    schemas = {q.name: spark_arrow(q.schema, clock_face=face) for q in queries}
+    by_spark = None
+    if job.bounded and len(queries) == len(chosen) == 1:
+        (only,), (schema,) = queries, schemas.values()
+        by_spark = whole(chosen[0], job.sources[0], only.plan, schema.names, clock_face=face)
+    return Compiled(job, tuple(chosen), schemas, wanted, described(texts), by_spark, settings.refresh)
 
 
 def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
     """The answers of a job; ``named``: with a column that says of which query, and the columns of all queries."""
+    if what.by_spark is not None and not named:
+        return Answers(what.by_spark, what.title)
     job = what.job
     output = _all_columns(what.schemas) if named else next(iter(what.schemas.values()))
-    relations: Packets = {}
     if not job.bounded:
         tell_tasks(spark)
-        with describing(spark.sparkContext, f"relations of {what.title}"):
-            relations = _packets(what)
     reports = None if job.bounded else reports_of(spark)
-    gather = Gather(job, what.schemas, output, named, relations, reports, what.title)
+    gather = Gather(job, what.schemas, output, named, reports, what.title)
     if is_direct(job):
         rows, sources, places = one_door(job, what.frames)
-        return Answers(rows.mapInArrow(Direct(gather, sources, places), spark_schema(output)), what.title)
+        return _answered(rows, Direct(gather, sources, places, _threads(spark)), output, what)
     packets = [
         _numbered(frame).mapInArrow(Scatter(job, i), PACKETS)
         for i, frame in enumerate(what.frames)
         if job.bounded or job.sources[i].is_stream
     ]
     together = reduce(DataFrame.union, packets).repartitionById(job.shards, F.col("shard"))
-    return Answers(together.mapInArrow(gather, spark_schema(output)), what.title)
+    return _answered(together, gather, output, what)
+
+
+def _answered(rows: DataFrame, task: Direct | Gather, output: pa.Schema, what: Compiled) -> DataFrame:
+    """The answers that a task gives for each partition."""
+    found = _marked(rows, task, output, what.job)
+    if what.job.bounded:
+        return Answers(found, what.title)
+    know(found, what.job, _statics(what))
+    return Answers(found, what.title)
+
+
+def _marked(rows: DataFrame, task: Direct | Gather, output: pa.Schema, job: Job) -> DataFrame:
+    if not job.only_new:
+        return rows.mapInArrow(task, spark_schema(output))
+    given = rows.mapInArrow(task, spark_schema(output.remove(output.get_field_index("op"))))
+    # Spark takes a constant column as one that is never NULL, and answers have none such.
+    mark = F.expr("IF(true, '+', NULL)").alias("op")
+    return given.select(*(mark if f.name == "op" else spark_name(f.name) for f in output))
 
 
 def apart_of(frame: DataFrame, stream: str, timestamp: str | None) -> DataFrame:
@@ -170,6 +199,8 @@ def apart_of(frame: DataFrame, stream: str, timestamp: str | None) -> DataFrame:
 def explained(what: Compiled) -> str:
     """How the queries are spread over shards, and why; what Spark filters for them."""
     spread = [f"{q.name}: {_spread(part, what.job)}" for part in what.job.parts for q in part.queries]
+    if what.by_spark is not None:
+        spread = ["Spark runs the whole query by itself: no Python worker sees a row"]
     filtered = [f"Spark reads of `{n}` only rows with {c}" for n, c in what.wanted.items()]
     by_files = [f"workers read the Parquet files of `{s.name}` themselves" for s in what.job.sources if s.files]
     return "\n".join([*spread, *filtered, *by_files])
@@ -185,22 +216,33 @@ def _spread(part: Part, job: Job) -> str:
     return f"{part.shards} shards: {'; '.join(keys)}"
 
 
+def _threads(spark: SparkSession) -> int:
+    """The cores of an executor."""
+    context = spark.sparkContext
+    is_local = str(context.master).partition("[")[0] == "local"
+    return int(context.defaultParallelism if is_local else context.getConf().get("spark.executor.cores", "1"))
+
+
 def _usual_shards(spark: SparkSession, streaming: bool) -> int:
     """A shard keeps two cores busy while it streams: Spark reads and writes what a Python process works on."""
     cores = spark.sparkContext.defaultParallelism
     return max(1, cores // 2) if streaming else cores
 
 
-def _packets(what: Compiled) -> Packets:
-    """The rows of relations, through the driver: Spark cannot put a table beside streams."""
-    found: dict[int, dict[str, list[bytes]]] = {}
-    for i, source in enumerate(what.job.sources):
-        if source.is_stream:
-            continue
-        rows = _numbered(what.frames[i]).mapInArrow(Scatter(what.job, i), PACKETS).where("rows IS NOT NULL").collect()
+def _statics(what: Compiled) -> Statics:
+    """Tables beside streams, whose rows go through the driver: Spark cannot put a table beside streams."""
+
+    def read(place: int) -> Packets:
+        packets = _numbered(frames[place]).mapInArrow(Scatter(what.job, place), PACKETS).where("rows IS NOT NULL")
+        with describing(packets.sparkSession.sparkContext, f"relations of {what.title}"):
+            rows = packets.collect()
+        found: dict[int, dict[str, list[bytes]]] = {}
         for row in sorted(rows, key=lambda r: (r.task, r.number)):
-            found.setdefault(row.shard, {}).setdefault(source.name, []).append(bytes(row.rows))
-    return found
+            found.setdefault(row.shard, {}).setdefault(what.job.sources[place].name, []).append(bytes(row.rows))
+        return found
+
+    frames = {i: what.frames[i] for i, source in enumerate(what.job.sources) if not source.is_stream}
+    return Statics(frames, read, what.refresh)
 
 
 def _source(name: str, found: Columns, is_stream: bool, settings: Settings) -> Source:

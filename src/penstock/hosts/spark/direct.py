@@ -25,24 +25,27 @@ from penstock.hosts.spark.files import opened
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.scatter import cut, declared, fitting, newest_of
-from penstock.hosts.spark.worker import settle
+from penstock.hosts.spark.worker import prepare, settle
 
 Places = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Direct:
-    """The function of the task. ``sources``: those that are read, by place in the job; ``places``: of their columns."""
+    """The function of the task. ``sources``: those that are read, by place in the job; ``places``: of their columns.
+    ``threads``: cores that this task has to itself."""
 
     gather: Gather
     sources: tuple[int, ...]
     places: tuple[Places, ...]
+    threads: int = 1
 
     @property
     def __name__(self) -> str:
         return self.gather.title
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare(self.threads)
         yield from self.answer(batches, *here())
         settle()
 

@@ -3,7 +3,8 @@
 Rows that come from Spark are made of Parquet in Java, row by row, and written as Arrow for Python, which takes several
 times as long as the query. Where a stream is a plain folder of Parquet files, Spark is asked for the paths of new
 files only, and workers read the columns themselves. Which files belong to a micro-batch, and what happens to them after
-a restart, is Spark's business as before.
+a restart, is Spark's business as before. Spark lists them as files of bytes: it does not open them, and its log of what
+was read is the same.
 
 It is done only where nobody can tell: a folder without folders in it (their names may be values), no option that says
 how to read, columns of plain types, and files whose columns have exactly those types. A file that is found to be
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +36,8 @@ _CHOOSING = frozenset({
     "modifiedafter",
 })  # fmt: skip
 """Options that say which files are read and when, not how."""
+_LISTED = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+"""What Spark has of a file of bytes."""
 _LEGACY = (b"org.apache.spark.legacyINT96", b"org.apache.spark.legacyDateTime")
 """What Spark notes in files whose old dates mean something else."""
 
@@ -44,8 +46,8 @@ def by_path(
     spark: SparkSession, frame: DataFrame, columns: Sequence[str]
 ) -> tuple[DataFrame, tuple[FileColumn, ...]] | None:
     """The paths of files behind a streaming DataFrame, and what is read of them; None where Spark must read them."""
-    folder = _folder(spark, frame)
-    if folder is None or spark.conf.get("spark.sql.caseSensitive") == "true":
+    options = _options(spark, frame)
+    if "path" not in options or spark.conf.get("spark.sql.caseSensitive") == "true":
         return None
     wanted: list[FileColumn] = []
     for name in columns:
@@ -53,11 +55,12 @@ def by_path(
         if not _is_plain(dtype):
             return None
         wanted.append(FileColumn(name, dtype))
-    found = _first_file(folder)
+    found = _first_file(options["path"])
     if found is None or _problem(found, wanted) is not None:
         return None
-    paths = frame.selectExpr("_metadata.file_path AS path", "_metadata.row_index AS row")
-    return paths.where("row = 0").select("path"), tuple(wanted)
+    paths = spark.readStream.format("binaryFile").schema(_LISTED).options(**options).load()
+    # Spark passes over Parquet files without a byte.
+    return paths.where("length > 0").select("path"), tuple(wanted)
 
 
 def opened(batches: Iterator[pa.RecordBatch], columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
@@ -68,8 +71,9 @@ def opened(batches: Iterator[pa.RecordBatch], columns: Sequence[FileColumn]) -> 
 
 
 def _read(location: str, columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
-    filesystem, path = located(unquote(location))
-    with filesystem.open_input_file(path) as source:
+    filesystem, path = located(location)
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
+    with pa.memory_map(path) if is_local else filesystem.open_input_file(path) as source:
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         problem = _problem(file, columns)
         if problem is not None:
@@ -89,18 +93,18 @@ def _as_spark(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column.cast(wanted)
 
 
-def _folder(spark: SparkSession, frame: DataFrame) -> str | None:
-    """The folder that a DataFrame is nothing but the new Parquet files of."""
+def _options(spark: SparkSession, frame: DataFrame) -> dict[str, str]:
+    """The folder that a DataFrame is nothing but the new Parquet files of, as ``path``, and how it is listed."""
     plan: Any = java_frame(frame).queryExecution().analyzed()
     if plan.getClass().getSimpleName() != "StreamingRelation":
-        return None
+        return {}
     source = plan.dataSource()
     jvm: Any = jvm_of(spark)
     options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options()))
     given = {str(name).lower(): str(value) for name, value in options.items()}
     if source.className() != "parquet" or source.partitionColumns().size() or not given.keys() <= _CHOOSING:
-        return None
-    return given.get("path")
+        return {}
+    return given
 
 
 def _first_file(folder: str) -> pq.ParquetFile | None:

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.hosts.spark.checkpoint import Versions, here
+from penstock.hosts.spark.checkpoint import Versions, ends_with, here
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.metrics import Report, Reports
-from penstock.hosts.spark.scatter import unpacked
+from penstock.hosts.spark.rows import Answers, RowFeed, RowShard, Waiting
 from penstock.hosts.spark.schemas import in_schema
-from penstock.hosts.spark.shard import Answers, Shard
-from penstock.hosts.spark.worker import Sent, settle
+from penstock.hosts.spark.worker import Sent, prepare, settle
 from penstock.model.errors import EngineError
+from penstock.storage.packing import unpacked
 
 _ROWS = 1 << 16
 """Answers that are handed to Spark at a time."""
-
-Packets = Mapping[int, Mapping[str, list[bytes]]]
-"""Packets of relations by shard and name."""
-
 
 @dataclass(frozen=True, eq=False)
 class Gather(Sent):
     """The function of a task. ``schemas``: of each query's answers, as Spark gets them.
 
-    ``named``: answers of several queries: a column ``query`` first, then the columns of them all. ``relations``: in a
-    streaming query, their rows, given to a shard that has no state yet. ``reports``: where a streaming query tells what
-    a micro-batch cost. ``title``: the queries in words, which is what Spark's plans call the function.
+    ``named``: answers of several queries: a column ``query`` first, then the columns of them all. ``reports``:
+    where a streaming query tells what a micro-batch cost. ``title``: the queries in words, which is what Spark's plans
+    call the function.
     """
 
     _each_time: ClassVar[tuple[str, ...]] = ("reports",)
@@ -40,7 +36,6 @@ class Gather(Sent):
     schemas: Mapping[str, pa.Schema]
     output: pa.Schema
     named: bool = False
-    relations: Packets = field(default_factory=dict)
     reports: Reports | None = None
     title: str = ""
 
@@ -51,6 +46,7 @@ class Gather(Sent):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
+        prepare()
         yield from self.answer(batches, context.partitionId(), None if self.job.bounded else here())
         settle()
 
@@ -73,28 +69,27 @@ class Gather(Sent):
     ) -> Answers:
         """One step of a shard, from the state before it to the stored state after it."""
         if batch is None:
-            shard = Shard(self.job, self.job.part_of(number))
-            shard.begin(packets)
-            return shard.step(packets, newest)
+            return RowShard(self.job, self.job.part_of(number)).step(RowFeed(packets, newest, packets))
         times = [time.time()]
         versions = Versions(self.job, number, *batch)
-        shard = versions.open()
+        related = versions.relations()
+        rows = None if related is None else {name: [unpacked(p) for p in some] for name, some in related.items()}
+        feed = RowFeed(packets, newest, rows, ends_with(batch[1]))
+        shard = versions.open(feed)
         times.append(time.time())
-        if versions.is_new:
-            mine = self.relations.get(number, {})
-            shard.begin({name: [unpacked(p) for p in rows] for name, rows in mine.items()})
-        answers = shard.step(packets, newest)
+        answers = shard.step(feed)
         times.append(time.time())
         versions.keep_late(answers.late)
-        versions.commit(shard)
+        written = versions.commit(shard)
         times.append(time.time())
         if self.reports is not None:
-            self.reports.add([self._report(number, batch, packets, answers, times, versions.written)])
+            waiting = Waiting({}, 0, ()) if feed.ends else shard.waiting()
+            self.reports.add([self._report(number, batch, packets, answers, times, written, waiting)])
         return answers
 
     def _report(
         self, number: int, batch: tuple[str, int], packets: Mapping[str, Sequence[pa.Table]], answers: Answers,
-        times: list[float], written: int,
+        times: list[float], written: int, waiting: Waiting,
     ) -> Report:  # fmt: skip
         began, opened, stepped, ended = times
         part = self.job.part_of(number)
@@ -103,7 +98,7 @@ class Gather(Sent):
         return Report(
             *batch, number, part.first, rows, {name: len(table) for name, table in answers.late.items()},
             sum(map(len, answers.tables.values())), began, ended, stepped - opened,
-            opened - began + ended - stepped, written,
+            opened - began + ended - stepped, written, waiting,
         )  # fmt: skip
 
     def _received(
@@ -137,6 +132,8 @@ class Gather(Sent):
             given = in_schema(table, self.schemas[name])
             if self.named:
                 given = self._among_others(name, given)
+            if self.job.only_new:
+                given = given.drop_columns("op")
             yield from given.combine_chunks().to_batches(max_chunksize=_ROWS)
 
     def _among_others(self, name: str, table: pa.Table) -> pa.Table:

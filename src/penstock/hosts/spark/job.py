@@ -54,11 +54,12 @@ class Source:
 
 @dataclass(frozen=True)
 class RunQuery:
-    """A query as workers run it. ``schema``: of its answers, as Penstock has them."""
+    """A query as workers run it. ``schema``: of its answers, as Penstock has them. ``text``: for people."""
 
     name: str
     plan: Query
     schema: pa.Schema
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,11 @@ class Job:
     @property
     def shards(self) -> int:
         return sum(p.shards for p in self.parts)
+
+    @cached_property
+    def only_new(self) -> bool:
+        """Whether every answer is marked ``+``, so that Spark writes the mark itself."""
+        return all(q.plan.output != "changes" for p in self.parts for q in p.queries)
 
     def part_of(self, shard: int) -> Part:
         """The part that a shard belongs to."""

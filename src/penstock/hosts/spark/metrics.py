@@ -7,6 +7,7 @@ last ``_REPORTS`` reports. A shard that was run twice in one micro-batch counts 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from penstock.hosts.spark.internals import checkpoint_root
+from penstock.hosts.spark.rows import Waiting
+from penstock.model.names import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,7 @@ class Report(NamedTuple):
     kernels: float
     state: float
     written: int
+    waiting: Waiting
 
 
 Reports = Accumulator[list[Report]]
@@ -75,6 +79,44 @@ class _Last(AccumulatorParam[list[Report]]):
         return value1
 
 
+class _Watching(_Last):
+    """That of the driver: says how many rows came too late, when there are ten times as many as before."""
+
+    def __init__(self) -> None:
+        self._reached: dict[tuple[str, int], int] = {}
+        self._late: dict[tuple[str, str], dict[int, int]] = {}
+        self._next: dict[tuple[str, str], int] = {}
+
+    def __reduce__(self) -> tuple[type[_Last], tuple[()]]:
+        return _Last, ()
+
+    def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:
+        for report in value2:
+            # A shard that was run twice in one micro-batch had the same late rows.
+            if report.batch > self._reached.get((report.checkpoint, report.shard), -1):
+                self._reached[report.checkpoint, report.shard] = report.batch
+                for stream, count in report.late.items():
+                    self._add(report, stream, count)
+        return super().addInPlace(value1, value2)
+
+    def _add(self, report: Report, stream: str, count: int) -> None:
+        key = report.checkpoint, stream
+        parts = self._late.setdefault(key, {})
+        parts[report.part] = parts.get(report.part, 0) + count
+        total = max(parts.values())
+        if total >= self._next.get(key, 1):
+            self._next[key] = 10 ** len(str(total))
+            print(_warning(report.checkpoint, stream, total), file=sys.stderr, flush=True)
+
+
+def _warning(checkpoint: str, stream: str, count: int) -> str:
+    came = f"{counted(count, 'row')} of stream `{stream}` came too late so far and {'is' if count == 1 else 'are'}"
+    return (
+        f"penstock: {came} in no answer; ps.late(spark, {checkpoint!r}, {stream!r}) gives them, and slack=… waits for "
+        "such rows"
+    )
+
+
 _current: tuple[str, Reports] | None = None
 """Application and its reports: a process has one application at a time."""
 
@@ -84,7 +126,7 @@ def reports_of(spark: SparkSession) -> Reports:
     global _current
     context = spark.sparkContext
     if _current is None or _current[0] != context.applicationId:
-        _current = (context.applicationId, context.accumulator([], _Last()))
+        _current = (context.applicationId, context.accumulator([], _Watching()))
     return _current[1]
 
 
@@ -103,6 +145,18 @@ def metrics(query: StreamingQuery) -> list[MicroBatch]:
     # A micro-batch that waited for rows may have said so before.
     progress = {p["batchId"]: p["durationMs"].get("triggerExecution", 0) / 1000 for p in query.recentProgress}
     return [together(n, s, by_batch[n].values()) for n, s in sorted(progress.items()) if n in by_batch]
+
+
+def waiting(query: StreamingQuery) -> Waiting:
+    """What waits for more rows after the last micro-batch of a streaming query, as far as this process ran it."""
+    last: dict[int, Report] = {}
+    root = checkpoint_of(query)
+    for report in list(_current[1].value) if _current is not None else ():
+        if report.checkpoint == root and report.batch >= max((r.batch for r in last.values()), default=-1):
+            last = {s: r for s, r in last.items() if r.batch == report.batch} | {report.shard: report}
+    slack = _counted((r.part, r.waiting.slack) for r in last.values())
+    behind = {stream for r in last.values() for stream in r.waiting.behind}
+    return Waiting(slack, sum(r.waiting.windows for r in last.values()), tuple(sorted(behind)))
 
 
 def checkpoint_of(query: StreamingQuery) -> str:

@@ -18,11 +18,12 @@ from penstock.hosts.spark.checkpoint import here, keep_apart
 from penstock.hosts.spark.files import opened
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
-from penstock.hosts.spark.worker import Sent, settle
+from penstock.hosts.spark.worker import Sent, prepare, settle
 from penstock.model.errors import InputError
 from penstock.model.schema import arrow_schema
 from penstock.rows.apart import SCHEMA, Bad, apart_table, row_text
 from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE
+from penstock.storage.packing import packed
 
 PACKETS = "shard INT, source INT, task INT, number INT, newest BIGINT, rows BINARY"
 _SCHEMA = pa.schema([
@@ -44,6 +45,7 @@ class Scatter(Sent):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
+        prepare()
         yield from self.pack(batches, context.partitionId())
         settle()
 
@@ -55,6 +57,8 @@ class Scatter(Sent):
         newest: int | None = None
         number = 0
         apart: list[pa.Table] = []
+        # Where a row may be in any shard, one of a relation must be found in the same one when it is read again.
+        home = task if source.is_stream or self.job.bounded else 0
         for table in _gathered(batches, source):
             if source.timestamp is not None:
                 table, bad = fitting(table, source)
@@ -65,7 +69,7 @@ class Scatter(Sent):
             packets: list[tuple[int, bytes | None]] = []
             for part in self.job.parts:
                 if source.name in part.reads:
-                    packets += [(shard, packed(rows)) for shard, rows in cut(table, source.name, part, task)]
+                    packets += [(shard, packed(rows)) for shard, rows in cut(table, source.name, part, home)]
             yield self._packets(task, number, None, packets)
             number += 1
         if not self.job.bounded and any(map(len, apart)):
@@ -185,17 +189,3 @@ def cut(table: pa.Table, source: str, part: Part, task: int) -> Iterator[tuple[i
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def packed(rows: pa.Table) -> bytes:
-    """Rows as one piece of bytes."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def unpacked(packet: bytes | pa.Buffer) -> pa.Table:
-    """The rows of ``packed``, without copying them."""
-    return pa.ipc.open_stream(packet).read_all()

@@ -9,20 +9,24 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark import SparkConf
+import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.hosts.spark.internals import active_context
+from penstock.hosts.spark.internals import active_context, executors
 from penstock.hosts.spark.launch import started
-from penstock.hosts.spark.live.parts import allocations
+from penstock.hosts.spark.parts.grouping import allocations
 from penstock.hosts.spark.ship import ship
 from penstock.model.errors import EngineError, InputError
 from penstock.scalar.zones import checked
 
+RELEASE = 4, 2
+"""The oldest Spark whose streaming sources in Python say themselves how much a micro-batch takes."""
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
 _HOW = f"Spark needs Java {JAVA} or later, on Debian: apt install openjdk-{JAVA}-jre-headless; or set JAVA_HOME"
@@ -109,6 +113,8 @@ def session(master: str = MASTER, *, name: str = "penstock", settings: Mapping[s
         }  # fmt: skip
         context = started(SparkConf().setAll(list(chosen.items())), environment)
     context.setLogLevel("ERROR")
+    if _STANDALONE.match(chosen["spark.master"]) and context.getConf().get(_DYNAMIC, "false") != "true":
+        await_executors(context)
     spark = SparkSession.builder.getOrCreate()
     try:
         ship(spark)
@@ -116,6 +122,30 @@ def session(master: str = MASTER, *, name: str = "penstock", settings: Mapping[s
         spark.stop()
         raise
     return spark
+
+
+def await_executors(context: SparkContext) -> None:
+    """Wait until executors have come, and no more come.
+
+    They come one after the other, and what is asked once, how many cores there are and whether all machines have
+    Penstock, is to be asked of all of them. Spark's settings for this (``spark.scheduler.minRegisteredResourcesRatio``)
+    need to be told on such a cluster how many there will be.
+    """
+    until = time.monotonic() + _AWAITED
+    before, since = 0, time.monotonic()
+    while time.monotonic() < until:
+        now = executors(context)
+        if now != before:
+            before, since = now, time.monotonic()
+        if now and time.monotonic() - since > _QUIET:
+            return
+        time.sleep(_LOOK)
+
+
+_DYNAMIC = "spark.dynamicAllocation.enabled"
+"""With this executors come when there are tasks."""
+_AWAITED, _QUIET, _LOOK = 15.0, 1.0, 0.05
+"""Seconds: how long executors are awaited at most, after how many no more are expected, and between looks."""
 
 
 def session_zone(spark: SparkSession | None, chosen: str | None = None) -> str:
@@ -135,6 +165,16 @@ def pools() -> Iterator[str]:
         file.write(allocations())
         file.flush()
         yield Path(file.name).as_uri()
+
+
+def check_release() -> None:
+    """Refuse a release of Spark whose streaming sources in Python lack what a database needs."""
+    found = tuple(int(n) for n in re.findall(r"\d+", pyspark.__version__)[:2])
+    if found < RELEASE:
+        raise EngineError(
+            f"this is Spark {pyspark.__version__}, and connect() needs {RELEASE[0]}.{RELEASE[1]} or later",
+            hint="pip install 'pyspark>=4.2'; engine='local' needs no Spark",
+        )
 
 
 def check_java() -> None:

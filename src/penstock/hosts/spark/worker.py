@@ -1,8 +1,12 @@
-"""What a worker process keeps of the functions that it was sent, and what its collector of garbage looks at.
+"""What a worker process keeps of the functions that it was sent, where it has memory from, and what its collector of
+garbage looks at.
 
 Spark collects garbage in a Python worker after every task. With our kernels loaded that takes 100 ms, most of a small
 micro-batch, to find nothing. So what is there after the first task is set aside; as soon as a shard is thrown away, all
 is looked at again.
+
+Arrow's own choice of an allocator, mimalloc, keeps large pages: then the system has to look for pages for the files
+that a task writes, and 64 MB of answers took 0.2 seconds instead of 0.07. jemalloc, if Arrow has it, gives them back.
 """
 
 from __future__ import annotations
@@ -11,15 +15,26 @@ import gc
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
 _KEPT = 32
 """Functions that one process keeps."""
 _kept: OrderedDict[str, Any] = OrderedDict()
 _settled = False
+
+
+def prepare(threads: int = 1) -> None:
+    """At the beginning of a task: choose where memory is from. Arrow reads with at least ``threads`` threads:
+    where users say nothing, Spark lets a worker have one."""
+    with suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+    if pa.cpu_count() < threads:
+        pa.set_cpu_count(threads)
 
 
 def settle() -> None:

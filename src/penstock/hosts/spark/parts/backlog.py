@@ -1,0 +1,85 @@
+"""What waits in front of a part: the frames that no micro-batch has taken, and what of them may overtake."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.hosts.spark.parts.task import Frame
+
+Named = tuple[str, Frame]
+"""A frame, and the stream or relation whose it is."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Frames whose prioritised rows a micro-batch gets although their turn has not come, by stream.
+
+    ``ahead``: whoever reads them has had those of all frames up to this number.
+    """
+
+    frames: Mapping[str, list[Frame]] = field(default_factory=dict)
+    ahead: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows that are."""
+        return sum(f.prioritised for frames in self.frames.values() for f in frames)
+
+
+NOBODY = Admitted()
+
+
+class Backlog:
+    """Frames of streams and relations in order. Bounded by: what no micro-batch has taken."""
+
+    def __init__(self, frames: Iterable[Named] = ()) -> None:
+        self._frames = deque(frames)
+        self._ranked = deque((name, frame) for name, frame in self._frames if frame.prioritised)
+        """Those of them with prioritised rows that somebody may not have had."""
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    def __iter__(self) -> Iterator[Named]:
+        return iter(self._frames)
+
+    @property
+    def first(self) -> int:
+        """The number of the first frame; there must be one."""
+        return self._frames[0][1].number
+
+    def add(self, name: str, frame: Frame) -> None:
+        """A frame has come."""
+        self._frames.append((name, frame))
+        if frame.prioritised:
+            self._ranked.append((name, frame))
+
+    def taken(self, last: int, ahead: int) -> None:
+        """Frames up to ``last`` have been taken, and the prioritised rows of those up to ``ahead``."""
+        while self._frames and self._frames[0][1].number <= last:
+            self._frames.popleft()
+        while self._ranked and self._ranked[0][1].number <= max(last, ahead):
+            self._ranked.popleft()
+
+    def admitted(self, last: int, had: Mapping[str, int], most: float, upto: float = math.inf) -> Admitted:
+        """The prioritised rows behind frame ``last``, about ``most`` of them, of frames up to number ``upto``.
+
+        ``had``: of each stream the number of the frame up to which all its readers have had them.
+        """
+        found: dict[str, list[Frame]] = {}
+        rows, ahead = 0, 0
+        for name, frame in self._ranked:
+            if frame.number <= last:
+                continue
+            if frame.number > upto:
+                break
+            if rows and rows + frame.prioritised > most:
+                break
+            ahead = frame.number
+            if frame.number > had.get(name, ahead):
+                found.setdefault(name, []).append(frame)
+                rows += frame.prioritised
+        return Admitted(found, ahead)

@@ -1,0 +1,387 @@
+"""Spark for a database: started in the background, shared by all databases of the process, and the streaming queries
+that the parts of the database are, and those that feed its streams (``inflow``).
+
+A thread for each of them starts its streaming query and waits for its end. If that fails, the thread starts it again,
+each time after a longer pause; if Java is gone, with another Java. ``close`` ends the threads. A micro-batch of a part
+that fails ends no streaming query: the next micro-batch is the same again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from penstock.hosts.options import SparkOptions
+from penstock.hosts.spark.described import described, describing, free_name
+from penstock.hosts.spark.internals import (
+    active_context,
+    forget_java,
+    is_classic,
+    is_over,
+    is_unreachable,
+    java_is_gone,
+    scala_context,
+)
+from penstock.hosts.spark.parts.grouping import pool, weight
+from penstock.hosts.spark.parts.inflow import Inflow
+from penstock.hosts.spark.parts.part import Part
+from penstock.hosts.spark.parts.source import BEGIN, NAME, PART, SOCKET, PartSource
+from penstock.hosts.spark.parts.working import said, worked
+from penstock.hosts.spark.running import error as meaning
+from penstock.hosts.spark.running import is_dead, told
+from penstock.hosts.spark.session import MASTER, TIME_ZONE, check_java, check_release, session, session_zone
+from penstock.model.errors import EngineError, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.hosts.spark.parts.host import SparkHost
+
+_log = logging.getLogger("penstock")
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
+_starting = threading.Lock()
+_QUIET = 0.5
+"""Seconds that starting may take before somebody at a terminal is told."""
+_SAID = 0.25
+"""Seconds after which that is said again."""
+_FIRST, _LONGEST = 0.2, 30.0
+"""Seconds before an attempt that failed is made again, the first time and at most."""
+_DEATHS = 2
+"""Attempts that end the process in which they are made, before queries are looked at one by one."""
+_GRACE = 1.0
+"""Seconds that closing lets micro-batches end by themselves."""
+_LOOKS, _LOOK = 10, 0.05
+"""How often it is looked whether Java has ended, where something failed that asked it, and seconds in between."""
+_NAME = 200
+"""Characters of the name of a streaming query."""
+_LAST = 10.0
+"""Seconds after which closing waits no longer for Spark."""
+
+
+class Cluster:
+    """Runs the streaming queries of a database. Spark is started by a thread that ends when it is there."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        self._options = options
+        self._master = options.master or MASTER
+        self._session: SparkSession | None = None
+        self._problem: PenstockError | None = None
+        self._begun = False
+        self._ready = threading.Event()
+        self._host: SparkHost | None = None
+        self._threads: dict[Part | Inflow, threading.Thread] = {}
+        self._queries: dict[Part | Inflow, StreamingQuery] = {}
+        self._stopping: list[threading.Thread] = []
+        self._guard = threading.Lock()
+        """Guards the three of them. Nothing is waited for with it."""
+        check_release()
+        if active_context() is None:
+            try:
+                check_java()
+            except EngineError as error:
+                error.hint = f"{error.hint}; engine='local' needs no Java"
+                raise
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run side by side."""
+        running = _running()
+        if running is not None:
+            return int(running.sparkContext.defaultParallelism)
+        local = _LOCAL.fullmatch(self._master)
+        if local is None:
+            started = self.session()
+            assert started is not None, "nobody has given up"
+            return int(started.sparkContext.defaultParallelism)
+        if local[1] == "*":
+            return len(os.sched_getaffinity(0))
+        return int(local[1] or 1)
+
+    @property
+    def zone(self) -> str:
+        """The time zone of the session, of the one that runs or of the one that will be started."""
+        return session_zone(_running(), self._options.spark.get(TIME_ZONE))
+
+    def begin(self, host: SparkHost) -> None:
+        """Start Spark for a database, without waiting for it."""
+        self._host = host
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._start, name="penstock-spark-start", daemon=True).start()
+
+    def session(self, gives_up: Callable[[], bool] = lambda: False) -> SparkSession | None:
+        """The session; waits for it, and says so on a terminal. None if the caller has given up meanwhile. If Spark did
+        not start, the next call starts it again."""
+        if not self._ready.is_set():
+            self._begin()
+            self._wait(gives_up)
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            self._begun = False
+            self._ready.clear()
+            raise problem
+        return self._session
+
+    # -- streaming queries ----------------------------------------------------------------------------
+
+    def start(self, part: Part | Inflow) -> None:
+        """Let a part work, or a stream be fed, in a thread that ends with it."""
+        thread = threading.Thread(target=self._supervise, args=(part,), name=part.thread, daemon=True)
+        with self._guard:
+            self._threads[part] = thread
+        thread.start()
+
+    def stop(self, part: Part | Inflow) -> None:
+        """Let a streaming query end, without waiting for it."""
+        with self._guard:
+            query = self._queries.pop(part, None)
+            if query is None:
+                return
+            thread = threading.Thread(target=_stopped, args=(query,), name="penstock-stopping", daemon=True)
+            self._stopping = [*(t for t in self._stopping if t.is_alive()), thread]
+        thread.start()
+
+    def close(self) -> None:
+        """End all streaming queries and threads. Micro-batches that do not end within a second are given up: they are
+        made again when the database is opened again."""
+        host = self._host
+        if host is None:
+            return
+        with self._guard:
+            parts = list(self._threads)
+        with host.changed:
+            until = time.monotonic() + _GRACE
+            while any(part.busy for part in parts) and time.monotonic() < until:
+                host.changed.wait(until - time.monotonic())
+        for part in parts:
+            part.retry.set()
+            self.stop(part)
+        with self._guard:
+            threads = [*self._threads.values(), *self._stopping]
+        until = time.monotonic() + _LAST
+        for thread in threads:
+            if thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def _supervise(self, part: Part | Inflow) -> None:
+        """The thread of a streaming query, which goes on until the part gives up."""
+        pause, version = _FIRST, part.version
+        while not part.gives_up:
+            problem = self._streamed(part)
+            if part.gives_up:
+                break
+            pause = _FIRST if part.version != version else min(2 * pause, _LONGEST)
+            version = part.version
+            if problem is None:
+                part.interrupted()  # who waits for results goes on waiting
+                continue
+            part.attempt_failed(problem)
+            what = "it is given up" if part.gives_up else f"it goes on in {pause:.1f} s"
+            _log.warning("%s: %s; %s", part.label, problem.one_line.removeprefix(f"{part.label}: "), what)
+            if not part.gives_up:
+                part.retry.wait(pause)
+        with self._guard:
+            self._threads.pop(part, None)
+            self._queries.pop(part, None)
+
+    def _streamed(self, part: Part | Inflow) -> PenstockError | None:
+        """Let a streaming query work until it ends; gives why it did, None if Spark is to be started again."""
+        try:
+            spark = self.session(lambda: part.gives_up)
+            if spark is None:
+                return None
+            query = part.started(spark) if isinstance(part, Inflow) else self._started(spark, part)
+            with self._guard:
+                self._queries[part] = query
+            if part.gives_up:
+                self.stop(part)
+            query.awaitTermination()
+            return EngineError("its streaming query was stopped by somebody else")
+        except Exception as error:
+            why = error if not isinstance(part, Inflow) or part.failed is None else part.failed
+            return None if self._lost_java(why) else _meant(why)
+        finally:
+            with self._guard:
+                self._queries.pop(part, None)
+
+    def attempt_failed(self, part: Part, error: Exception) -> None:
+        """A micro-batch could not be made. Called in the thread of the streaming query, which goes on: the next
+        micro-batch is this one again."""
+        if self._is_about_java(error):
+            part.interrupted()  # the streaming query ends too
+            return
+        problem = _meant(error)
+        part.attempt_failed(problem)
+        _log.warning("%s: %s; the micro-batch is made again", part.label, problem.message)
+        if is_dead(error):
+            part.deaths += 1
+            if part.deaths >= _DEATHS and self._host is not None:
+                self._host.poisoned(part, problem)
+
+    def _started(self, spark: SparkSession, part: Part) -> StreamingQuery:
+        host = self._host
+        assert host is not None, "it began"
+        context = spark.sparkContext
+        spark.dataSource.register(PartSource)
+        # In this thread: the thread of the streaming query has what it has.
+        context.setLocalProperty("spark.scheduler.pool", pool(part.priority))
+        place = host.checkpoints / f"{host.epoch}-part-{part.id}"
+        frame = (
+            spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
+            .option(BEGIN, part.begin).load()
+        )  # fmt: skip
+        with host.changed:
+            ids = set(part.queries)
+            names = [q.name for q in host.core.running() if getattr(q.runner, "id", None) in ids]
+        # Queries come and go while it runs; the descriptions of its jobs have those that there are.
+        label = f"{PurePosixPath(host.root).name} part {part.id}{': ' if names else ''}{', '.join(names)}"
+        name = free_name(spark, label[:_NAME])
+        writer = frame.writeStream.queryName(name).foreachBatch(_Sink(part, self))
+        return writer.option("checkpointLocation", place.as_uri()).start()
+
+    def title(self, part: Part) -> str:
+        """The queries of a part in one line, for Spark's UI."""
+        host = self._host
+        assert host is not None, "it began"
+        with host.changed:
+            ids = set(part.queries)
+            texts = {q.name: q.text for q in host.core.running() if getattr(q.runner, "id", None) in ids}
+        return described(texts) if texts else f"part {part.id}"
+
+    def _is_about_java(self, error: Exception) -> bool:
+        """Whether an error means that Java has ended, or is about to."""
+        for _ in range(0 if isinstance(error, PenstockError) or is_dead(error) else _LOOKS):
+            if java_is_gone():
+                return True
+            time.sleep(_LOOK)  # what was asked of it may fail before it has ended
+        session = self._session
+        return java_is_gone() or is_unreachable(error) or (session is not None and is_over(session))
+
+    def _lost_java(self, error: Exception) -> bool:
+        """Whether an error means that Java has ended, or Spark in it; then the next session has another one."""
+        self._is_about_java(error)
+        with _starting:
+            gone = java_is_gone()
+            if gone:
+                forget_java()
+            # Another database may have started another one meanwhile.
+            replaced = self._session is not None and active_context() is not self._session.sparkContext
+            if self._session is not None and not gone and not replaced and is_over(self._session):
+                with suppress(Exception):
+                    self._session.stop()  # Python has to hear of it
+                replaced = True
+            if gone or replaced:
+                self._session, self._begun = None, False
+                self._ready.clear()
+            return gone or replaced
+
+    def scheduling(self, priority: int) -> str:
+        """In words, where jobs of a priority run."""
+        name = pool(priority)
+        running = self._session or _running()
+        if running is None:
+            return f"FAIR pool {name} with weight {weight(priority)}"
+        context = running.sparkContext
+        mode = context.getConf().get("spark.scheduler.mode", "FIFO")
+        if mode != "FAIR":
+            return f"no pool: Spark was started with spark.scheduler.mode={mode}, so jobs run in order"
+        found = scala_context(context).getPoolForName(name)
+        return f"FAIR pool {name} with weight {found.get().weight() if found.isDefined() else 1}"
+
+    def _start(self) -> None:
+        with _starting:
+            try:
+                if java_is_gone():
+                    forget_java()
+                found = session(self._master, settings=self._options.spark)
+                if not is_classic(found):
+                    raise EngineError(
+                        "the running session is one of Spark Connect, on which connect() cannot work",
+                        hint="start a session in this process, or use ps.sql with its DataFrames",
+                    )
+                self._session = found
+            except PenstockError as error:
+                self._problem = error
+            except Exception as error:
+                self._problem = EngineError(f"Spark did not start: {told(error)}")
+            self._ready.set()
+
+    def _wait(self, gives_up: Callable[[], bool]) -> None:
+        if self._ready.wait(_QUIET):
+            return
+        began = time.monotonic() - _QUIET
+        while not self._ready.wait(_SAID) and not gives_up():
+            seconds = time.monotonic() - began
+            if not sys.stderr.isatty():
+                continue
+            print(f"\rpenstock: starting Spark ({self._master}) … {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _meant(error: Exception) -> PenstockError:
+    """What an error of Spark means."""
+    if isinstance(error, PenstockError):
+        return error
+    problem = meaning(error)
+    if problem is None:
+        problem = EngineError(f"Spark could not do a micro-batch: {told(error)}")
+    if problem.hint is None or is_dead(error):
+        problem.hint = "nothing is lost: the micro-batch is made again"
+    return problem
+
+
+class _Sink:
+    """The function of ``foreachBatch``: lets Spark do the tasks, and the part record what they say."""
+
+    def __init__(self, part: Part, cluster: Cluster) -> None:
+        self._part, self._cluster = part, cluster
+        self._ids: tuple[str, ...] = ()
+        self._title = ""
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        part, context = self._part, frame.sparkSession.sparkContext
+        try:
+            ids = tuple(part.queries)
+            if ids != self._ids:
+                self._ids, self._title = ids, self._cluster.title(part)
+            with describing(context, self._title):
+                reports = [said(bytes(row["report"])) for row in frame.collect()]
+                while not part.record(reports):
+                    tasks = context.parallelize(part.again(), len(reports))
+                    reports = [said(content) for content in tasks.map(_again).collect()]
+        except Exception as error:
+            if not part.gives_up:
+                self._cluster.attempt_failed(part, error)
+
+
+def _again(content: bytes) -> bytes:
+    found: bytes = worked(content).column(1)[0].as_py()
+    return found
+
+
+def _stopped(query: Any) -> None:
+    try:
+        query.stop()
+    except Exception as error:  # Spark is gone, and with it the query
+        _log.debug("nothing to stop: %s", told(error))
+
+
+def _running() -> SparkSession | None:
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()

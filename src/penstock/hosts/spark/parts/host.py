@@ -1,0 +1,701 @@
+"""The host of ``engine="spark"``: rows into logs, micro-batches of Spark over them, what they gave into a log.
+
+A call that gives rows returns when they are in a log. The queries are divided into parts (``part``), each of which is a
+streaming query of Spark (``cluster``). A database without a directory has a temporary one, removed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.graph.view import GraphView
+from penstock.hosts.core import Core
+from penstock.hosts.durable.forms import instant_again, spans_again
+from penstock.hosts.durable.kept import Kept
+from penstock.hosts.host import Abilities, QuerySettings
+from penstock.hosts.options import Keeping, SparkOptions
+from penstock.hosts.registered import Registered
+from penstock.hosts.spark.parts.cluster import Cluster
+from penstock.hosts.spark.parts.definitions import Past, forget_definition, write_definition
+from penstock.hosts.spark.parts.inflow import Inflow, forget_sources
+from penstock.hosts.spark.parts.inline import Inline
+from penstock.hosts.spark.parts.leftover import forget_states
+from penstock.hosts.spark.parts.part import Metrics, Part
+from penstock.hosts.spark.parts.parts import Parts
+from penstock.hosts.spark.parts.runner import Content, SparkRunner, Stored
+from penstock.hosts.spark.parts.talk import Talk
+from penstock.hosts.spark.parts.task import Failure, Frame, Moved, live_split, raised
+from penstock.ingest.files import Columns
+from penstock.ingest.relations import RelationStore
+from penstock.ingest.streams import StreamInput
+from penstock.model.batch import Batch
+from penstock.model.change import Change
+from penstock.model.errors import EngineError, PenstockError, StorageError
+from penstock.operators.state import LoadedState, Saved, State
+from penstock.plan.nodes import Query as QueryPlan
+from penstock.plan.nodes import declared_scans
+from penstock.storage.log import Log
+from penstock.storage.objects import Root
+from penstock.storage.shards import ANSWERS, PART, PARTS, PROGRAMS, QUERIES, SHARDS
+from penstock.storage.store import Item
+
+_KEPT_METRICS = 1_000
+_FORGIVEN = 1
+"""Attempts at micro-batches that may fail before a call that waits for results says so: a cluster has its hiccups."""
+_SPLITS = 4
+"""Ways of splitting a stream of which each has a copy of its rows; who splits it in another reads all of them."""
+_FILE = re.compile(r"(\d+)-(\d+)-\d+-[0-9a-f]+-\d+\.arrow")
+
+
+class SparkHost(Abilities):
+    """Logs, parts and results of one database.
+
+    Bounded by: the queries and what their parts hold, and ``_KEPT_METRICS``; on disk by what ``storage.store`` says,
+    what slots remembered at two saved states and since, and results that no reader has confirmed. Its threads are ended
+    by ``close``.
+    """
+
+    def __init__(self, core: Core, path: Root | None, options: SparkOptions, keeping: Keeping) -> None:
+        super().__init__("spark")
+        options.check()
+        self.core, self.options = core, options
+        self.zone_is_free = False
+        self.session = secrets.token_hex(6)
+        """Of this opening, what no other one has."""
+        self.opening = True
+        """What the directory has is being taken up."""
+        self.stopping = False
+        self.slots = 0
+        self.last_feed = 0
+        """The number of the last entry of a stream or relation."""
+        self.changed = threading.Condition(core.lock)
+        """The database's lock, and word of a micro-batch that is over."""
+        self.parts = Parts(self)
+        self.inflows: dict[str, Inflow] = {}
+        """What feeds streams that have a source, by stream."""
+        self._metrics: deque[Metrics] = deque(maxlen=_KEPT_METRICS)
+        self._touched: set[Part] = set()
+        """Parts that have something to do and have not been told."""
+        self._needs: dict[int, Mapping[str, Any]] = {}
+        """Of the saved states that are kept, by number: what they need besides themselves."""
+        self._results: dict[str, int] = {}
+        """Files with results, and the number of the entry that names each."""
+        self.cluster = Inline(options) if options.inline else Cluster(options)
+        self.root = path or Path(tempfile.mkdtemp(prefix="penstock-"))
+        if isinstance(self.root, Path):
+            self.root = self.root.absolute()
+        # A database that nobody closes leaves nothing behind either, when the process ends.
+        self._remove = weakref.finalize(self, shutil.rmtree, self.root, True) if path is None else None
+        try:
+            self.kept = Kept(self.root, core, self, keeping, turns=True)
+        except BaseException:
+            if self._remove is not None:
+                self._remove()
+            raise
+        self.files = self.kept.keeper.store.files
+        on_disk = isinstance(self.root, Path)
+        self.checkpoints = Path(self.root, "spark") if on_disk else Path(tempfile.mkdtemp(prefix="penstock-"))
+        """Where Spark has the checkpoints of its streaming queries. Nothing of them is needed after a restart, so that
+        this process sees them is enough."""
+        self._talk: Talk | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Of this opening of the directory."""
+        epoch: int = self.kept.keeper.store.epoch
+        return epoch
+
+    def zone(self) -> str:
+        self.zone_is_free = True
+        return self.cluster.zone
+
+    def abilities(self) -> SparkHost:
+        return self
+
+    @property
+    def combines(self) -> bool:
+        return self.kept.gathers
+
+    @property
+    def on_its_own(self) -> bool:
+        return self.options.trigger != "push"
+
+    @property
+    def inside(self) -> bool:
+        return False
+
+    def results_lock(self) -> threading.RLock:
+        return threading.RLock()
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        keeper = self.kept.keeper
+        self.kept.open()
+        try:
+            if not self.slots:
+                if keeper.declarations:
+                    raise self._of_local()
+                self.slots = self.options.shards or self.cluster.cores
+                keeper.divided({"slots": self.slots})
+            elif self.options.shards not in (None, self.slots):
+                raise EngineError(
+                    f"{self.root} was begun with {self.slots} shards, not {self.options.shards}",
+                    hint=f"say shards={self.slots}, or leave it out",
+                )
+            self._take_up()
+        except BaseException:
+            keeper.store.close()
+            raise
+        self.opening = False
+        self.kept.begin()
+        self.cluster.begin(self)
+        self.parts.start()
+        for source in self.core.inputs.values():
+            self._begin_inflow(source.definition, closed=source.closed)
+
+    def _take_up(self) -> None:
+        """Give the parts the entries that they have not taken, and remove what former owners have left."""
+        store = self.kept.keeper.store
+        for version in store.states.versions:
+            with contextlib.suppress(StorageError, KeyError):  # it is found out when it is needed
+                self._needs[version[0]] = store.states.meta(version, f"graph/{PARTS}")["needs"]
+        if store.saved in self._needs:
+            store.check_entries(self._needs[store.saved]["entry"])
+        results = store.known("results", "default")
+        for entry in () if results is None else results.read(store.oldest):  # the older saved state needs them, too
+            self._name(entry.rows.column("file").to_pylist(), entry.number)
+        frames: list[tuple[str, Frame]] = []
+        running = [runner for part in self.parts for runner in part.queries.values() if runner.part is not None]
+        starts = [part.start_of(r) for part in self.parts for r in part.queries.values()]
+        after = min(starts, default=store.number + 1) - 1
+        read = {name for runner in running for name in runner.reads}
+        for kind, names in (("streams", self.core.inputs), ("relations", self.core.relations)):
+            for name in names:
+                log = store.known(kind, name)
+                if log is not None:
+                    self.last_feed = max(self.last_feed, log.last)
+                    if name in read:
+                        frames += ((name, frame) for frame in _frames(log, kind, after))
+        self.parts.restore(sorted(frames, key=lambda f: f[1].number))
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        if isinstance(self.root, Path):
+            forget_sources(self.root, {s.definition.position for s in self.core.inputs.values() if s.definition.source})
+        self._sweep()
+
+    def restored(self, state: LoadedState, queries: Mapping[str, tuple[Registered, Mapping[str, Any]]]) -> None:
+        """Go on with the queries that were saved."""
+        if PARTS not in state:
+            raise self._of_local()
+        facts = state[PARTS].meta
+        self.slots = facts["slots"]
+        self.parts.resume(facts)
+        for query, record in queries.values():
+            runner = query.runner
+            assert isinstance(runner, SparkRunner), "this host made it"
+            failures, last = record["failures"]
+            runner.resume(record["runner"], (failures, last), ended=query.status == "ended")
+            self._become(runner, query)
+            if query.status == "running":
+                self.parts.add(runner, record["runner"]["part"], resumed=True)
+
+    def _of_local(self) -> StorageError:
+        return StorageError(
+            f"{self.root}: what can be read of its state was saved by engine='local'",
+            hint="open it with engine='local', then with engine='spark'",
+        )
+
+    def _become(self, runner: SparkRunner, query: Registered) -> None:
+        runner.id, runner.slot = query.placement["id"], query.placement["slot"]
+        runner.priority, runner.latency = query.options.priority, query.options.latency
+
+    def again(self, item: Item) -> None:
+        """Do again what an entry of this engine says."""
+        if item.kind == "results":
+            part = self.parts.get(item.meta["part"])
+            assert item.rows is not None
+            if part is not None:
+                part.applied(item.meta, item.rows, item.number)
+        elif "slots" in item.meta:
+            self.slots = item.meta["slots"]
+        elif "failed" in item.meta:
+            id, why = item.meta["failed"]
+            self._fail(id, Failure(**why))
+        else:
+            self.parts.again(item.meta)
+
+    # -- queries --------------------------------------------------------------------------------------
+
+    def runner(self, query: QueryPlan, schema: pa.Schema, settings: QuerySettings) -> SparkRunner:
+        return SparkRunner(self, query, schema, settings)
+
+    def begin(self, query: Registered) -> None:
+        runner, keeper = query.runner, self.kept.keeper
+        assert isinstance(runner, SparkRunner), "this host made it"
+        runner.id = query.placement.get("id") or uuid.uuid4().hex[:12]
+        runner.priority, runner.latency = query.options.priority, query.options.latency
+        if not query.placement:
+            if keeper.again:
+                raise self._of_local()
+            slot = self._free_slot() if runner.split.keys is None else None
+            query.placement = {
+                "id": runner.id, "part": self.parts.place(runner), "slot": slot, "first": self.last_feed + 1
+            }  # fmt: skip
+        if not keeper.again:
+            query.versions = keeper.versions(query)
+        try:
+            write_definition(
+                self.files, runner.id, query.plan_json, versions=query.versions, strict=runner.settings.strict,
+                apart=query.options.start == "now", progress=runner.starting,
+                schemas={scan.name: scan.schema for scan in declared_scans(runner.plan)},
+                past=Past(runner.changes, runner.rows),
+            )  # fmt: skip
+        except OSError as error:
+            raise StorageError(
+                f"{self.root}: the query cannot be stored: {error.strerror or error}",
+                hint="make room, or see that it can be written, and try again",
+            ) from error
+        runner.number = keeper.registered(query)
+        runner.slot = query.placement["slot"]
+        runner.moved = Moved(query.placement["first"], None, 0)
+        self.touch(self.parts.add(runner, query.placement["part"]))
+        runner.changes, runner.rows, runner.starting = {}, {}, {}
+
+    def _free_slot(self) -> int:
+        used = [r.slot for part in self.parts for r in part.queries.values()]
+        return min(range(self.slots), key=lambda slot: (used.count(slot), slot))
+
+    def end(self, runner: SparkRunner) -> None:
+        """A query is over, in whatever way: no micro-batch has it any more."""
+        self.parts.remove(runner)
+
+    def finishing(self, query: Registered) -> None:
+        pass  # what no micro-batch has taken yet is not waited for
+
+    def leaving(self, query: Registered) -> None:
+        if not self.stopping:
+            self.kept.keeper.stopped(query)
+
+    def stopped(self, query: Registered) -> None:
+        pass
+
+    # -- data -----------------------------------------------------------------------------------------
+
+    def admits(self, source: StreamInput, rows: pa.Table) -> bool:
+        return True  # they wait in the stream's log
+
+    def room(self) -> AbstractContextManager[Callable[[], None]]:
+        return nullcontext(lambda: None)
+
+    def released(self, source: StreamInput) -> Batch:
+        # Tasks read the files; who registers a query later has what the stream retains.
+        return self.kept.released(source) if source.definition.retain else source.nothing
+
+    def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
+        log = self.kept.rows(source, batch)
+        if log is not None:
+            prioritised = 0 if batch.priority is None else int((batch.priority > 0).sum())
+            rows = len(batch)
+            if source.spans:
+                rows = sum(span.file.rows for span in source.spans)
+                prioritised = sum(span.file.prioritised for span in source.spans)
+            frame = Frame(
+                log.last, "rows", log.place, rows, prioritised, source.progress, source.closed, source.spans
+            )
+            self._taken(source.definition.name, frame, readers)
+            if source.closed:
+                self._end_intake(source.definition.name)
+
+    def reached(
+        self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
+    ) -> Literal["none", "some", "all"]:
+        if not self.kept.is_written:
+            return "none"
+        log = self.kept.keeper.store.known("streams", source.definition.name)
+        for frame in () if log is None or log.last == self.last_feed else _frames(log, "streams", log.last - 1):
+            self._taken(source.definition.name, frame, readers)  # it was stopped before the parts had it
+        return "all"
+
+    @property
+    def wrote(self) -> bool:
+        return self.kept.is_written
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def change(self, relation: RelationStore, changes: Sequence[Change], readers: Sequence[Registered]) -> None:
+        log = self.kept.changes(relation, changes)
+        if log is not None:
+            self._taken(relation.definition.name, Frame(log.last, "changes", log.place, len(changes)), readers)
+
+    def _taken(self, name: str, frame: Frame, readers: Sequence[Registered]) -> None:
+        self.last_feed = frame.number
+        self._touched |= self.parts.take(name, frame, readers)
+
+    def work(self, queries: Sequence[Registered]) -> None:
+        pass
+
+    def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
+        if isinstance(definition, StreamDef) and definition.drops:
+            raise EngineError(
+                f"stream `{definition.name}`: engine `spark` drops no rows, they wait in the stream's log",
+                hint="leave `overflow` out, or use engine='local'",
+            )
+        if isinstance(definition, StreamDef) and definition.source is not None and not isinstance(self.root, Path):
+            raise EngineError(
+                f"stream `{definition.name}`: how far Spark has read FROM spark is kept in files, "
+                f"and {self.root} is in an object store",
+                hint="keep the database in a directory, or push the rows",
+            )
+        self.kept.keeper.declared(definition)
+        if isinstance(definition, StreamDef) and not self.opening:
+            self._begin_inflow(definition)
+
+    def dropped(self, name: str) -> None:
+        self.kept.keeper.dropped(name)
+        self._end_intake(name)
+        self.inflows.pop(name, None)
+
+    def _begin_inflow(self, definition: StreamDef, *, closed: bool = False) -> None:
+        if definition.source is not None:
+            inflow = self.inflows[definition.name] = Inflow(self, definition)
+            if closed:
+                inflow.end()
+            else:
+                self.cluster.start(inflow)
+
+    def _end_intake(self, name: str) -> None:
+        inflow = self.inflows.get(name)
+        if inflow is not None:
+            inflow.end()
+            self.cluster.stop(inflow)
+
+    def check_source(self, definition: StreamDef) -> None:
+        pass
+
+    def source_status(self, name: str) -> str:
+        return self.inflows[name].status
+
+    def splits_of(self, stream: str) -> list[Columns]:
+        """By which columns of a stream queries split it that run in all slots. Under the lock."""
+        found: dict[Columns, None] = {}
+        for part in self.parts:
+            for runner in part.queries.values():
+                keys = runner.split.keys
+                if runner.slot is None and keys and stream in keys and not runner.split.anywhere:
+                    found[keys[stream]] = None
+        return list(found)[:_SPLITS]
+
+    def late_taken(self, source: StreamInput) -> None:
+        self.kept.keeper.taken(source, "late")
+
+    def apart_taken(self, source: StreamInput) -> None:
+        self.kept.keeper.taken(source, "apart")
+
+    # -- results --------------------------------------------------------------------------------------
+
+    def recorded(self, rows: pa.Table, meta: Mapping[str, Any]) -> int:
+        """Write down what a micro-batch gave: from here on it counts."""
+        return self.kept.keeper.results(rows, meta)
+
+    def safe(self, number: int) -> None:
+        """Return when entries up to this number are as safe as was asked for. Without the lock."""
+        self.kept.keeper.store.wait(min(number, self.kept.keeper.store.number))
+
+    def received(self, news: Mapping[str, Mapping[str, Any]], rows: pa.Table, number: int) -> None:
+        """Hand what a micro-batch gave to the queries."""
+        queries = {q.runner.id: q for q in self.core.running() if isinstance(q.runner, SparkRunner)}
+        given: dict[str, list[Content]] = {}
+        counts: dict[str, int] = {}
+        ids, numbers, files, crcs = (rows.column(n).to_pylist() for n in ("query", "rows", "file", "crc"))
+        payloads = rows.column("payload").combine_chunks()
+        self._name(files, number)
+        for i, (id, count, file, crc) in enumerate(zip(ids, numbers, files, crcs, strict=True)):
+            if id in queries:
+                data = self._mapped(file) if file else payloads[i].as_buffer()
+                given.setdefault(id, []).append(Content(data, crc, f"{self.root}/{file}" if file else str(self.root)))
+                counts[id] = counts.get(id, 0) + count
+        for id, query in queries.items():
+            runner = query.runner
+            assert isinstance(runner, SparkRunner)
+            if id in given:
+                self.core.deliver(query, Stored((tuple(given[id]),), counts[id]))
+            said = news.get(id)
+            if said is None:
+                continue
+            if "failures" in said:
+                runner.failures, runner.last_failure = said["failures"]
+            if "error" in said:
+                self.core.fail(query, query.failure(raised(Failure(**said["error"]))))
+            elif said.get("ended"):
+                runner.ended = True
+                self.core.end(query)
+
+    def _name(self, files: Sequence[str], number: int) -> None:
+        """An entry names files with results; none where the name is empty."""
+        self._results |= {file.rpartition("/")[2]: number for file in files if file}
+
+    def _mapped(self, file: str) -> pa.Buffer:
+        try:
+            return self.files.read(file)
+        except OSError as error:
+            raise StorageError(
+                f"{self.root}/{file}: results cannot be read: {error.strerror or error}",
+                hint="restore the directory from a backup",
+            ) from error
+
+    def delivered(self, runner: SparkRunner, upto: int, notes: Mapping[str, object] | None) -> None:
+        """The reader of a query who is remembered has all results before a position."""
+        self.kept.keeper.delivered(runner.number, upto, notes)
+
+    def written(self) -> None:
+        """Return when what was written is as safe as was asked for. Without the lock."""
+        self.kept.after()
+
+    def notes(self) -> dict[str, Any]:
+        return self.kept.keeper.noted()
+
+    def note(self, notes: Mapping[str, object]) -> None:
+        self.kept.keeper.note(notes)
+
+    # -- saving ---------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Save the state now. Without the lock."""
+        self.kept.saver.save()
+
+    def hand_over(self, shards: int) -> None:
+        from penstock.hosts.handing import to_local
+
+        self.settle()
+        self.kept.saver.save()
+        with self.kept.saver.still():
+            to_local(self.kept.keeper.store, self.root)
+
+    def taken(self) -> State:
+        """What is to be known of parts after a restart; what operators remember, slots have stored. Under the lock."""
+        number = self.kept.keeper.store.number
+        waiting = [part.pending.first for part in self.parts if part.pending]
+        versions: dict[str, int] = {str(part.id): part.version for part in self.parts}
+        for id, version in self.parts.origins():
+            versions[str(id)] = min(version, versions.get(str(id), version))
+        queries = [r.id for part in self.parts for r in part.queries.values()]
+        needs = {"entry": min([*waiting, number + 1]) - 1, "versions": versions, "queries": queries}
+        self._needs[number] = needs
+        return {PARTS: Saved({**self.parts.facts(), "slots": self.slots, "needs": needs})}
+
+    def needed(self) -> int | None:
+        kept = {version[0] for version in self.kept.keeper.store.states.versions}
+        self._needs = {number: needs for number, needs in self._needs.items() if number in kept}
+        self._sweep()
+        return min((needs["entry"] for needs in self._needs.values()), default=0)
+
+    def oldest_of(self, part: int) -> int:
+        """The oldest micro-batch of a part whose state may be needed still."""
+        found = [needs["versions"].get(str(part), 0) for needs in self._needs.values()]
+        now = self.parts.get(part)
+        found += [version for id, version in self.parts.origins() if id == part]
+        return min([*found, 0 if now is None else now.version]) if len(self._needs) > 1 else 0
+
+    def _sweep(self) -> None:
+        """Remove files that neither the parts as they are nor a saved state that is kept need."""
+        known = {int(id) for needs in self._needs.values() for id in needs["versions"]}
+        known |= {part.id for part in self.parts} | {id for id, _ in self.parts.origins()}
+        for name in self.files.folders(SHARDS):
+            match = PART.fullmatch(name)
+            if match and int(match[1]) not in known:
+                with contextlib.suppress(OSError):
+                    self.files.remove_folder(f"{SHARDS}/{name}")
+        if self.kept.keeper.store.pressed:  # tasks remove it now and then, but not while rows are refused
+            forget_states(self)
+        queries = {id for needs in self._needs.values() for id in needs["queries"]}
+        queries |= {id for part in self.parts for id in part.queries}
+        for id in {name.partition(".")[0] for name in self.files.names(QUERIES)} - queries:
+            with contextlib.suppress(OSError):
+                forget_definition(self.files, id)
+        programs = {f"{part.program}.json" for part in self.parts}
+        oldest = min(self._needs, default=0)
+        self._results = {file: number for file, number in self._results.items() if number > oldest}
+        answers = [name for name in self.files.names(ANSWERS) if not self._is_used(name)]
+        for path in (
+            *(f"{PROGRAMS}/{name}" for name in self.files.names(PROGRAMS) if name not in programs),
+            *(f"{ANSWERS}/{name}" for name in answers),
+        ):
+            with contextlib.suppress(OSError):
+                self.files.remove(path)
+
+    def _is_used(self, name: str) -> bool:
+        """Whether a file has results of an entry that is not in all saved states, or of a micro-batch under way."""
+        match = _FILE.fullmatch(name)
+        part = None if match is None else self.parts.get(int(match[1]))
+        return name in self._results or (match is not None and part is not None and int(match[2]) > part.version)
+
+    # -- how it is run --------------------------------------------------------------------------------
+
+    def divided(self, record: Mapping[str, Any]) -> None:
+        """Write down how queries are divided from now on."""
+        self.kept.keeper.divided(dict(record))
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        self.parts.ask(settings)
+
+    def configured(self) -> None:
+        self.parts.configure()
+
+    def after(self) -> None:
+        self.kept.after()
+        while self._touched:
+            try:
+                self._touched.pop().wake()
+            except KeyError:  # another thread has
+                break
+        if self.options.trigger == "push":
+            try:
+                self.settle()
+            except PenstockError as error:
+                told = f"{error.hint}; " if error.hint else ""
+                raise type(error)(error.message, hint=f"{told}what was given has been taken") from error
+
+    def settle(self, query: Registered | None = None) -> None:
+        with self.changed:
+            upto = self.kept.keeper.store.number
+        failed: dict[Part, int] = {}
+        while True:
+            if query is not None and isinstance(runner := query.runner, SparkRunner):
+                runner.prepare(query.results.unconfirmed())
+            with self.changed:
+                if self.stopping:
+                    return
+                parts = [p for p in self._parts_of(query) if p.has_work(upto)]
+                if not parts:
+                    return
+                for part in parts:
+                    attempts = part.failed - failed.setdefault(part, part.failed)
+                    if attempts > _FORGIVEN and part.problem is not None:
+                        raise part.problem
+                    part.wake(hurry=True)
+                self.changed.wait()
+
+    def _parts_of(self, query: Registered | None) -> list[Part]:
+        if query is None:
+            return list(self.parts)
+        part = query.runner.part if isinstance(query.runner, SparkRunner) else None
+        return [] if part is None else [part]
+
+    def touch(self, part: Part) -> None:
+        """A part has something to do: it is told when the lock is given back."""
+        self._touched.add(part)
+
+    def counts(self, metrics: Metrics) -> None:
+        """A micro-batch has been made."""
+        self._metrics.append(metrics)
+        self.kept.keeper.store.grew(metrics.written)
+
+    def poisoned(self, part: Part, problem: PenstockError) -> None:
+        """Micro-batches of a part end the process in which they are made, again and again. Without the lock."""
+        with self.changed:
+            if part.gives_up or self.parts.divide(part):
+                return
+            why = Failure("QueryFailed", problem.message, "the others go on; stop it, mend it, and register it again")
+            for id in list(part.queries):
+                self.divided({"failed": [id, asdict(why)]})
+                self._fail(id, why)
+            self.changed.notify_all()
+
+    def _fail(self, id: str, why: Failure) -> None:
+        for query in list(self.core.running()):
+            if isinstance(query.runner, SparkRunner) and query.runner.id == id:
+                self.core.fail(query, query.failure(raised(why)))
+
+    # -- words ----------------------------------------------------------------------------------------
+
+    def explain(self, plan: QueryPlan, query: Registered | None = None) -> str:
+        lines = [] if query is None else self.parts.explained(query)
+        split = live_split(plan)
+        if split.keys is None:
+            pass  # the plan says why
+        elif split.anywhere:
+            lines.append(f"spark: {self.slots} shards, any row in any: rows do not meet each other")
+        else:
+            names = {scan.name: scan.schema for scan in declared_scans(plan)}
+            keys = (f"{n} by {', '.join(names[n][c].name for c in cs)}" for n, cs in split.keys.items())
+            lines.append(f"spark: {self.slots} shards: {'; '.join(keys)}")
+        return "\n".join(lines)
+
+    def metrics(self) -> pa.Table:
+        rows = [asdict(m) for m in self._metrics]
+        kinds = Metrics.__annotations__.items()
+        return pa.Table.from_pylist(
+            rows, pa.schema([(name, pa.float64() if kind == "float" else pa.int64()) for name, kind in kinds])
+        )
+
+    def view(self) -> GraphView:
+        return self.parts.view()
+
+    def suspend(self, operator: int) -> None:
+        raise EngineError("engine `spark` runs the operators of a query together", hint="STOP QUERY stops them")
+
+    def resume(self, operator: int) -> None:
+        self.suspend(operator)
+
+    @property
+    def socket(self) -> str:
+        """Where readers of streaming queries ask."""
+        with self.changed:
+            if self._talk is None:
+                self._talk = Talk(self.parts.get)
+            return self._talk.path
+
+    def close(self) -> None:
+        with self.changed:
+            self.stopping = True
+            self.changed.notify_all()
+        for part in self.parts:
+            part.wake(hurry=True)
+        for inflow in self.inflows.values():
+            inflow.end()
+        self.parts.gate.wake()
+        self.cluster.close()
+        if self._talk is not None:
+            self._talk.close()
+        try:
+            self.kept.close()
+        finally:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+            if self._remove is not None:
+                self._remove()
+
+
+def _frames(log: Log, kind: str, after: int) -> list[Frame]:
+    """The entries of a log that parts read."""
+    found: list[Frame] = []
+    for number, place, meta, rows in log.places(after):
+        if kind == "relations":
+            found.append(Frame(number, "changes", place, rows))
+        elif "p" in meta:  # others say what users have taken
+            turn = meta.get("turn", rows - meta.get("late", 0))
+            progress = instant_again(meta["p"])
+            spans = spans_again(meta)
+            if spans:
+                turn = sum(span.file.rows for span in spans)
+            found.append(
+                Frame(number, "rows", place, turn, meta.get("h", 0), progress, meta.get("closed", False), spans)
+            )
+    return found

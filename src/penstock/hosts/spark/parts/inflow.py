@@ -1,0 +1,399 @@
+"""``FROM spark (…)``: the streaming query that appends what a source of Spark gives to the log of a stream.
+
+    source ──▶ tasks: types, lateness, order, slots ──▶ files with rows ──▶ an entry of the stream's log
+               (side by side, in the executors)                             (the driver, once for a micro-batch)
+
+The rows of a micro-batch are read by several tasks at once, so they have no order of arrival of their own: they come in
+order of their instants; of equal ones, by partition, and within one as the source gave them. A row is late if the
+stream was further before the micro-batch. What a micro-batch consists of is in Spark's offset log, that it was taken is
+in the stream's log: its entry has the number of the micro-batch as its key, so one that Spark makes again is not taken
+twice. What Spark has planned or committed and the log does not have, as after a loss of power, in a backup, or where a
+micro-batch failed, is planned anew.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from penstock.catalog import SparkSource, StreamDef
+from penstock.hosts.durable import rowfiles
+from penstock.hosts.spark.described import describing, free_name
+from penstock.hosts.spark.files import by_path, opened
+from penstock.hosts.spark.internals import is_unreachable, java_is_gone
+from penstock.hosts.spark.job import FileColumn
+from penstock.hosts.spark.keys import shard_of
+from penstock.hosts.spark.parts.task import Failure, failure_of, raised
+from penstock.hosts.spark.parts.working import RELEASE
+from penstock.hosts.spark.running import told
+from penstock.hosts.spark.worker import settle
+from penstock.ingest.files import Columns, RowsFile, Span
+from penstock.ingest.keys import Key
+from penstock.ingest.streams import Overtaken, StreamInput, Written
+from penstock.model.batch import Batch, Instant
+from penstock.model.errors import EngineError, InputError, PenstockError, StateError, StorageError, suggest
+from penstock.model.names import find_name
+from penstock.model.schema import arrow_schema
+from penstock.rows.apart import apart_table
+from penstock.storage.files import Disk
+from penstock.storage.packing import packed, unpacked
+from penstock.storage.shards import ROWS, SOURCES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.hosts.spark.parts.host import SparkHost
+
+_PRODUCER = "spark"
+_FILES = frozenset({"parquet", "orc", "json", "csv", "xml", "avro", "text"})
+"""Formats of files, which Spark wants to be told the columns of."""
+_SCHEMA = "schema"
+_NUMBER = re.compile(r"\.?(\d+)(\.compact)?(\.crc)?")
+"""Files of Spark's logs, and of their checksums."""
+_REPORT = pa.schema([("report", pa.binary())])
+
+
+class Inflow:
+    """See above. A thread of ``Cluster`` runs it until the stream is dropped or closed, or the database is."""
+
+    def __init__(self, host: SparkHost, definition: StreamDef) -> None:
+        assert definition.source is not None
+        self._host, self._source = host, definition.source
+        self.definition = definition
+        self.over = False
+        self.busy = False
+        """A micro-batch is under way."""
+        self.version = 0
+        """Micro-batches taken since the database was opened."""
+        self.retry = threading.Event()
+        self.problem: PenstockError | None = None
+        """Why it does not go on, or why the last attempt failed."""
+        self._reads_files = True
+        """Whether tasks may read files themselves, which is faster: none was found that Spark would read otherwise."""
+        self._columns: tuple[FileColumn, ...] | None = None
+        """What they read of files; None: Spark reads."""
+        self.failed: Exception | None = None
+        """What the micro-batch raised that ended the streaming query."""
+
+    @property
+    def label(self) -> str:
+        return f"stream `{self.definition.name}`"
+
+    @property
+    def thread(self) -> str:
+        """The name of the thread that runs it."""
+        return f"penstock-stream-{self.definition.name}"
+
+    @property
+    def status(self) -> str:
+        """In words, for users."""
+        if self.over:
+            return "closed" if self.problem is None else f"stopped: {self.problem.one_line}"
+        return "running" if self.problem is None else f"trying again: {self.problem.one_line}"
+
+    @property
+    def gives_up(self) -> bool:
+        return self.over or self._host.stopping
+
+    def attempt_failed(self, problem: PenstockError) -> None:
+        """It is tried again, unless that is no use: the rows or the declaration are to blame."""
+        self.problem = problem
+        if isinstance(problem, InputError):
+            # Where tasks read files themselves, Spark may know better what to make of one.
+            self.over, self._reads_files = self._columns is None, False
+        self.retry.clear()
+
+    def interrupted(self) -> None:
+        """It was stopped half-way: it is tried again."""
+        self.retry.clear()
+
+    def end(self) -> None:
+        """Go on no more."""
+        self.over = True
+        self.retry.set()
+
+    # -- starting -------------------------------------------------------------------------------------
+
+    def started(self, spark: SparkSession) -> StreamingQuery:
+        """The streaming query, from where the stream's log ends."""
+        root = self._host.root
+        assert isinstance(root, Path), "it was not declared otherwise"
+        place = root / SOURCES / str(self.definition.position)
+        self.failed = None
+        self._agree(place)
+        name = free_name(spark, f"{root.name} stream {self.definition.name}")
+        writer = self._frame(spark).writeStream.queryName(name).foreachBatch(self._take)
+        writer = writer.trigger(processingTime=f"{round(1000 * self._source.trigger)} milliseconds")
+        return writer.option("checkpointLocation", place.as_uri()).start()
+
+    def _frame(self, spark: SparkSession) -> DataFrame:
+        """The rows of the source, with the columns of the stream."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        source, schema = self._source, self.definition.schema
+        options = dict(source.options)
+        columns = next((options.pop(key) for key in list(options) if key.lower() == _SCHEMA), None)
+        reader = spark.readStream.format(source.format).options(**options)
+        if columns is not None:
+            reader = reader.schema(columns)
+        elif source.format.lower() in _FILES and source.columns is None:
+            reader = reader.schema(from_arrow_schema(arrow_schema(schema)))
+        try:
+            frame = reader.load()
+            if source.columns is not None:
+                frame = spark.sql(f"SELECT {source.columns} FROM {{source}}", source=frame)
+        except Exception as error:
+            if java_is_gone() or is_unreachable(error):
+                raise
+            said = f"{self.label}: Spark cannot read its source: {told(error)}"
+            raise InputError(said, hint=_hint(source)) from error
+        places = [find_name(f.name, frame.columns) for f in schema]
+        for f, place in zip(schema, places, strict=True):
+            if place is None:
+                raise InputError(
+                    f"{self.label}: its source ({source.format}) has no column `{f.name}`",
+                    hint=f"{suggest(f.name, frame.columns) or 'it has ' + ', '.join(frame.columns)}; "
+                    "FROM spark (columns = '…') takes Spark's SQL, such as 'CAST(value AS STRING) AS line'",
+                )
+        names = [frame.columns[place] for place in places if place is not None]
+        found = by_path(spark, frame, names) if self._reads_files else None
+        paths, self._columns = (None, None) if found is None else found
+        return frame.select(*(frame[name] for name in names)) if paths is None else paths
+
+    def _agree(self, place: Path) -> None:
+        """Let Spark go on behind the last micro-batch that the log has. It makes again the last one that it has planned
+        and no other, so those that it has planned since are taken away from it, all of them."""
+        with self._host.changed:
+            last = self._host.core.inputs[self.definition.name].keys.newest(_PRODUCER)
+        commit = place / "commits" / str(last)
+        is_torn = commit.is_file() and not commit.read_bytes().rstrip().endswith(b"}")
+        for folder in ("commits", "offsets"):
+            for path in (place / folder).glob("*"):
+                match = _NUMBER.fullmatch(path.name)
+                number = -1 if match is None else int(match[1])
+                if match and (last is None or number > last or (number == last and is_torn and folder == "commits")):
+                    path.unlink()
+        if last is not None and not (place / "offsets" / str(last)).exists():
+            raise StorageError(
+                f"{place}: what micro-batch {last} of {self.label} consists of is lost",
+                hint="restore the directory from a backup, or drop the stream and declare it again",
+            )
+
+    # -- a micro-batch --------------------------------------------------------------------------------
+
+    def _take(self, frame: DataFrame, batch: int) -> None:
+        """The function of ``foreachBatch``. If the log does not have the micro-batch, it raises: Spark must not count
+        it as done, since it lets sources remove what they have given (``cleanSource``)."""
+        try:
+            self._try(frame, batch)
+        except Exception as error:
+            self.failed = error
+            raise
+
+    def _try(self, frame: DataFrame, batch: int) -> None:
+        work = self.begin(batch)
+        if work is None:
+            if self._host.stopping:
+                raise StateError("the database is being closed")
+            return
+        reports: list[Report] | None = None
+        try:
+            with describing(frame.sparkSession.sparkContext, f"penstock: rows of {self.label} from {self._source}"):
+                reports = [pickle.loads(row["report"]) for row in frame.mapInArrow(work, "report BINARY").collect()]
+            self._force(batch)
+        finally:
+            self.finish(work, batch, reports)
+
+    def begin(self, batch: int) -> Work | None:
+        """What the tasks of a micro-batch are to do; None if it was taken before, or the stream takes no more.
+        ``finish`` must follow."""
+        host, definition = self._host, self.definition
+        now = host.core.now()
+        with host.changed:
+            source = host.core.inputs.get(definition.name)
+            if self.gives_up or source is None or source.definition is not definition or source.closed:
+                self.end()
+                host.cluster.stop(self)
+                return None
+            if source.keys.has((_PRODUCER, batch), source.where):
+                return None
+            work = Work(
+                RELEASE, str(host.root), host.epoch, f"{definition.position}-{batch}-{secrets.token_hex(6)}-",
+                definition, source.progress, source.arrivals, now, tuple(host.splits_of(definition.name)), host.slots,
+                self._columns,
+            )  # fmt: skip
+            host.kept.writing.add(work.prefix)
+            self.busy = True
+        return work
+
+    def finish(self, work: Work, batch: int, reports: Sequence[Report] | None) -> None:
+        """Take what tasks have written; nothing if they have failed. From here on it counts."""
+        host = self._host
+        try:
+            if reports is not None:
+                self._finish(work, (_PRODUCER, batch), _written(reports))
+                self.version += 1
+                self.problem = None
+        finally:
+            with host.changed:
+                host.kept.writing.discard(work.prefix)
+                self.busy = False
+                host.changed.notify_all()
+
+    def _finish(self, work: Work, key: Key, written: Written) -> None:
+        while True:
+            try:
+                self._host.core.take_written(self.definition.name, self.definition, written, work.now, key)
+                return
+            except Overtaken as found:
+                if found.progress == math.inf:
+                    return  # it was closed
+                written = work.without_late(written, found.progress)
+
+    def _force(self, batch: int) -> None:
+        """What the micro-batch consists of is on the disk before it counts, and that Spark has committed the one
+        before: a saved state may have it, whatever ``sync`` says."""
+        place = f"{SOURCES}/{self.definition.position}"
+        files = Disk(self._host.root)
+        try:
+            # Sources have numbers of their own, which are never behind.
+            logs = {f"{place}/sources/{name}": batch for name in files.folders(f"{place}/sources")}
+            for folder, first in {f"{place}/commits": batch - 1, f"{place}/offsets": batch, **logs}.items():
+                numbered = ((name, _NUMBER.fullmatch(name)) for name in files.names(folder))
+                found = [name for name, match in numbered if match and int(match[1]) >= first]
+                for name in found:
+                    files.sync(f"{folder}/{name}")
+                if found:
+                    files.sync_folder(folder)
+        finally:
+            files.close()
+
+
+def _written(reports: Sequence[Report]) -> Written:
+    for report in reports:
+        if report.failure is not None:
+            raise raised(report.failure)
+    reports = sorted(reports, key=lambda r: r.partition)
+    late = [unpacked(r.late) for r in reports if r.late]
+    apart = [unpacked(r.apart) for r in reports if r.apart]
+    return Written(
+        [r.file for r in reports if r.file is not None],
+        pa.concat_tables(late) if late else None, pa.concat_tables(apart) if apart else None,
+    )  # fmt: skip
+
+
+def forget_sources(root: Path, positions: set[int]) -> None:
+    """Remove the checkpoints of streams that are not there any more."""
+    for path in (root / SOURCES).glob("*"):
+        if not path.name.isdigit() or int(path.name) not in positions:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _hint(source: SparkSource) -> str:
+    return f"the options of format {source.format} go into FROM spark (format = '{source.format}', …)"
+
+
+# -- in a worker --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a task has written: rows that came in time, as a file; others as Arrow streams."""
+
+    partition: int
+    file: RowsFile | None = None
+    late: bytes = b""
+    apart: bytes = b""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a task does with its rows. ``progress``: how far the stream was. ``splits``: by which columns queries split
+    it, over so many ``slots``."""
+
+    release: str
+    root: str
+    epoch: int
+    prefix: str
+    definition: StreamDef
+    progress: Instant
+    arrivals: int
+    now: int | None
+    splits: tuple[Columns, ...]
+    slots: int
+    files: tuple[FileColumn, ...] | None = None
+    """What is read of files, where their paths come in the place of rows."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The function of ``mapInArrow``."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        try:
+            if self.release != RELEASE:
+                raise EngineError(
+                    f"a worker has {RELEASE}, and the database {self.release}", hint="install the same on all machines"
+                )
+            report = self.done(partition, list(batches) if self.files is None else self._read(batches, self.files))
+        except PenstockError as error:
+            report = Report(partition, failure=failure_of(error))
+        settle()
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=_REPORT)
+
+    def _read(self, paths: Iterator[pa.RecordBatch], columns: tuple[FileColumn, ...]) -> list[pa.RecordBatch]:
+        try:
+            return list(opened(paths, columns))
+        except InputError as error:
+            raise InputError(error.message, hint="Spark reads the files from here on") from None
+
+    def done(self, partition: int, batches: Sequence[pa.RecordBatch]) -> Report:
+        """Write the rows of a partition."""
+        if not any(batch.num_rows for batch in batches):
+            return Report(partition)
+        source = StreamInput(self.definition, lambda: 0, self.progress, _arrivals=self.arrivals)
+        read = source.read(pa.Table.from_batches(batches))
+        rows, late = source.sorted_out(read.table, self.now)
+        file: RowsFile | None = None
+        if len(rows):
+            file = self._file(partition, rows)
+        apart = apart_table(read.apart) if read.apart else None
+        return Report(partition, file, _packed(late), _packed(apart))
+
+    def _file(self, partition: int, rows: Batch) -> RowsFile:
+        splits = {
+            columns: shard_of([rows.table.column(c).combine_chunks() for c in columns], self.slots)
+            for columns in self.splits
+        }
+        path = f"{ROWS}/{self.prefix}{partition}-{secrets.token_hex(4)}.segment"
+        return rowfiles.write(Disk(self.root), path, rows, splits, self.slots, epoch=self.epoch)
+
+    def without_late(self, written: Written, progress: Instant) -> Written:
+        """The same where somebody has said meanwhile that the stream is as far as this."""
+        late, files = [] if written.late is None else [written.late], []
+        for partition, file in enumerate(written.files):
+            if file.oldest < progress:
+                rows = rowfiles.read(Disk(self.root), [Span(file, -math.inf, math.inf)], self.definition.schema)
+                behind = rows.ts < progress
+                late.append(rows.table.filter(pa.array(behind)))
+                if not behind.all():
+                    files.append(self._file(partition, rows.take(np.flatnonzero(~behind))))
+            else:
+                files.append(file)
+        return replace(written, files=files, late=pa.concat_tables(late) if late else None)
+
+
+def _packed(table: pa.Table | None) -> bytes:
+    return b"" if table is None else packed(table)
