@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import tempfile
 import threading
 import time
@@ -263,9 +265,25 @@ def memory(out: DataFrame, path: Path) -> Iterator[StreamingQuery]:
         query.stop()
 
 
+class Heard(io.StringIO):
+    """A place for what is printed that says when a text has come. ``capfd`` may lose what comes while it is read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text, self.event = text, threading.Event()
+
+    def write(self, text: str) -> int:
+        length = super().write(text)
+        if self._text in self.getvalue():
+            self.event.set()
+        return length
+
+
 def test_a_table_that_cannot_be_read_leaves_the_rows_as_they_are(
-    spark: SparkSession, tmp_path: Path, table: Table, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    heard = Heard("penstock: a static DataFrame could not be read again: ")
+    monkeypatch.setattr(sys, "stderr", heard)
     folder = Folder(tmp_path / "s", SCHEMA)
     table.put((1, "one"))
     out = ps.sql(
@@ -275,10 +293,7 @@ def test_a_table_that_cannot_be_read_leaves_the_rows_as_they_are(
         folder.add([(1, 1, 0)])
         query.processAllAvailable()
         table.break_off()
-        said, until = "", time.monotonic() + 120
-        while "penstock: a static DataFrame could not be read again: " not in said:
-            assert time.monotonic() < until
-            said += capfd.readouterr().err
+        assert heard.event.wait(120), heard.getvalue()
         folder.add([(2, 1, 0)])
         query.processAllAvailable()
         table.put((1, "uno"))
