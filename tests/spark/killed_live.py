@@ -93,7 +93,8 @@ def main(root: Path, count: int) -> None:
                 files[name].write(table)
                 return {name: files[name].length}
 
-            for _ in range(20):
+            until = time.monotonic() + 300  # on a busy machine Spark gives up on workers that take ten seconds to start
+            while time.monotonic() < until:
                 try:
                     db.queries[name].transfer(written, wait=wait)
                     return

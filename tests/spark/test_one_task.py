@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.hosts.spark import rows as shard_of_rows
 from penstock.hosts.spark.direct import Direct
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
@@ -63,6 +64,26 @@ def test_rows_are_in_the_order_of_the_source_whichever_way_they_come(tmp_path: P
     pieces = [(0, 1, [(5, 0, 30), (5, 0, 40)]), (0, 0, [(5, 0, 10)]), (0, 2, [(5, 0, 50)]), (0, 0, [(5, 0, 20)])]
     answers = list(direct(job).answer(iter(batches(job, pieces)), str(tmp_path), 0))
     assert [v for a in answers for v in a.column("v").to_pylist()] == [10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_state_is_stored_though_spark_wants_no_more_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: bool
+) -> None:
+    """Where answers are made while Spark takes earlier ones, too: the second micro-batch knows what was late."""
+    monkeypatch.setattr(shard_of_rows, "_ROWS", 2)
+    job = job_of(DECLARE, {"q": "SELECT v FROM r WHERE v <> 3"}, 1, bounded=False)
+    task, first = direct(job), [(0, 0, [(10 + v, 0, v) for v in range(9)])]
+    answers = task.answer(iter(batches(job, first)), str(tmp_path), 0)
+    assert next(answers).column("v").to_pylist() == [0, 1]
+    answers.close()  # type: ignore[attr-defined]
+    if not remembered:
+        forget_all()
+    second = [(0, 0, [(17, 0, 70), (18, 0, 80), (19, 0, 3), (19, 0, 90)])]
+    found = list(task.answer(iter(batches(job, second)), str(tmp_path), 1))
+    assert [v for a in found for v in a.column("v").to_pylist()] == [80, 90]
+    again = list(task.answer(iter(batches(job, first)), str(tmp_path), 0))
+    assert [v for a in again for v in a.column("v").to_pylist()] == [0, 1, 2, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("first", ["one task", "shuffle"])

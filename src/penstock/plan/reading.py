@@ -20,7 +20,7 @@ from penstock.plan.nodes import (
     walk,
 )
 from penstock.plan.window import Now, Range, Unbounded
-from penstock.scalar.expr import Column, Expr, columns, conjuncts, remap, substitute
+from penstock.scalar.expr import Column, Expr, columns, conjuncts, is_pure, remap, substitute
 
 Kept = Mapping[str, tuple[int, ...]]
 """The places of the columns that are kept of each source."""
@@ -121,3 +121,13 @@ def filters_and_projection(plan: Query) -> tuple[list[Expr], list[Expr]] | None:
                 return conditions, exprs
             case _:
                 return None
+
+
+def remembers_nothing(plan: Query) -> bool:
+    """Is every row answered by itself, for ever, by values that no user's function gives?"""
+    found = filters_and_projection(plan)
+    return (
+        found is not None
+        and all(isinstance(n.spec, Unbounded) for n in walk(plan) if isinstance(n, Window))
+        and all(map(is_pure, (*found[0], *found[1])))
+    )

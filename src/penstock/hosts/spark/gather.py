@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -82,10 +82,25 @@ class Gather(Sent):
         versions.keep_late(answers.late)
         written = versions.commit(shard)
         times.append(time.time())
-        if self.reports is not None:
-            waiting = Waiting({}, 0, ()) if feed.ends else shard.waiting()
-            self.reports.add([self._report(number, batch, packets, answers, times, written, waiting)])
-        return answers
+        if self.reports is None:
+            return answers
+        waiting = Waiting({}, 0, ()) if feed.ends else shard.waiting()
+        report = self._report(number, batch, packets, answers, times, written, waiting)
+        return replace(answers, tables=self._reported(answers.tables, report, self.reports))
+
+    def _reported(
+        self, tables: Iterable[tuple[str, pa.Table]], report: Report, reports: Reports
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """The tables, and a report when Spark has had those that it wants: working on them counts as work."""
+        count, kernels, began, ended = 0, report.kernels, time.time(), report.ended
+        try:
+            for name, table in tables:
+                count, ended = count + len(table), time.time()
+                kernels += ended - began
+                yield name, table
+                began = time.time()
+        finally:
+            reports.add([report._replace(answers=count, kernels=kernels, ended=ended)])
 
     def _report(
         self, number: int, batch: tuple[str, int], packets: Mapping[str, Sequence[pa.Table]], answers: Answers,
@@ -97,7 +112,7 @@ class Gather(Sent):
         rows = {name: sum(map(len, packets.get(name, ()))) for name in streams}
         return Report(
             *batch, number, part.first, rows, {name: len(table) for name, table in answers.late.items()},
-            sum(map(len, answers.tables.values())), began, ended, stepped - opened,
+            0, began, ended, stepped - opened,
             opened - began + ended - stepped, written, waiting,
         )  # fmt: skip
 
@@ -128,7 +143,7 @@ class Gather(Sent):
 
     def batches(self, answers: Answers) -> Iterator[pa.RecordBatch]:
         """The answers as Spark gets them."""
-        for name, table in answers.tables.items():
+        for name, table in answers.tables:
             given = in_schema(table, self.schemas[name])
             if self.named:
                 given = self._among_others(name, given)

@@ -14,7 +14,7 @@ any stream that has the kind of clock of those it is read with; so all shards ha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,11 @@ from penstock.model.schema import arrow_schema
 from penstock.model.values import to_rows
 from penstock.operators.state import LoadedState, Piece, Saved, State, below, under
 from penstock.operators.tables import from_number, number
+from penstock.plan.reading import remembers_nothing
 
 Ticks = npt.NDArray[np.int64]
+_ROWS = 1 << 16
+"""Rows that are answered at a time where queries remember nothing."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,12 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a step gave: tables by query, and the rows of each stream that came too late for it."""
+    """What a step gave: tables with the names of their queries, and the rows of each stream that came too late for it.
 
-    tables: Mapping[str, pa.Table]
+    Where queries remember nothing, a table is made when it is asked for: Spark takes one while the next is made.
+    """
+
+    tables: Iterable[tuple[str, pa.Table]]
     late: Mapping[str, pa.Table]
 
 
@@ -86,7 +92,11 @@ class RowShard(Shard[RowFeed, Answers]):
     def __init__(self, job: Job, part: Part) -> None:
         self._job = job
         self._queries = {q.name: DeltaAnswers(q.plan, q.schema) for q in part.queries}
-        self._programs = Programs({q.name: q.plan for q in part.queries}, job.functions, strict=job.strict)
+        plans = {q.name: q.plan for q in part.queries}
+        self._programs = Programs(plans, job.functions, strict=job.strict)
+        # Where no query remembers a row, those that have the state see none.
+        lazy = all(map(remembers_nothing, plans.values()))
+        self._by_themselves = Programs(plans, job.functions, strict=job.strict) if lazy else None
         self._streams = {s.name: _Stream(s) for s in job.sources if s.is_stream and s.name in part.reads}
         self._relations = {s.name: s for s in job.sources if not s.is_stream and s.name in part.reads}
         self._clock_of = {s.name: s.clock for s in job.sources if s.is_stream}
@@ -133,10 +143,12 @@ class RowShard(Shard[RowFeed, Answers]):
                 stream.progress = max(stream.progress, furthest - self._job.idle)
         return Answers(self._answered(end=self._job.bounded or feed.ends), late)
 
-    def _answered(self, *, end: bool) -> dict[str, pa.Table]:
+    def _answered(self, *, end: bool) -> Iterable[tuple[str, pa.Table]]:
+        released: list[tuple[str, Batch]] = []
         for name, stream in self._streams.items():
             batch = stream.release(end=end)
-            if len(batch):
+            released.append((name, batch))
+            if len(batch) and self._by_themselves is None:
                 self._programs.push(name, batch)
             if end:
                 # How far the whole stream came decides which windows are answered when it ends.
@@ -145,13 +157,21 @@ class RowShard(Shard[RowFeed, Answers]):
                 self._programs.progress(name, math.inf)
             elif stream.progress > -math.inf:
                 self._programs.progress(name, stream.progress)
-        tables: dict[str, pa.Table] = {}
-        for name, answers in self._programs.run().items():
+        given = list(self._given(self._programs))
+        return given if self._by_themselves is None else self._each(self._by_themselves, released)
+
+    def _each(self, programs: Programs, released: list[tuple[str, Batch]]) -> Iterator[tuple[str, pa.Table]]:
+        for name, batch in released:
+            for start in range(0, len(batch), _ROWS):
+                programs.push(name, batch.slice(start, min(_ROWS, len(batch) - start)))
+                yield from self._given(programs)
+
+    def _given(self, programs: Programs) -> Iterator[tuple[str, pa.Table]]:
+        for name, answers in programs.run().items():
             if isinstance(answers, Exception):
                 raise answers
             if answers:
-                tables[name] = self._queries[name].table(answers)
-        return tables
+                yield name, self._queries[name].table(answers)
 
     def waiting(self) -> Waiting:
         """What more rows, or the end of the streams, will bring."""
