@@ -50,10 +50,10 @@ from penstock.model.errors import (
     StorageError,
     suggest,
 )
-from penstock.model.schema import Clock, Schema
+from penstock.model.schema import Clock
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import declared_scans, relation_scans, stream_scans
+from penstock.plan.nodes import stream_scans
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.rows.apart import Rows
@@ -384,17 +384,6 @@ class Core(Declaring, Ticking):
                 found[name] = Before(rows, source.arrivals)
         return found
 
-    def check_plan(self, plan: Plan) -> frozenset[str]:
-        """Refuse a plan object that does not fit what is declared; gives the names that it reads."""
-        for scan in stream_scans(plan):
-            known = self.catalog.stream(scan.stream)
-            if not _same_columns(known.schema, scan.schema) or known.derived or known.clock != scan.clock:
-                raise CatalogError(f"the plan reads stream `{scan.stream}` with other columns than it has")
-        for relation in relation_scans(plan):
-            if not _same_columns(self.catalog.relation(relation.relation).schema, relation.schema):
-                raise CatalogError(f"the plan reads relation `{relation.relation}` with other columns than it has")
-        return frozenset(scan.name for scan in declared_scans(plan))
-
     # -- rows -----------------------------------------------------------------------------------------
 
     def input(self, name: str) -> StreamInput:
@@ -674,8 +663,3 @@ class Core(Declaring, Ticking):
             self.inputs.clear()
             self.history.clear()
             self.relations.clear()
-
-
-def _same_columns(declared: Schema, read: Schema) -> bool:
-    """Whether a plan reads what is declared; case matters in no name, since columns go by place."""
-    return [(f.name.lower(), f.type) for f in declared] == [(f.name.lower(), f.type) for f in read]
