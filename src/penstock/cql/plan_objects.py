@@ -36,6 +36,17 @@ def plan_of_object(plan: object, catalog: Catalog) -> tuple[Query, frozenset[str
     return found, frozenset(lookup.reads)
 
 
+def by_name(plan: Any) -> Any:
+    """The JSON form of a plan without what is looked up: it fits wherever the same is declared, in whatever order."""
+    if isinstance(plan, list):
+        return [by_name(part) for part in plan]
+    if not isinstance(plan, Mapping):
+        return plan
+    left_out = {"StreamScan": ("schema", "position", "clock"), "RelationScan": ("schema", "position")}
+    left_out["QueryStream"] = ("position",)
+    return {key: by_name(part) for key, part in plan.items() if key not in left_out.get(plan.get("node", ""), ())}
+
+
 def _parsed(plan: object) -> object:
     if not isinstance(plan, str):
         return plan
