@@ -15,6 +15,7 @@ from penstock.cql.expressions import identifier
 from penstock.cql.plan_objects import signature
 from penstock.database import definitions
 from penstock.database.results import Result
+from penstock.hosts.registered import Over
 from penstock.model.batch import Instant
 from penstock.model.errors import CatalogError, suggest
 from penstock.model.names import counted
@@ -53,11 +54,25 @@ def show(core: Core, tree: exp.Expr) -> Result:
                 {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
                 for q in core.queries.values()
             ]
+            if tree.args.get("all"):
+                over = {q.name: _ending(core, q.at_end(0)) for q in core.queries.values() if q.status != "running"}
+                rows = [{**row, **over.get(row["query"], {})} for row in rows]
+                rows += [
+                    {"query": o.name, "status": o.status, "answers": str(o.answers), "text": o.text}
+                    | _ending(core, o)
+                    for o in core.over.values()
+                ]
         case _:
             table = _functions(catalog)
             return Result("table", f"{table.num_rows} functions", table)
     kind = tree.args["kind"].lower()
-    return Result("table", f"{len(rows)} {kind}", _table(rows, _COLUMNS[kind]))
+    columns = [*_COLUMNS[kind], *(("ended", "how") if tree.args.get("all") else ())]
+    return Result("table", f"{len(rows)} {kind}", _table(rows, columns))
+
+
+def _ending(core: Core, over: Over) -> dict[str, str]:
+    """When a query ended, and how."""
+    return {"ended": "" if over.ended is None else _progress(over.ended, "timestamp", core.zone), "how": over.how}
 
 
 def _functions(catalog: Catalog, name: str | None = None) -> pa.Table:
@@ -71,7 +86,7 @@ def _functions(catalog: Catalog, name: str | None = None) -> pa.Table:
 
 
 def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> pa.Table:
-    return pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
+    return pa.table({name: pa.array([row.get(name, "") for row in rows], pa.string()) for name in names})
 
 
 _COLUMNS = {
