@@ -65,10 +65,10 @@ class CqlParser(QueryParser):
             self._take(TokenType.FROM, "FROM")
             return ast.DeleteFrom(this=self._name("a relation"), where=self._parse_filter(), at=self._parse_at())
         if self._match_set((TokenType.DESCRIBE, TokenType.DESC)):
-            kind = None
+            described: str | None = None
             if self._word_ahead(_DESCRIBED) and self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-                kind = self._parse_word(_DESCRIBED)
-            return ast.DescribeObject(this=self._name(), kind=kind)
+                described = self._parse_word(_DESCRIBED)
+            return ast.DescribeObject(this=self._name(), kind=described)
         if self._word("SHOW"):
             if self._word("ALL"):
                 return ast.ShowObjects(kind=self._parse_word(("QUERIES",)), all=True)

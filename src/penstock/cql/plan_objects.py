@@ -14,7 +14,7 @@ from penstock.catalog import Catalog, FunctionDef
 from penstock.model.errors import PlanError, suggest
 from penstock.model.schema import Clock, Schema
 from penstock.model.types import DataType
-from penstock.plan.nodes import Query, QueryStream, RelationScan, Source, StreamScan, sources, walk
+from penstock.plan.nodes import Query, Source, is_stream, sources, stream_scans, walk
 from penstock.plan.serial import field_from_json, from_json, node_to_json, to_json
 from penstock.plan.serial_expr import Json, Reader
 
@@ -59,7 +59,7 @@ def _parsed(plan: object) -> object:
 def _check_sub_queries(plan: Query, catalog: Catalog) -> None:
     """The rows of a sub-query come behind those of the same instant of everything declared that is read with it."""
     for query in (node for node in walk(plan) if isinstance(node, Query)):
-        read = {source: catalog.scan_of(source.name) is None for source in sources(query)}
+        read = {source: is_stream(source) and source.name not in catalog.streams for source in sources(query)}
         last = max((source.position for source, is_sub_query in read.items() if not is_sub_query), default=-1)
         for source, is_sub_query in read.items():
             if is_sub_query and source.position <= last:
@@ -115,16 +115,19 @@ class _Lookup:
         schema = obj.items("schema", field_from_json) if "schema" in given else None
         position, clock = obj.take("position", None), obj.take("clock", None)
         obj.done()
-        what = f"{'relation' if isinstance(known, RelationScan) else 'stream'} `{known.name}`"
+        what = f"{_kind(known)} `{known.name}`"
         if schema is not None and not _same_columns(schema, known.schema):
             raise PlanError(f"{path}.schema: {what} has columns {_shown(known.schema)}, not {_shown(schema)}")
         _check_position(position, known, path)
-        right = None if isinstance(known, RelationScan) else known.clock
+        right = known.clock if is_stream(known) else None
         if clock is not None and clock != right:
             kinds = "a relation has no clock" if right is None else f"{what} has the clock {right!r}, not {clock!r}"
             raise PlanError(f"{path}.clock: {kinds}", hint="leave `clock` out, and it is looked up")
         self.reads.add(known.name)
-        return node_to_json(known), {} if isinstance(known, RelationScan) else {known.name: _clock_of(known)}
+        if not is_stream(known):
+            return node_to_json(known), {}
+        # One that reads relations alone goes with either kind of clock.
+        return node_to_json(known), {known.name: known.clock if stream_scans(known) else None}
 
     def _source(self, name: str, kind: str, path: str) -> Source:
         known = self._catalog.scan_of(name)
@@ -135,15 +138,12 @@ class _Lookup:
             error = self._catalog.unknown(name)
             error.message = f"{path}: {error.message}"
             raise error
-        if isinstance(known, RelationScan) != (kind == "RelationScan"):
-            right = {"node": "RelationScan", "relation": known.name}
-            if not isinstance(known, RelationScan):
-                right = {"node": "StreamScan", "stream": known.name}
-            wrong = f"`{name}` is {'a relation' if isinstance(known, RelationScan) else 'a stream'}, not what a {kind}"
-            raise PlanError(f"{path}: {wrong} reads", hint=f"write {json.dumps(right)}")
-        if kind == "QueryStream" and isinstance(known, StreamScan):
-            right = {"node": "StreamScan", "stream": known.name}
-            raise PlanError(f"{path}: stream `{name}` is not derived from a query", hint=f"write {json.dumps(right)}")
+        is_relation = known.name in self._catalog.relations
+        right = json.dumps({"node": "RelationScan" if is_relation else "StreamScan", _kind(known): known.name})
+        if is_relation != (kind == "RelationScan"):
+            raise PlanError(f"{path}: `{name}` is a {_kind(known)}, not what a {kind} reads", hint=f"write {right}")
+        if kind == "QueryStream" and not self._catalog.streams[known.name].derived:
+            raise PlanError(f"{path}: stream `{name}` is not derived from a query", hint=f"write {right}")
         return known
 
     def _query_stream(self, made: Json, path: str, below: _Clocks) -> tuple[Json, _Clocks]:
@@ -153,14 +153,13 @@ class _Lookup:
         name = made.get("name")
         if not isinstance(name, str):
             return made, {}  # the reader says what is wrong
-        known = self._catalog.scan_of(name)
-        if isinstance(known, QueryStream):
-            made["name"] = name = known.name
-            _check_position(made.setdefault("position", known.position), known, path)
-            self.reads.add(name)
-        elif isinstance(known, StreamScan):
-            wrong = f"stream `{known.name}` is not derived from a query"
+        known = self._catalog.streams.get(name)
+        if known is not None and not known.derived:
+            wrong = f"stream `{name}` is not derived from a query"
             raise PlanError(f"{path}.name: {wrong}", hint="give the sub-query another name")
+        if known is not None:
+            _check_position(made.setdefault("position", known.position), known.scan, path)
+            self.reads.add(name)
         elif "position" not in made:
             made["position"] = self._next
             self._next += 1
@@ -205,16 +204,14 @@ class _Lookup:
             raise PlanError(f"{path}: the function is {signature(right)}, not {said}")
 
 
-def _clock_of(source: StreamScan | QueryStream) -> Clock | None:
-    """The kind of clock that a stream brings with it."""
-    return source.clock if any(isinstance(node, StreamScan) for node in walk(source)) else None
+def _kind(source: Source) -> str:
+    return "stream" if is_stream(source) else "relation"
 
 
 def _check_position(given: object, known: Source, path: str) -> None:
     if given is not None and given != known.position:
-        what = "relation" if isinstance(known, RelationScan) else "stream"
         raise PlanError(
-            f"{path}.position: {what} `{known.name}` has position {known.position}, not {given!r}",
+            f"{path}.position: {_kind(known)} `{known.name}` has position {known.position}, not {given!r}",
             hint="leave `position` out, and it is looked up",
         )
 
