@@ -277,6 +277,13 @@ class Catalog:
             return found
         raise CatalogError(f"no relation `{name}`", hint=suggest(name, self._relations))
 
+    def scan_of(self, name: str) -> StreamScan | QueryStream | RelationScan | None:
+        """The plan leaf that reads a stream or relation, by its name in any case; None if nothing has it."""
+        for spelt in (name, name.lower()):
+            if (found := self._streams.get(spelt) or self._relations.get(spelt)) is not None:
+                return found.scan
+        return None
+
     def unknown(self, name: str) -> CatalogError:
         """The error for a name that nothing has, or nothing that can be used."""
         if name in self._refused:

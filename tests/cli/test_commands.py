@@ -119,6 +119,7 @@ def test_describe() -> None:
     assert ["q", "query,", "running"] in lines
     assert lines.count(["k", "BIGINT"]) == 2
     assert ["at", "BIGINT"] in lines
+    assert "CREATE QUERY q AS SELECT k FROM s" in said.splitlines()
     assert "nothing is declared yet" in talk("\\d")
 
 
@@ -156,7 +157,7 @@ def test_include_and_help(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("\\x", r"there is no command \\x"),
-        ("\\d t", "there is no `t`"),
+        ("\\d t", "no stream, relation, view, query or function `t`"),
         ("\\load s", "takes a name and a path"),
         ("\\declare s", "takes a name and a path"),
         ("\\declare s nowhere.csv", "there is no file or folder nowhere.csv"),

@@ -86,8 +86,12 @@ def seen(db: penstock.Database) -> Mapping[str, object]:
     core = core_of(db)
     shown = {what: rows_of(table) for what in ("STREAMS", "RELATIONS", "VIEWS", "QUERIES") if
              (table := db.execute(f"SHOW {what}").table) is not None}  # fmt: skip
+    over = db.execute("SHOW ALL QUERIES").table
+    assert over is not None
     return {
         **shown,
+        "over": rows_of(over.drop_columns("ended")),  # each process has its own clock
+        "described": {n: db.execute(f"DESCRIBE {n}").note for n in (*db.catalog.names(), *db.queries)},
         "count": core.query_count,
         "streams": {name: _stream(db, name) for name in core.inputs},
         "relations": {name: (store.rows, store.changes) for name, store in core.relations.items()},

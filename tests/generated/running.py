@@ -23,11 +23,12 @@ def answers(
     case: Case,
     engine: str,
     feed: Feed | None = None,
-    plan: Callable[[Plan], Plan] | None = None,
+    plan: Callable[[Plan], object] | None = None,
     *,
     close: bool = True,
 ) -> Counter[object]:
-    """The answers when pushed as ``feed`` says (default: whole streams) and, usually, everything is closed after it."""
+    """The answers when pushed as ``feed`` says (default: whole streams) and, usually, everything is closed after it.
+    ``plan``: what is submitted in the place of the query's text."""
     with penstock.connect(engine=engine) as db:
         db.execute(case.declare)
         if case.beginning:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from penstock.plan.alternatives import alternatives
+from penstock.plan.explain import explain_json
 from penstock.plan.nodes import Query
+from penstock.plan.optimize import optimize
+from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json, to_json
 from tests.budget import examples
 from tests.generated.language import Case, cases
@@ -43,3 +49,40 @@ def test_alternatives_and_the_json_form_keep_every_answer(case: Case) -> None:
 
             assert answers(case, "reference", plan=chosen) == plain, str(case)
 
+
+
+def explained(query: Query) -> str:
+    """What ``db.explain(…, format="json")`` gives."""
+    return json.dumps(explain_json(optimize(carrying_order(query))))
+
+
+def by_name(query: Query) -> object:
+    """The same with scans that have nothing but their names, in another case."""
+    return _by_name(json.loads(explained(query)))
+
+
+def _by_name(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_by_name(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _by_name(item) for key, item in reversed(value.items())}
+    match value.get("node"):
+        case "StreamScan":
+            return {"node": "StreamScan", "stream": value["stream"].upper()}
+        case "RelationScan":
+            return {"node": "RelationScan", "relation": value["relation"].upper()}
+        case "QueryStream":
+            del made["position"]
+        case "Query":
+            del made["clock"]
+    return made
+
+
+@pytest.mark.parametrize("engine", ["reference", "local"])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=RELAXED)
+@given(case=cases())
+def test_what_explain_gives_can_be_submitted_again(engine: str, case: Case) -> None:
+    plain = answers(case, engine)
+    assert answers(case, engine, plan=explained) == plain, str(case)
+    assert answers(case, engine, plan=by_name) == plain, str(case)

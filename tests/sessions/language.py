@@ -194,6 +194,7 @@ def _statement(draw: st.DrawFn, there: set[str], known: set[str]) -> str:
             )
         case _:
             shown = ["SHOW STREAMS", "SHOW RELATIONS", "SHOW QUERIES", "SHOW VIEWS", f"DESCRIBE {_name(draw, NAMES)}"]
+            shown.append(f"DESCRIBE QUERY {_name(draw, QUERIES)}")
             text = draw(st.sampled_from([*shown, f"EXPLAIN (FORMAT JSON) {_query(draw, there)}"]))
     return _spoil(draw, text) if draw(st.integers(0, 99)) < 10 else text
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from penstock.cli.answers import Headings
 from penstock.cli.script import read_script
+from penstock.cql.names import quoted
 from penstock.cql.splitting import split
 from penstock.database.database import core_of, run_script
 from penstock.database.play import input_name, load_relation, stream_rows
 from penstock.database.results import counts_aside, rows_into
 from penstock.io.table_text import table_text
-from penstock.model.errors import CatalogError, InputError, suggest
-from penstock.model.schema import Schema
+from penstock.model.errors import InputError
 from penstock.plan.order import is_ranking
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HELP = """\
 Statements end with ; and may go over several lines. Answers of running queries appear after each statement,
 of ORDER BY … LIMIT the whole answer as it stands, in its order.
   \\d                  streams, relations, views and queries
-  \\d NAME             the columns of one of them
+  \\d NAME             one of them: its columns, and the statement that declares it
   \\declare NAME PATH  declare a stream with the columns of a file
   \\load NAME PATH     push a file or folder into a stream or relation
   \\close NAME         no more rows will come on a stream
@@ -96,6 +96,8 @@ class Shell:
         for result in run_script(self._db, text):
             if result.table is not None:
                 self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
+                if result.note is not None:
+                    self._say(result.note)
             elif str(result):
                 self._say(str(result))
         self._answers()
@@ -138,17 +140,8 @@ class Shell:
         self._show({"name": list(names), "kind": list(kinds)})
 
     def _describe_one(self, given: str) -> None:
-        catalog = self._db.catalog
-        known: dict[str, Schema] = {
-            **{name: query.plan.shown for name, query in self._db.queries.items()},
-            **{name: view.schema for name, view in catalog.views.items()},
-            **{name: relation.schema for name, relation in catalog.relations.items()},
-            **{name: stream.schema for name, stream in catalog.streams.items()},
-        }
-        name = given if given in known else given.lower()
-        if name not in known:
-            raise CatalogError(f"there is no `{given}`", hint=suggest(given, known))
-        self._show({"column": [f.name for f in known[name]], "type": [str(f.type) for f in known[name]]})
+        known = {*self._db.catalog.names(), *self._db.queries}
+        self._run(f"DESCRIBE {quoted(given if given in known else given.lower())}")
 
     def _show(self, columns: dict[str, list[str]]) -> None:
         self._say(table_text(pa.table(columns)).rstrip("\n"))

@@ -106,6 +106,12 @@ class CreateQuery(exp.Expression):
     }
 
 
+class PlanObject(exp.Expression):
+    """``PLAN '…'``: a plan object in the place of a query; ``this`` is the literal with its JSON form."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
 class StopQuery(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
@@ -117,13 +123,15 @@ class DropObject(exp.Expression):
 
 
 class ShowObjects(exp.Expression):
-    """``kind`` is STREAMS, RELATIONS, VIEWS, QUERIES or FUNCTIONS."""
+    """``kind`` is STREAMS, RELATIONS, VIEWS, QUERIES or FUNCTIONS; ``all``: queries that were stopped, too."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"kind": True}
+    arg_types: ClassVar[dict[str, bool]] = {"kind": True, "all": False}
 
 
 class DescribeObject(exp.Expression):
-    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+    """``kind`` is STREAM, RELATION, VIEW, QUERY or FUNCTION, where it is said."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": False}
 
 
 class Explain(exp.Expression):

@@ -36,7 +36,7 @@ from penstock.model.names import find_name
 from penstock.model.schema import Clock, Field, Schema
 from penstock.model.types import BIGINT, TIMESTAMP, DataType
 from penstock.plan.meanings import changed_in_text
-from penstock.plan.nodes import JOIN_PRIORITIES
+from penstock.plan.nodes import JOIN_PRIORITIES, with_join_priority
 from penstock.plan.nodes import Query as Plan
 from penstock.rows.apart import OnError, Unknown
 from penstock.rows.times import TimeForm
@@ -76,7 +76,7 @@ def definition_again(text: str, name: str, position: int | None, meanings: int, 
         if not isinstance(tree, ast.CreateQuery):
             return located(text, tree, lambda: definition(tree, catalog))
         # The stream that a query writes into; the query itself is another matter.
-        plan, reads = bind_query(tree.expression, catalog)
+        plan, reads, _ = query_of(tree, catalog)
         return stream_of_query(name, plan, reads, text, catalog)
     except PenstockError as error:
         if not is_query:
@@ -98,6 +98,13 @@ def declared_in(text: str, catalog: Catalog) -> None:
                 catalog.replace_view(found)
             case _:
                 catalog.add(found)
+
+
+def query_of(tree: ast.CreateQuery, catalog: Catalog) -> tuple[Plan, frozenset[str], QueryOptions]:
+    """What ``CREATE QUERY`` registers, and the names that it reads."""
+    plan, reads = bind_query(tree.expression, catalog)
+    options, join_priority = query_options(tree)
+    return plan if join_priority is None else with_join_priority(plan, join_priority), reads, options
 
 
 def stream_of_query(name: str, plan: Plan, reads: frozenset[str], text: str, catalog: Catalog) -> StreamDef:
@@ -359,13 +366,13 @@ def _view(tree: exp.Expr, catalog: Catalog) -> ViewDef:
 Parser = Callable[[str, exp.Expr], Any]
 
 
-def query_options(tree: exp.Expr) -> tuple[QueryOptions, str]:
-    """``WITH (…)`` of a query: how it is run, and the priority of its joins."""
+def query_options(tree: exp.Expr) -> tuple[QueryOptions, str | None]:
+    """``WITH (…)`` of a query: how it is run, and the priority of its joins, if that is said."""
     known: dict[str, Parser] = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
     known |= {"start": _start_option, "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option}
     known |= {"join_priority": _join_priority_option}
     given = parse_options(tree, known)
-    join_priority = given.pop("join_priority", "max")
+    join_priority = given.pop("join_priority", None)
     return replace(QueryOptions(), **given), join_priority
 
 

@@ -208,6 +208,9 @@ class CqlGenerator(generator.Generator):
             self._options(expression),
         )
 
+    def planobject_sql(self, expression: ast.PlanObject) -> str:
+        return f"PLAN {self.sql(expression, 'this')}"
+
     def stopquery_sql(self, expression: ast.StopQuery) -> str:
         return f"STOP QUERY {self.sql(expression, 'this')}"
 
@@ -216,10 +219,10 @@ class CqlGenerator(generator.Generator):
         return self._words("DROP", expression.args["kind"], exists, self.sql(expression, "this"))
 
     def showobjects_sql(self, expression: ast.ShowObjects) -> str:
-        return f"SHOW {expression.args['kind']}"
+        return self._words("SHOW", "ALL" if expression.args.get("all") else "", expression.args["kind"])
 
     def describeobject_sql(self, expression: ast.DescribeObject) -> str:
-        return f"DESCRIBE {self.sql(expression, 'this')}"
+        return self._words("DESCRIBE", expression.args.get("kind") or "", self.sql(expression, "this"))
 
     def explain_sql(self, expression: ast.Explain) -> str:
         style = expression.args["format"]
@@ -272,6 +275,7 @@ class CqlGenerator(generator.Generator):
         ast.Master: master_sql,
         ast.PriorityBy: priorityby_sql,
         ast.Option: option_sql,
+        ast.PlanObject: planobject_sql,
         PlainRows: plainrows_sql,
         ast.ShowObjects: showobjects_sql,
         ast.StopQuery: stopquery_sql,

@@ -13,18 +13,19 @@ from penstock.model.errors import PenstockError
 def written_name(name: str, among: Sequence[str] = ()) -> str:
     """A name as it is written in CQL: in quotes where it has to be, so that it is not another one ``among`` others."""
     if sum(other.lower() == name.lower() for other in among) > 1:
-        return _quoted(name)
-    return name if _plain([name]) else _quoted(name)
+        return quoted(name)
+    return name if _plain([name]) else quoted(name)
 
 
 def written_names(names: Sequence[str]) -> list[str]:
     """The names of some columns as they are written in CQL, each so that it is not another one."""
     same = Counter(name.lower() for name in names)
     plain = set(_plain([name for name in names if same[name.lower()] == 1]))
-    return [name if name in plain else _quoted(name) for name in names]
+    return [name if name in plain else quoted(name) for name in names]
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name that is taken as it is."""
     return '"' + name.replace('"', '""') + '"'
 
 

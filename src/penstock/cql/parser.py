@@ -16,6 +16,7 @@ from penstock.model.errors import CqlSyntaxError
 _STATEMENTS = "SELECT, WITH, CREATE, DROP, SHOW, DESCRIBE, INSERT, UPDATE, DELETE, STOP QUERY or EXPLAIN"
 _SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "VIEWS", "FUNCTIONS")
 _KINDS = ("STREAM", "RELATION", "VIEW", "QUERY")
+_DESCRIBED = (*_KINDS, "FUNCTION")
 _FORMATS = ("TEXT", "JSON", "MERMAID")
 
 
@@ -64,10 +65,13 @@ class CqlParser(QueryParser):
             self._take(TokenType.FROM, "FROM")
             return ast.DeleteFrom(this=self._name("a relation"), where=self._parse_filter(), at=self._parse_at())
         if self._match_set((TokenType.DESCRIBE, TokenType.DESC)):
-            if self._word_ahead(_KINDS) and self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-                self._advance()
-            return ast.DescribeObject(this=self._name())
+            described: str | None = None
+            if self._word_ahead(_DESCRIBED) and self._next.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+                described = self._parse_word(_DESCRIBED)
+            return ast.DescribeObject(this=self._name(), kind=described)
         if self._word("SHOW"):
+            if self._word("ALL"):
+                return ast.ShowObjects(kind=self._parse_word(("QUERIES",)), all=True)
             return ast.ShowObjects(kind=self._parse_word(_SHOWN))
         if self._word("STOP"):
             self._take_words("QUERY")
@@ -85,7 +89,7 @@ class CqlParser(QueryParser):
 
     def _parse_word(self, words: tuple[str, ...]) -> str:
         if not self._match_texts(words):
-            raise self._expected(f"{', '.join(words[:-1])} or {words[-1]}")
+            raise self._expected(" or ".join(filter(None, (", ".join(words[:-1]), words[-1]))))
         return self._prev.text.upper()
 
     # CREATE
@@ -151,9 +155,13 @@ class CqlParser(QueryParser):
         exists = self._word("IF", "NOT", "EXISTS")
         name = self._name("a name for the query")
         self._take(TokenType.ALIAS, "AS and a query")
-        query = self._parse_query()
+        query = self._parse_plan() if self._word("PLAN") else self._parse_query()
         into = self._name("a stream after INTO") if self._match(TokenType.INTO) else None
         return ast.CreateQuery(this=name, expression=query, into=into, options=self._parse_options(), exists=exists)
+
+    def _parse_plan(self) -> ast.PlanObject:
+        text = self._take(TokenType.STRING, "a text with a plan object in JSON")
+        return self.expression(ast.PlanObject(this=exp.Literal.string(text.text)), text)
 
     def _parse_columns(self, otherwise: str | None = None, keyed: bool = False) -> list[exp.ColumnDef]:
         what = "( and the columns" + (f", or {otherwise}" if otherwise else "")

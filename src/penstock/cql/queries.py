@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from penstock.catalog import Catalog, Unread
-from penstock.cql.ast import Emit, StreamWindow
+from penstock.cql.ast import Emit, PlanObject, StreamWindow
 from penstock.cql.blocks import SelectBinder, refers_outwards, unify
 from penstock.cql.expressions import ExpressionBinder, declared_names, identifier
 from penstock.cql.padding import typed_nulls
+from penstock.cql.plan_objects import plan_of_object
 from penstock.cql.scope import Scope
 from penstock.cql.subqueries import SubQuery
 from penstock.cql.text import position_of
@@ -339,7 +340,9 @@ class QueryBinder:
 
 
 def bind_query(tree: exp.Expr, catalog: Catalog) -> tuple[Query, frozenset[str]]:
-    """The plan of a query, and the names of all it reads."""
+    """The plan of a query, or of a plan object, and the names of all it reads."""
+    if isinstance(tree, PlanObject):
+        return plan_of_object(tree.name, catalog)
     binder = QueryBinder(catalog)
     query = binder.query(tree)
     return query, frozenset(binder.reads)

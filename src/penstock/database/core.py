@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -31,7 +32,7 @@ from penstock.database.ticking import Ticking
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.opening import host
 from penstock.hosts.options import Keeping, LocalOptions, SparkOptions
-from penstock.hosts.registered import Before, Registered, Status
+from penstock.hosts.registered import KEPT, Before, Over, Registered, Status
 from penstock.hosts.subscribers import Subscribers
 from penstock.ingest.flood import check_beginning, check_change, check_past, check_rows
 from penstock.ingest.instants import Instants
@@ -50,10 +51,10 @@ from penstock.model.errors import (
     StorageError,
     suggest,
 )
-from penstock.model.schema import Clock, Schema
+from penstock.model.schema import Clock
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import declared_scans, relation_scans, stream_scans
+from penstock.plan.nodes import stream_scans
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.rows.apart import Rows
@@ -85,6 +86,8 @@ class Core(Declaring, Ticking):
         self.remembered: dict[str, int] = {}
         """How many rows of each stream that retains some have been put there, ever."""
         self.queries: dict[str, Registered] = {}
+        self.over: dict[str, Over] = {}
+        """Queries that were stopped, the last ones last: at most ``KEPT``, and none whose name is taken again."""
         self.instants = Instants(self.catalog, self.inputs, self.relations, self.queries)
         self.query_count = 0
         self.closed = False
@@ -215,7 +218,7 @@ class Core(Declaring, Ticking):
 
     def _over(self, query: Registered, status: Status, error: PenstockError | None = None) -> None:
         with query.lock:
-            query.error, query.status = error, status
+            query.error, query.status, query.ended = error, status, _now()
         query.runner.close()
         with query.lock:
             self._tell(query)
@@ -297,6 +300,7 @@ class Core(Declaring, Ticking):
         except PenstockError:
             del self.queries[name]
             raise
+        self.over.pop(name, None)
         self.host.work([query])
 
     def restore(self, query: Registered) -> None:
@@ -311,24 +315,35 @@ class Core(Declaring, Ticking):
     def query(self, name: str) -> Registered:
         """The query of this name."""
         if name not in self.queries:
-            raise CatalogError(f"no query `{name}`", hint=suggest(name, self.queries) or "none is registered")
+            hint = "it has been stopped; SHOW ALL QUERIES says when" if name in self.over else None
+            hint = hint or suggest(name, self.queries) or "none is registered"
+            raise CatalogError(f"no query `{name}`", hint=hint)
         return self.queries[name]
 
-    def stop(self, query: Registered) -> None:
-        """End a query and free its name. Without the lock."""
+    def stop(self, query: Registered, over: Over | None = None) -> None:
+        """End a query and free its name. ``over``: what was known of it when it ended, before a restart. Without the
+        lock."""
         self.check_outside()
         if query.status == "running":
             self.host.finishing(query)
         with self.changing(though_closed=True):
             if self.queries.get(query.name) is query:
+                query.over = query.at_end(_now()) if over is None else over
                 self.host.leaving(query)
             if query.status == "running":
                 self._over(query, "stopped")
             if self.queries.get(query.name) is query:
                 del self.queries[query.name]
+                self._list(query.over)
                 self.on_stopped(query.name)
                 self.host.stopped(query)
         query.subscribers.close()
+
+    def _list(self, over: Over | None) -> None:
+        if over is not None:
+            self.over[over.name] = over
+            while len(self.over) > KEPT:
+                del self.over[next(iter(self.over))]
 
     def catch_up(self, query: Registered) -> None:
         """Tell subscribers who begin with results that are there. Without the lock."""
@@ -383,17 +398,6 @@ class Core(Declaring, Ticking):
             if rows and not source.definition.retain:
                 found[name] = Before(rows, source.arrivals)
         return found
-
-    def check_plan(self, plan: Plan) -> frozenset[str]:
-        """Refuse a plan object that does not fit what is declared; gives the names that it reads."""
-        for scan in stream_scans(plan):
-            known = self.catalog.stream(scan.stream)
-            if not _same_columns(known.schema, scan.schema) or known.derived or known.clock != scan.clock:
-                raise CatalogError(f"the plan reads stream `{scan.stream}` with other columns than it has")
-        for relation in relation_scans(plan):
-            if not _same_columns(self.catalog.relation(relation.relation).schema, relation.schema):
-                raise CatalogError(f"the plan reads relation `{relation.relation}` with other columns than it has")
-        return frozenset(scan.name for scan in declared_scans(plan))
 
     # -- rows -----------------------------------------------------------------------------------------
 
@@ -676,6 +680,5 @@ class Core(Declaring, Ticking):
             self.relations.clear()
 
 
-def _same_columns(declared: Schema, read: Schema) -> bool:
-    """Whether a plan reads what is declared; case matters in no name, since columns go by place."""
-    return [(f.name.lower(), f.type) for f in declared] == [(f.name.lower(), f.type) for f in read]
+def _now() -> int:
+    return time.time_ns() // 1_000

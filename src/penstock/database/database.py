@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ import pyarrow as pa
 from penstock.catalog import Catalog, QueryOptions, Start
 from penstock.cql.declarations import check_start, function_def, plan_of_text
 from penstock.cql.expressions import identifier
+from penstock.cql.plan_objects import plan_of_object
 from penstock.cql.text import parse
 from penstock.database.core import Core
 from penstock.database.declare import declaration
@@ -36,13 +36,11 @@ from penstock.ingest.keys import checked_key
 from penstock.ingest.relations import At
 from penstock.model import shown
 from penstock.model.batch import Instant
-from penstock.model.errors import BindError, CatalogError, PenstockError, PlanError, suggest
+from penstock.model.errors import BindError, CatalogError, PenstockError, suggest
 from penstock.model.types import DataType
 from penstock.model.values import with_zone
-from penstock.plan.nodes import Query as Plan
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
-from penstock.plan.serial import from_json
 from penstock.rows.times import to_instant
 from penstock.scalar.zones import UTC
 from penstock.storage.objects import Root, root_of
@@ -172,8 +170,7 @@ class Database:
             if text is not None:
                 bound, reads = plan_of_text(core.catalog, text)
             else:
-                bound = plan if isinstance(plan, Plan) else from_json(_parsed(plan))
-                reads = core.check_plan(bound)
+                bound, reads = plan_of_object(plan, core.catalog)
             found = core.register(bound, reads, name=name, options=options, text="" if text is None else text.strip())
             return self._query(found)
 
@@ -406,16 +403,6 @@ def run_script(db: Database, text: str) -> list[Result]:
 def core_of(db: Database) -> Core:
     """What is behind a database: for the parts of Penstock that stand beside it."""
     return db._core
-
-
-def _parsed(plan: object) -> object:
-    """A plan object, also from its text."""
-    if not isinstance(plan, str):
-        return plan
-    try:
-        return json.loads(plan)
-    except json.JSONDecodeError as error:
-        raise PlanError(f"the plan is not JSON: {error}", hint="db.explain(…, format='json') gives one") from None
 
 
 def _take_over(

@@ -33,9 +33,8 @@ class Result:
     script: tuple[Result, ...] = ()
 
     def __str__(self) -> str:
-        if self.table is not None:
-            return table_text(self.table).rstrip("\n")
-        return "\n".join(filter(None, (self.message, self.note)))
+        shown = self.message if self.table is None else table_text(self.table).rstrip("\n")
+        return "\n".join(filter(None, (shown, self.note)))
 
     _repr_pretty_ = as_text
     _repr_html_ = as_html

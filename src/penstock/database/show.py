@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions
+from penstock.catalog import Catalog
 from penstock.cql.expressions import identifier
+from penstock.cql.plan_objects import signature
+from penstock.database import definitions
 from penstock.database.results import Result
+from penstock.hosts.registered import Over
 from penstock.model.batch import Instant
 from penstock.model.errors import CatalogError, suggest
+from penstock.model.names import counted
 from penstock.model.schema import Clock, Schema
 from penstock.rows.text import plain
 
@@ -48,21 +54,39 @@ def show(core: Core, tree: exp.Expr) -> Result:
                 {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
                 for q in core.queries.values()
             ]
+            if tree.args.get("all"):
+                over = {q.name: _ending(core, q.at_end(0)) for q in core.queries.values() if q.status != "running"}
+                rows = [{**row, **over.get(row["query"], {})} for row in rows]
+                rows += [
+                    {"query": o.name, "status": o.status, "answers": str(o.answers), "text": o.text}
+                    | _ending(core, o)
+                    for o in core.over.values()
+                ]
         case _:
-            known = {**functions.SCALARS, **functions.AGGREGATES}
-            rows = [{"function": n, "signature": f.signature, "meaning": f.doc} for n, f in sorted(known.items())]
-            rows += [
-                {
-                    "function": f.name,
-                    "signature": f"{f.name}({', '.join(map(str, f.args))}) → {f.returns}",
-                    "meaning": "yours",
-                }
-                for f in catalog.functions.values()
-            ]
+            table = _functions(catalog)
+            return Result("table", f"{table.num_rows} functions", table)
     kind = tree.args["kind"].lower()
-    names = _COLUMNS.get(kind, ("function", "signature", "meaning"))
-    table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
-    return Result("table", f"{len(rows)} {kind}", table)
+    columns = [*_COLUMNS[kind], *(("ended", "how") if tree.args.get("all") else ())]
+    return Result("table", f"{len(rows)} {kind}", _table(rows, columns))
+
+
+def _ending(core: Core, over: Over) -> dict[str, str]:
+    """When a query ended, and how."""
+    return {"ended": "" if over.ended is None else _progress(over.ended, "timestamp", core.zone), "how": over.how}
+
+
+def _functions(catalog: Catalog, name: str | None = None) -> pa.Table:
+    """All functions, or those of one name."""
+    known = {**functions.SCALARS, **functions.AGGREGATES}
+    rows = [{"function": n, "signature": f.signature, "meaning": f.doc} for n, f in sorted(known.items())]
+    rows += [
+        {"function": f.name, "signature": signature(f), "meaning": "yours"} for f in catalog.functions.values()
+    ]
+    return _table([r for r in rows if name in (None, r["function"])], ("function", "signature", "meaning"))
+
+
+def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> pa.Table:
+    return pa.table({name: pa.array([row.get(name, "") for row in rows], pa.string()) for name in names})
 
 
 _COLUMNS = {
@@ -93,22 +117,35 @@ def _shown(schema: Schema) -> str:
 
 
 def describe(core: Core, tree: exp.Expr) -> Result:
-    name = identifier(tree.this)
-    catalog = core.catalog
+    """The columns of something that is declared, how it is, and the statement that declares it."""
+    name, kind, catalog = identifier(tree.this), (tree.args.get("kind") or "").lower(), core.catalog
+    there = catalog.kind_of(name)
     schema: Schema
-    match catalog.kind_of(name):
-        case "stream":
-            schema, note = catalog.streams[name].schema, catalog.streams[name].text
-        case "relation":
-            schema, note = catalog.relations[name].schema, catalog.relations[name].text
-        case "view":
-            schema, note = catalog.views[name].schema, catalog.views[name].text
-        case _:
-            if name not in core.queries:
-                raise CatalogError(
-                    f"no stream, relation, view or query `{name}`",
-                    hint=suggest(name, [*catalog.names(), *core.queries]),
-                )
-            schema, note = core.queries[name].plan.shown, core.queries[name].text
+    if there is not None and kind in ("", there):
+        found = catalog.streams.get(name) or catalog.relations.get(name) or catalog.views.get(name)
+        if found is None:
+            raise catalog.unknown(name)  # it can only be dropped
+        schema, state, definition = found.schema, f"{there} {name}", definitions.of_catalog(core, found)
+    elif name in core.queries and kind in ("", "query"):
+        query = core.queries[name]
+        state = f"query {name}: {query.status}, {counted(query.answered, 'answer')}"
+        schema, definition = query.plan.shown, definitions.of_query(query, catalog)
+    elif kind in ("", "function") and (table := _functions(catalog, name.lower())).num_rows:
+        yours = catalog.functions.get(name.lower())
+        return Result(
+            "table", f"function {name.lower()}", table, note=None if yours is None else definitions.of_function(yours)
+        )
+    else:
+        raise _nothing(core, name, kind, there)
     table = pa.table({"column": [f.name for f in schema], "type": [str(f.type) for f in schema]})
-    return Result("table", note, table)
+    return Result("table", state, table, note=definition)
+
+
+def _nothing(core: Core, name: str, kind: str, there: str | None) -> CatalogError:
+    """The error for a name that nothing has, or nothing of the kind that is asked for."""
+    if there is not None:
+        return CatalogError(f"`{name}` is a {there}, not a {kind}", hint=f"DESCRIBE {there.upper()} {name}")
+    known = {"": [*core.catalog.names(), *core.queries, *core.catalog.functions], "query": [*core.queries]}
+    known["function"] = [*functions.SCALARS, *functions.AGGREGATES, *core.catalog.functions]
+    what = kind or "stream, relation, view, query or function"
+    return CatalogError(f"no {what} `{name}`", hint=suggest(name, known.get(kind, core.catalog.names())))

@@ -20,7 +20,7 @@ from penstock.cql.declarations import (
     definition,
     located,
     place_of,
-    query_options,
+    query_of,
     stream_of_query,
 )
 from penstock.cql.expressions import ExpressionBinder, identifier
@@ -42,7 +42,6 @@ from penstock.model.values import to_arrow, to_rows
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import with_join_priority
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
@@ -122,7 +121,7 @@ def _bare_query(core: Core, tree: exp.Expr, held: Held) -> Result:
     return query_started(query)
 
 
-def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
+def _create_query(core: Core, tree: ast.CreateQuery, held: Held) -> Result:
     name = identifier(tree.this)
     into = tree.args.get("into")
     target = identifier(into) if into is not None else None
@@ -136,11 +135,9 @@ def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
                 core.catalog.check_free(target)
             except CatalogError as error:
                 raise error.at(position_of(into), None) from None
-        plan, reads = bind_query(tree.expression, core.catalog)
+        plan, reads, options = query_of(tree, core.catalog)
         if target is not None:
             check_is_stream(plan, target)
-        options, join_priority = query_options(tree)
-        plan = with_join_priority(plan, join_priority)
         text = format_statement(tree)
         made = None if target is None else stream_of_query(target, plan, reads, text, core.catalog)
         query = held(core.register(plan, reads, name=name, options=options, text=text, into=made))

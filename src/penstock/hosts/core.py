@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.catalog import Catalog, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.hosts.host import Answers
-from penstock.hosts.registered import Registered
+from penstock.hosts.registered import Over, Registered
 from penstock.ingest.instants import Instants
 from penstock.ingest.keys import Key
 from penstock.ingest.relations import RelationStore
@@ -45,6 +45,10 @@ class Core(Protocol):
     @property
     def queries(self) -> Mapping[str, Registered]:
         """The registered queries by name, those that have ended included, until they are stopped."""
+
+    @property
+    def over(self) -> dict[str, Over]:
+        """Queries that were stopped and are still listed."""
 
     def readers(self, stream: str) -> list[Registered]:
         """The running queries that rows of a stream are for."""
@@ -91,8 +95,9 @@ class Core(Protocol):
     def start(self, query: Registered) -> None:
         """Let a query begin, with what there is for it from before."""
 
-    def stop(self, query: Registered) -> None:
-        """End a query and free its name. Without the lock."""
+    def stop(self, query: Registered, over: Over | None = None) -> None:
+        """End a query and free its name. ``over``: what was known of it when it ended, before a restart. Without the
+        lock."""
 
     def drop(self, name: str) -> None:
         """Forget a stream, relation or view that nothing uses."""

@@ -34,6 +34,34 @@ class Before:
     """How many rows the stream had been given, late ones and those that waited for slack included."""
 
 
+@dataclass(frozen=True)
+class Over:
+    """What is known of a query that is over, without its results."""
+
+    name: str
+    status: Status
+    ended: int | None
+    """In microseconds since 1970, by the clock of the machine; None where no process saw it end."""
+    answers: int
+    text: str
+    error: str | None = None
+    """Of one that failed: the code, and what was wrong."""
+
+    @property
+    def how(self) -> str:
+        """How it ended, for people."""
+        match self.status:
+            case "stopped":
+                return "it was stopped"
+            case "ended":
+                return "no further answer can come"
+        return self.error or ""
+
+
+KEPT = 100
+"""Queries that were stopped and are still listed."""
+
+
 class Registered:
     """One query: what it was registered with, what runs it, what it has given.
 
@@ -59,6 +87,10 @@ class Registered:
         self.results = Results(name, plan, runner, options.results, lock)
         self.status: Status = "running"
         self.error: PenstockError | None = None
+        self.ended: int | None = None
+        """When it ended, if it has and a process saw it: see ``Over``."""
+        self.over: Over | None = None
+        """What stays listed of it once it has been stopped; ``Keeper`` writes it down with that."""
         self.interrupted = False
         """Whether it was stopped half-way, and is whole in its directory."""
         self.versions: Mapping[str, int] = {}
@@ -73,6 +105,15 @@ class Registered:
         self.subscribers = Subscribers(name, self.results, lock)
         self.changed = threading.Condition(lock)
         """Word of new results, and of the end."""
+
+    def at_end(self, now: int) -> Over:
+        """What is known of it if it ends now, where it has not before."""
+        running = self.status == "running"
+        error = None if self.error is None else f"{self.error.code}: {self.error.one_line}"
+        return Over(
+            self.name, "stopped" if running else self.status, now if running else self.ended, self.answered, self.text,
+            error,
+        )  # fmt: skip
 
     @property
     def answered(self) -> int:

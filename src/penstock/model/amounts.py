@@ -50,6 +50,15 @@ def parse_bound(name: str, value: object, *, rows: bool = True) -> Bound:
     return Bound(bytes=int(float(number) * UNITS.get(unit, 1)))
 
 
+def written(bound: Bound) -> str:
+    """A bound as a text that ``parse_bound`` reads as the same."""
+    if bound.rows is not None:
+        return f"{bound.rows} rows"
+    size = bound.bytes or 0
+    exact = size >= UNITS["KB"] and parse_bytes("", shown(size)) == size
+    return shown(size) if exact else f"{size} B"
+
+
 def shown(bytes: int) -> str:
     """Bytes for people."""
     for unit in ("TB", "GB", "MB", "KB"):

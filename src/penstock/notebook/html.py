@@ -240,7 +240,8 @@ def result(shown: Result) -> str:
         return box(text(shown.message), *([] if shown.note is None else [tag("div", faint(shown.note))]))
     if shown.table.column_names == ["plan"]:
         return plan(shown.message)
-    return box(_table(shown.table, 200), faint(_counts(shown.table)))
+    note = [] if shown.note is None else [cql(shown.note)]
+    return box(_table(shown.table, 200), faint(_counts(shown.table)), *note)
 
 
 # -- plans, graphs, memory --------------------------------------------------------------------------------

@@ -77,15 +77,16 @@ _NODES = (
 
 def to_json(query: Query) -> Json:
     """The plan as JSON values; ``from_json`` gives an equal plan."""
-    found = _node_to_json(query)
+    found = node_to_json(query)
     return {"penstock_plan": meanings.number_of(found), "query": found}
 
 
-def from_json(obj: object, *, whatever_it_meant: bool = False) -> Query:
+def from_json(obj: object, *, whatever_it_meant: bool = False, meant: object = None) -> Query:
     """The plan that a JSON object describes; PlanError says at which path it is wrong.
 
     An ``annotations`` field at the top, as ``explain_json`` writes it, is not looked at. A plan with a function whose
-    meaning has changed is refused, unless it is only to be looked at and not to be run.
+    meaning has changed is refused, unless it is only to be looked at and not to be run. ``meant``: the part of the plan
+    that has the meanings of its number, by default all of it.
     """
     top = Reader(obj, "plan")
     version = top.take("penstock_plan")
@@ -94,7 +95,7 @@ def from_json(obj: object, *, whatever_it_meant: bool = False) -> Query:
     top.take("annotations", None)
     tree = top.take("query")
     query = _query(tree, "query")
-    if not whatever_it_meant and (changed := meanings.changed_in_plan(tree, version)) is not None:
+    if not whatever_it_meant and (changed := meanings.changed_in_plan(meant or tree, version)) is not None:
         name, what = changed
         raise PlanError(
             f"`{name}` has another meaning than in version {version} of plans: {what}",
@@ -108,7 +109,8 @@ _OMITTED = {"priority": "max", "hidden": 0}
 """Fields that are not written where they have these values."""
 
 
-def _node_to_json(node: Node) -> Json:
+def node_to_json(node: Node) -> Json:
+    """One node with everything below it."""
     return {"node": type(node).__name__, **_fields_to_json(node)}
 
 
@@ -120,7 +122,7 @@ def _fields_to_json(part: Any) -> Json:
 def _to_json(value: Any) -> Any:
     """A value of a field of a node."""
     if isinstance(value, Node):
-        return _node_to_json(value)
+        return node_to_json(value)
     if isinstance(value, Expr):
         return expr_to_json(value)
     if isinstance(value, WindowSpec):
@@ -190,11 +192,11 @@ def _node(value: object, path: str) -> Node:
     node: Node
     match kind:
         case "StreamScan":
-            schema = obj.items("schema", _field)
+            schema = obj.items("schema", field_from_json)
             clock = obj.one_of("clock", ("timestamp", "ticks"))
             node = StreamScan(obj.text("stream"), schema, obj.integer("position", least=0), clock)
         case "RelationScan":
-            schema = obj.items("schema", _field)
+            schema = obj.items("schema", field_from_json)
             node = RelationScan(obj.text("relation"), schema, obj.integer("position", least=0))
         case "QueryStream":
             node = _query_stream(obj)
@@ -234,7 +236,8 @@ def _node(value: object, path: str) -> Node:
     return node
 
 
-def _field(value: object, path: str) -> Field:
+def field_from_json(value: object, path: str) -> Field:
+    """One column of a schema."""
     obj = Reader(value, path)
     field = Field(obj.text("name"), type_from_json(obj.take("type"), obj.at("type")))
     obj.done()

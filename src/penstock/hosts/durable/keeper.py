@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -220,7 +221,8 @@ class Keeper:
     def stopped(self, query: Registered) -> None:
         """A query is no more."""
         if not self.again:
-            self._record({"kind": "stop", "name": query.name})
+            over = {} if query.over is None else {"over": asdict(query.over)}
+            self._record({"kind": "stop", "name": query.name, **over})
 
     def delivered(
         self, query: int, upto: int, notes: Mapping[str, object] | None, rows: Sequence[int] | None = None

@@ -12,7 +12,7 @@ from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
 from penstock.hosts.durable.keeper import Keeper
 from penstock.hosts.durable.picture import Picture, declare_again
-from penstock.hosts.registered import Registered
+from penstock.hosts.registered import Over, Registered
 from penstock.hosts.results import DEFAULT
 from penstock.ingest.streams import StreamInput
 from penstock.model.errors import PenstockError, PlanError, StorageError
@@ -50,6 +50,7 @@ class Opening:
             for name, version in keeper.functions.items():
                 self._core.catalog.add_function(self._functions[f"{name}@{version}"])
             self._picture.restored(state, self._queries)
+        over = [query for query in self._core.queries.values() if query.status != "running"]
         for item in items:
             try:
                 self._again(item)
@@ -60,6 +61,9 @@ class Opening:
                     f"{store.files.name}: entry {item.number} ({item.kind} {item.name}) is refused: {error.one_line}",
                     hint="open it with the release of Penstock that wrote it",
                 ) from error
+        for query in self._core.queries.values():
+            if query.status != "running" and query not in over:
+                query.ended = None  # some time before this process began
         store.begin()
         self._forget_code()
         keeper.again = False
@@ -144,7 +148,7 @@ class Opening:
                 core.query_count = record["count"]
                 core.start(self._made(record))
             case "stop":
-                core.stop(core.queries[record["name"]])
+                core.stop(core.queries[record["name"]], Over(**record["over"]) if "over" in record else None)
             case other:
                 raise StorageError(
                     f"there is a record `{other}`, which this release does not know",

@@ -27,7 +27,7 @@ from penstock.graph.saving import error_json, error_of
 from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
 from penstock.hosts.durable.keeper import Keeper
-from penstock.hosts.registered import Before, Registered
+from penstock.hosts.registered import Before, Over, Registered
 from penstock.hosts.standing import Standing, Sum
 from penstock.ingest.files import RowsFile
 from penstock.ingest.keys import Keys
@@ -119,6 +119,7 @@ class Picture:
             "counted": core.instants.counted,
             "passed": {clock: forms.instant(at) for clock, at in core.instants.gone.items()},
             "order": list(core.queries),
+            "over": [asdict(over) for over in core.over.values()],
         }
 
     def _stream(self, name: str, source: StreamInput) -> Saved:
@@ -179,7 +180,7 @@ class Picture:
         results.add_up()
         record = self._keeper.query_record(query)
         record |= {
-            "status": query.status,
+            "status": query.status, "ended": query.ended,
             "error": None if query.error is None else error_json(query.error),
             "failures": [query.runner.failures, query.runner.last_failure],
             "dating": asdict(query.dating),
@@ -207,6 +208,7 @@ class Picture:
         core.query_count = facts["count"]
         core.instants.counted = facts["counted"]
         core.instants.gone.update({clock: forms.instant_again(at) for clock, at in facts["passed"].items()})
+        core.over.update({over["name"]: Over(**over) for over in facts.get("over", ())})
         keeper.declarations[:] = facts["declared"]
         keeper.notes.update(facts["notes"])
         for name, source in core.inputs.items():
@@ -251,7 +253,7 @@ class Picture:
         """Give a query back what became of it, and the results that wait."""
         query.dating = Dating(**record["dating"])
         query.before = {name: Before(**b) for name, b in record["before"].items()}
-        query.status = record["status"]
+        query.status, query.ended = record["status"], record.get("ended")
         query.error = None if record["error"] is None else forms.our_error(error_of(record["error"]))
         pieces, summed = self._results.of(query.name, query)
         first, next, tables = pieces.load(state.part("waiting"))
