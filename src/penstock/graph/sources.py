@@ -353,9 +353,3 @@ class Relation(OperatorVertex):
     def save(self) -> State:
         self._take_in()
         return super().save()
-
-
-def whole_columns(table: pa.Table) -> list[pa.Array]:
-    """The columns of a table, each in one piece."""
-    # Not by to_batches: it lets go of the interpreter, and to get it back takes long where workers are at work.
-    return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]

@@ -24,6 +24,17 @@ class Batch:
     ts: np.ndarray[Any, np.dtype[np.int64]]
     arrival: np.ndarray[Any, np.dtype[np.int64]]
     priority: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    _columns: tuple[pa.Array, ...] | None = None
+
+    @property
+    def columns(self) -> tuple[pa.Array, ...]:
+        """The columns of the table, each in one piece. They are looked up once."""
+        # Not by to_batches: it lets go of the interpreter, and to get it back takes long where others are at work.
+        found = self._columns
+        if found is None:
+            whole = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in self.table.columns]
+            found = self._columns = tuple(whole)
+        return found
 
     def __len__(self) -> int:
         return len(self.ts)

@@ -26,6 +26,8 @@ from penstock.scalar.zones import UTC
 Record = dict[str, Any]
 _INSTANT = pa.int64()
 _IN_TIME = pa.array([False] * 65_536)
+_FEW = 1024
+"""Rows of which each column is made one piece, which queries want anyway."""
 _FURTHER = [("_ts", pa.int64()), ("_late", pa.bool_())]
 PRIORITY, _ARRIVAL = "_priority", "_arrival"
 
@@ -58,8 +60,9 @@ def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | 
             more.append(_given(came.priority, count))
         if _ARRIVAL in names:
             more.append(pa.array(np.arange(came.arrival, came.arrival + count, dtype=np.int64)))
-        batches = came.table.to_batches()
-        if len(batches) == 1:
+        if came.table is turn.table and count <= _FEW:
+            parts.append(pa.RecordBatch.from_arrays([*turn.columns, *more], schema=schema))
+        elif len(batches := came.table.to_batches()) == 1:
             parts.append(pa.RecordBatch.from_arrays([*batches[0].columns, *more], schema=schema))
         else:
             whole = pa.Table.from_arrays([*came.table.columns, *more], schema=schema)
