@@ -47,7 +47,8 @@ def rows_schema(definition: StreamDef, *, turns: bool) -> pa.Schema:
 
 def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | pa.RecordBatch | None:
     """Rows as they are logged: those that came, and where the schema asks for it those whose turn has come."""
-    names = schema.names
+    # Arrow makes a new list of names each time it is asked.
+    names = schema.names if len(schema) > len(turn.schema) + len(_FURTHER) else ()
     parts: list[pa.RecordBatch] = []
     if came is not None:
         count = len(came.ts)
