@@ -138,7 +138,7 @@ class Delta:
 
 def row_bytes(types: Sequence[pa.DataType]) -> int:
     """``nbytes`` of one change whose values have these types, all of fixed width."""
-    return sum(-(-kind.bit_width // 8) for kind in types) + _BESIDE
+    return int(sum(-(-kind.bit_width // 8) for kind in types)) + _BESIDE
 
 
 def empty(schema: Schema) -> Delta:
