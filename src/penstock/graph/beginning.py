@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.graph.faults import located
 from penstock.graph.message import BEGIN, Data, Message
-from penstock.graph.sources import Relation, Source, Ticks
+from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.batch import Batch
 from penstock.model.change import CHANGES
@@ -117,7 +117,7 @@ class Beginning:
 
 def _arrivals(source: Source, batch: Batch) -> Arrivals:
     sub = arrival_sub(source.position, batch.arrival)
-    return Arrivals(source.schema, batch.columns, batch.ts, sub, batch.priority)
+    return Arrivals(source.schema, whole_columns(batch), batch.ts, sub, batch.priority)
 
 
 def _fed_by_source(vertex: OperatorVertex) -> bool:

@@ -22,7 +22,7 @@ from penstock.graph.masters import SMART
 from penstock.graph.message import Data
 from penstock.graph.operators import Emitting, Stateless, Windowed
 from penstock.graph.sink import Sink
-from penstock.graph.sources import Place, Relation, Source, Ticks
+from penstock.graph.sources import Place, Relation, Source, Ticks, whole_columns
 from penstock.graph.vertex import Edge
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.batch import Batch
@@ -170,7 +170,7 @@ class Graph:
     def push(self, stream: str, batch: Batch) -> None:
         """Elements of a declared stream, in order; they go on at the next ``flush``."""
         for source in self._sources.get(stream, ()):
-            source.push(batch.columns, batch.ts, batch.arrival, batch.priority)
+            source.push(whole_columns(batch), batch.ts, batch.arrival, batch.priority)
 
     def sources(self, stream: str) -> Sequence[Source]:
         """Where elements of a declared stream come in."""
@@ -183,7 +183,7 @@ class Graph:
     def push_early(self, stream: str, batch: Batch) -> None:
         """Prioritised elements of a declared stream that are before their place; they go on at once."""
         for source in self._sources.get(stream, ()):
-            source.push_early(batch.columns, batch.ts, batch.arrival, batch.priority)
+            source.push_early(whole_columns(batch), batch.ts, batch.arrival, batch.priority)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """The places of elements that were given early have been reached."""

@@ -14,9 +14,6 @@ from penstock.model.schema import Schema
 Instant = int | float
 """Ticks, or ±infinity."""
 
-_FEW = 1024
-"""Rows of which a second copy may stay in memory, where the table has them in several pieces."""
-
 
 @dataclass(slots=True, eq=False)
 class Batch:
@@ -27,19 +24,8 @@ class Batch:
     ts: np.ndarray[Any, np.dtype[np.int64]]
     arrival: np.ndarray[Any, np.dtype[np.int64]]
     priority: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    _columns: tuple[pa.Array, ...] | None = field(default=None, init=False, repr=False)
-
-    @property
-    def columns(self) -> tuple[pa.Array, ...]:
-        """The columns of the table, each in one piece. Of a few rows they are looked up once."""
-        # Not by to_batches: it lets go of the interpreter, and to get it back takes long where others are at work.
-        found = self._columns
-        if found is None:
-            whole = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in self.table.columns]
-            found = tuple(whole)
-            if len(self.ts) <= _FEW:
-                self._columns = found
-        return found
+    columns: tuple[pa.Array, ...] | None = field(default=None, init=False, repr=False)
+    """Those of the table, each in one piece, once ``graph.sources.whole_columns`` has looked them up."""
 
     def __len__(self) -> int:
         return len(self.ts)

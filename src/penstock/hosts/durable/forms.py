@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.cql.declarations import parse_type
+from penstock.graph.sources import whole_columns
 from penstock.ingest.files import RowsFile, Span
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Came, StreamInput
@@ -62,7 +63,7 @@ def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | 
         if _ARRIVAL in names:
             more.append(pa.array(np.arange(came.arrival, came.arrival + count, dtype=np.int64)))
         if came.table is turn.table and count <= _FEW:
-            parts.append(pa.RecordBatch.from_arrays([*turn.columns, *more], schema=schema))
+            parts.append(pa.RecordBatch.from_arrays([*whole_columns(turn), *more], schema=schema))
         elif len(batches := came.table.to_batches()) == 1:
             parts.append(pa.RecordBatch.from_arrays([*batches[0].columns, *more], schema=schema))
         else:
