@@ -420,9 +420,11 @@ class Core(Declaring, Ticking):
         self.check_open()
         if key is not None:
             self.host.abilities().check_keys()
-        if name not in self.relations and name.lower() in self.relations:
-            name = name.lower()
-        target = self.relations.get(name) or self.input(name)
+        target: StreamInput | RelationStore | None = self.inputs.get(name)
+        if target is None:
+            if name not in self.relations and name.lower() in self.relations:
+                name = name.lower()
+            target = self.relations.get(name) or self.input(name)
         if isinstance(target, StreamInput) and at is not None:
             raise InputError(f"stream `{name}` takes its instants from its rows, not from `at`")
         # Without the lock: rows may be made while they are read, by code that takes its time or wants the lock too.

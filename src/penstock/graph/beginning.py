@@ -117,7 +117,7 @@ class Beginning:
 
 def _arrivals(source: Source, batch: Batch) -> Arrivals:
     sub = arrival_sub(source.position, batch.arrival)
-    return Arrivals(source.schema, tuple(whole_columns(batch.table)), batch.ts, sub, batch.priority)
+    return Arrivals(source.schema, whole_columns(batch), batch.ts, sub, batch.priority)
 
 
 def _fed_by_source(vertex: OperatorVertex) -> bool:

@@ -170,7 +170,7 @@ class Graph:
     def push(self, stream: str, batch: Batch) -> None:
         """Elements of a declared stream, in order; they go on at the next ``flush``."""
         for source in self._sources.get(stream, ()):
-            source.push(whole_columns(batch.table), batch.ts, batch.arrival, batch.priority)
+            source.push(whole_columns(batch), batch.ts, batch.arrival, batch.priority)
 
     def sources(self, stream: str) -> Sequence[Source]:
         """Where elements of a declared stream come in."""
@@ -183,7 +183,7 @@ class Graph:
     def push_early(self, stream: str, batch: Batch) -> None:
         """Prioritised elements of a declared stream that are before their place; they go on at once."""
         for source in self._sources.get(stream, ()):
-            source.push_early(whole_columns(batch.table), batch.ts, batch.arrival, batch.priority)
+            source.push_early(whole_columns(batch), batch.ts, batch.arrival, batch.priority)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """The places of elements that were given early have been reached."""

@@ -355,7 +355,16 @@ class Relation(OperatorVertex):
         return super().save()
 
 
-def whole_columns(table: pa.Table) -> list[pa.Array]:
-    """The columns of a table, each in one piece."""
-    # Not by to_batches: it lets go of the interpreter, and to get it back takes long where workers are at work.
-    return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
+_FEW = 1024
+"""Rows of which a second copy may stay in memory, where the table has them in several pieces."""
+
+
+def whole_columns(batch: Batch) -> tuple[pa.Array, ...]:
+    """The columns of a batch, each in one piece. Of a few rows they are looked up once."""
+    found = batch.columns
+    if found is None:
+        # Not by to_batches: it lets go of the interpreter, and to get it back takes long where others are at work.
+        found = tuple([c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in batch.table.columns])
+        if len(batch.ts) <= _FEW:
+            batch.columns = found
+    return found

@@ -41,7 +41,7 @@ _PIECES = 64
 """Batches of retained rows that are kept apart; more become one."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Came:
     """Rows as a stream took them in: what was decided of them then, to be kept and to be had again.
 
@@ -111,6 +111,12 @@ class StreamInput:
     @cached_property
     def _names(self) -> RowNames:
         return RowNames(self.definition.schema)
+
+    @cached_property
+    def _dates(self) -> list[Field]:
+        """Columns of times, but for the one that orders the stream."""
+        stream = self.definition
+        return [f for f in stream.schema if f.type.kind in _DAYS and f.name != stream.timestamp_by]
 
     @cached_property
     def _arrow(self) -> pa.Schema:
@@ -223,6 +229,12 @@ class StreamInput:
         self.check(table)
         return table
 
+    def __copy__(self) -> StreamInput:
+        """Another one that has come as far. Every push makes one: what ``copy`` does by itself is slow."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        return new
+
     def check_pushed(self) -> None:
         """Refuse rows from anywhere but the stream's source, if it has one."""
         if self.definition.source is not None:
@@ -236,7 +248,8 @@ class StreamInput:
         stream = self.definition
         if stream.timestamp_by is not None:
             self._check_instants(table.column(stream.timestamp_by))
-        check_calendar(table, [f for f in stream.schema if f.name != stream.timestamp_by], self.where)
+        if self._dates:
+            check_calendar(table, self._dates, self.where)
 
     def push(self, rows: object, now: int | None = None, key: Key | None = None) -> Batch:
         """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave. ``now``:
@@ -246,7 +259,8 @@ class StreamInput:
         read = rows if isinstance(rows, Rows) else self.read(rows)
         table = read.table
         ts = self._instants(table, now)
-        in_order = len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
+        stamped = self.definition.timestamp_by is None  # then all have one instant, which is not late
+        in_order = stamped or len(ts) <= 1 or bool((ts[1:] >= ts[:-1]).all())
         priority = self._priorities(table)
         apart = apart_table(read.apart) if read.apart else None
         self.came = Came(table, ts, self._arrivals, None, apart, key, priority)
@@ -262,7 +276,7 @@ class StreamInput:
                 self.progress = max(self.progress, self.clock() if now is None else now)
             return batch
         slack, last = self.definition.slack, int(ts[-1])
-        if not in_order or ts[0] < self.progress:
+        if not in_order or (not stamped and ts[0] < self.progress):
             newest = np.maximum.accumulate(ts)
             floor = -_LIMIT if self.progress == -math.inf else int(self.progress)
             so_far = np.concatenate(([np.int64(floor)], np.maximum(newest[:-1] - slack, floor)))

@@ -14,6 +14,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 _WIDTHS: dict[int, type[Any]] = {32: np.int32, 64: np.int64}
+_FLOATS: dict[int, type[Any]] = {pa.float32().id: np.float32, pa.float64().id: np.float64}
 _NO_INTS = np.empty(0, np.int64)
 _NO_FLOATS = np.empty(0, np.float64)
 NO_FLAGS: Flags = np.empty(0, np.bool_)
@@ -53,7 +54,7 @@ def floats(array: pa.Array) -> Floats:
     """The values of INT, BIGINT, REAL or DOUBLE as doubles; anything where it is NULL."""
     if len(array) == 0:
         return _NO_FLOATS
-    kind = {pa.float32(): np.float32, pa.float64(): np.float64}.get(array.type)
+    kind = _FLOATS.get(array.type.id)
     return integers(array).astype(np.float64) if kind is None else _raw(array, kind).astype(np.float64, copy=False)
 
 
@@ -87,6 +88,22 @@ def column(values: npt.NDArray[Any], null: npt.NDArray[Any] | None, dtype: pa.Da
         return pa.array(values.astype(np.bool_), dtype, mask=None if null is None else null.astype(np.bool_))
     bitmap = None if null is None else pa.py_buffer(np.packbits(null == 0, bitorder="little"))
     return pa.Array.from_buffers(dtype, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def in_turns(one: pa.Array, other: pa.Array) -> pa.Array:
+    """A value of one column, then one of the other, and so on; both have the same length and type."""
+    kind, n = one.type, len(one)
+    if one.null_count or other.null_count or not pa.types.is_primitive(kind) or kind.bit_width not in _WIDTHS:
+        return pa.concat_arrays([one, other]).take(pa.array(np.arange(2 * n).reshape(2, n).T.ravel()))
+    dtype = _WIDTHS[kind.bit_width]
+    return column(numbers_in_turns(_raw(one, dtype), _raw(other, dtype)), None, kind)
+
+
+def numbers_in_turns(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``in_turns`` of numbers."""
+    both = np.empty(2 * len(one), one.dtype)
+    both[::2], both[1::2] = one, other
+    return both
 
 
 def gather(array: pa.Array, rows: Ints) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ class Batch:
     ts: np.ndarray[Any, np.dtype[np.int64]]
     arrival: np.ndarray[Any, np.dtype[np.int64]]
     priority: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    columns: tuple[pa.Array, ...] | None = field(default=None, init=False, repr=False)
+    """Those of the table, each in one piece, once ``graph.sources.whole_columns`` has looked them up."""
 
     def __len__(self) -> int:
         return len(self.ts)

@@ -45,6 +45,8 @@ NEVER = (MAX_TS, 0)
 """The frontier when nothing can come any more."""
 
 _ARRIVAL_BITS = 44
+_BESIDE = 33
+"""Bytes that every change carries besides its values."""
 
 
 def arrival_sub(rank: int, arrival: Ints | int) -> Any:
@@ -131,7 +133,12 @@ class Delta:
     @property
     def nbytes(self) -> int:
         """Bytes of the payload and of what every change carries."""
-        return int(sum(c.nbytes for c in self.columns)) + 33 * len(self)
+        return int(sum(c.nbytes for c in self.columns)) + _BESIDE * len(self)
+
+
+def row_bytes(types: Sequence[pa.DataType]) -> int:
+    """``nbytes`` of one change whose values have these types, all of fixed width."""
+    return int(sum(-(-kind.bit_width // 8) for kind in types)) + _BESIDE
 
 
 def empty(schema: Schema) -> Delta:

@@ -33,6 +33,8 @@ class Kind(Enum):
     INTERVAL = "INTERVAL"
     ARRAY = "ARRAY"
 
+    __hash__ = object.__hash__  # each is there once; that of Enum is slow, and each column of each push asks for it
+
 
 @dataclass(frozen=True)
 class DataType:

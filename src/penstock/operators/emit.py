@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from penstock.kernels.buffers import gather
 from penstock.model.delta import MIN_TS, Delta, Instant, Ints, Step, concat, empty
 from penstock.model.errors import PlanError
 from penstock.operators.base import StateSize
@@ -117,7 +118,7 @@ class Emit:
         if delta.end is not None:
             delta = replace(delta, end=None)
         if self.output == "istream" and len(delta.ts) and delta.sign.min() < 0:
-            delta = delta.take(np.flatnonzero(delta.sign > 0))
+            delta = _entering(delta)
         if self.output == "dstream":
             delta = delta.take(np.flatnonzero(delta.sign < 0))
             delta = replace(delta, sign=np.ones(len(delta), np.int8))
@@ -170,6 +171,22 @@ class Emit:
                 del self._rows[key]
         for row in changes.entering:
             self._rows.setdefault(self._key(row.values), []).append(self._present.add(row))
+
+
+def _entering(delta: Delta) -> Delta:
+    """The rows that enter."""
+    where = np.flatnonzero(delta.sign > 0)
+    ts, sub = delta.ts[where], delta.sub[where]
+    return Delta(
+        delta.schema,
+        tuple([gather(c, where) for c in delta.columns]),
+        ts,
+        sub,
+        np.ones(len(where), np.int8),
+        ts if delta.moment_ts is delta.ts else delta.moment_ts[where],
+        sub if delta.moment_sub is delta.sub else delta.moment_sub[where],
+        None if delta.priority is None else delta.priority[where],
+    )
 
 
 def _count_until(delta: Delta, instant: Instant) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.buffers import in_turns, numbers_in_turns
 from penstock.kernels.store import Piece, join
 from penstock.model.delta import Arrivals, Delta, Ints, Step, empty
 from penstock.model.schema import Schema
@@ -111,6 +112,28 @@ class StoredWindow:
             self.inside.put(piece)
 
 
+def _in_turns(schema: Schema, leaving: Piece, entering: Piece) -> Delta:
+    """Each row that enters pushes one out."""
+    n = len(entering.ts)
+    sign = np.ones(2 * n, np.int8)
+    sign[::2] = -1
+    priority = None
+    if leaving.priority is not None or entering.priority is not None:
+        none = np.zeros(n, np.int64)
+        gone, came = (none if p is None else p for p in (leaving.priority, entering.priority))
+        priority = numbers_in_turns(gone, came)
+    return Delta(
+        schema,
+        tuple([in_turns(a, b) for a, b in zip(leaving.columns, entering.columns, strict=True)]),
+        entering.ts.repeat(2),
+        entering.sub.repeat(2),
+        sign,
+        numbers_in_turns(leaving.ts, entering.ts),
+        numbers_in_turns(leaving.sub, entering.sub),
+        priority,
+    )
+
+
 class TimeWindow(StoredWindow):
     """``[RANGE size]`` and ``[NOW]``: a row leaves at ts + size. Keeps the rows inside; forgets one when it leaves."""
 
@@ -147,6 +170,8 @@ class RowsWindow(StoredWindow):
         room = self._size - (inside.head - inside.tail)
         piece = piece_of(arrivals)
         inside.put(piece)
+        if room <= 0:
+            return _in_turns(self._schema, join(inside.first(n)), piece)
         when = np.arange(n)
         enter = (when, arrivals.ts, arrivals.sub)
         leaving, leave = inside.first(max(0, n - room)), None

@@ -15,7 +15,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -158,12 +158,18 @@ class Disk:
             self._given_back(path, file)
 
     def cut(self, path: str, size: int) -> None:
-        with self._writing(path) as file:
+        file = self._taken(path)
+        try:
             os.ftruncate(file, size)
+        finally:
+            self._given_back(path, file)
 
     def sync(self, path: str) -> None:
-        with self._writing(path) as file:
+        file = self._taken(path)
+        try:
             os.fdatasync(file)
+        finally:
+            self._given_back(path, file)
 
     def sync_folder(self, path: str) -> None:
         file = os.open(self.path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -241,14 +247,6 @@ class Disk:
     def close(self) -> None:
         for path in list(self._opened):
             self._close(path)
-
-    @contextlib.contextmanager
-    def _writing(self, path: str) -> Iterator[int]:
-        file = self._taken(path)
-        try:
-            yield file
-        finally:
-            self._given_back(path, file)
 
     def _taken(self, path: str) -> int:
         with self._guard:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -41,8 +41,7 @@ class Known:
     synced: int = 0
 
 
-@dataclass(frozen=True)
-class _Before:
+class _Before(NamedTuple):
     """A log before an append: the number that it adds, the segment and its end, and the ends of the log."""
 
     number: int
@@ -53,8 +52,7 @@ class _Before:
     last: int
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where an entry is: the segment, and the bytes of its frames."""
 
     path: str

@@ -22,6 +22,12 @@ _MOST_TRIES, _BETWEEN = 20, 0.05
 """How often, and after how many seconds, it is tried again then."""
 
 
+def _release(begun: threading.Lock | None) -> None:
+    """Let the thread go on that waits for it. Twice is once."""
+    if begun is not None and begun.locked():
+        begun.release()
+
+
 class Syncing:
     """Threads that wait for the disk: one of them syncs for all whose entries are there by then.
 
@@ -54,9 +60,9 @@ class Syncing:
 
     def _keep_syncing(self) -> None:
         while (begun := self._begun.get()) is not None:
-            begun.release()
-            with suppress(StorageError):  # whoever waits hears of it
-                self.wait(self._store.number)
+            with suppress(StorageError):  # the threads that wait hear of it
+                self.wait(self._store.number, begun)
+            _release(begun)
 
     def close(self) -> None:
         """End the thread, if there is one."""
@@ -66,11 +72,15 @@ class Syncing:
             thread.join()
             self._thread = None
 
-    def wait(self, number: int) -> None:
-        """Return when everything up to an entry is on the disk."""
+    def wait(self, number: int, begun: threading.Lock | None = None) -> None:
+        """Return when everything up to an entry is on the disk. ``begun``: released when the disk works, for the thread
+        that lets it begin. It is not released before, or that thread would wait for the interpreter once more."""
+        if self.done >= number:
+            return
         store = self._store
         with self._turn:
             while self.done < number and self._busy:
+                _release(begun)
                 self._turn.wait()
             if self.done >= number:
                 return
@@ -79,6 +89,7 @@ class Syncing:
         upto = 0
         try:
             number, todo = store.dirty()
+            _release(begun)
             for log, dirty in todo:
                 self._sync(log, dirty)
             upto = number

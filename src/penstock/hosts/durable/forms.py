@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.cql.declarations import parse_type
+from penstock.graph.sources import whole_columns
 from penstock.ingest.files import RowsFile, Span
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Came, StreamInput
@@ -26,6 +27,8 @@ from penstock.scalar.zones import UTC
 Record = dict[str, Any]
 _INSTANT = pa.int64()
 _IN_TIME = pa.array([False] * 65_536)
+_FEW = 1024
+"""Rows of which each column is made one piece, which queries want anyway."""
 _FURTHER = [("_ts", pa.int64()), ("_late", pa.bool_())]
 PRIORITY, _ARRIVAL = "_priority", "_arrival"
 
@@ -45,7 +48,8 @@ def rows_schema(definition: StreamDef, *, turns: bool) -> pa.Schema:
 
 def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | pa.RecordBatch | None:
     """Rows as they are logged: those that came, and where the schema asks for it those whose turn has come."""
-    names = schema.names
+    # Arrow makes a new list of names each time it is asked.
+    names = schema.names if len(schema) > len(turn.schema) + len(_FURTHER) else ()
     parts: list[pa.RecordBatch] = []
     if came is not None:
         count = len(came.ts)
@@ -58,8 +62,9 @@ def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | 
             more.append(_given(came.priority, count))
         if _ARRIVAL in names:
             more.append(pa.array(np.arange(came.arrival, came.arrival + count, dtype=np.int64)))
-        batches = came.table.to_batches()
-        if len(batches) == 1:
+        if came.table is turn.table and count <= _FEW:
+            parts.append(pa.RecordBatch.from_arrays([*whole_columns(turn), *more], schema=schema))
+        elif len(batches := came.table.to_batches()) == 1:
             parts.append(pa.RecordBatch.from_arrays([*batches[0].columns, *more], schema=schema))
         else:
             whole = pa.Table.from_arrays([*came.table.columns, *more], schema=schema)

@@ -110,10 +110,11 @@ class Kept:
         self._begin("streams", source.definition.name)
         log = self.keeper.rows(source, turn)
         new = () if source.came is None else source.came.files
-        self._named |= {file.path: self.keeper.store.number for file in (*(s.file for s in source.spans), *new)}
+        if new or source.spans:
+            self._named |= {file.path: self.keeper.store.number for file in (*(s.file for s in source.spans), *new)}
         if log is not None:
-            self.keeper.store.grew(sum(file.size for file in new))
-        if log is not None:
+            if new:
+                self.keeper.store.grew(sum(file.size for file in new))
             self.keeper.store.begin_sync()  # queries are evaluated meanwhile
         return log
 

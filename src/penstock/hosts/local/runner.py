@@ -18,7 +18,7 @@ from penstock.hosts.host import QuerySettings
 from penstock.hosts.results import digests
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
-from penstock.model.delta import Delta, concat
+from penstock.model.delta import Delta, concat, row_bytes
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query, stream_scans
 from penstock.plan.window import WindowSpec
@@ -107,6 +107,12 @@ class GraphRunner(DeltaAnswers):
     def written(self) -> None:
         self._host.after()
 
+    @cached_property
+    def _width(self) -> int | None:
+        """Bytes of a result, if all have the same."""
+        types = [f.type.arrow for f in self.plan.schema]
+        return row_bytes(types) if all(map(pa.types.is_primitive, types)) else None
+
     def push(self, stream: str, batch: Batch) -> None:
         self.past.rows.setdefault(stream, []).append(batch)
 
@@ -117,7 +123,8 @@ class GraphRunner(DeltaAnswers):
         self.past.progress[stream] = at
 
     def size(self, answers: Delta | pa.Table) -> int:
-        return int(answers.nbytes)
+        # Arrow takes its time to say how large a column is, and every push asks.
+        return int(answers.nbytes) if self._width is None else len(answers) * self._width
 
     def run(self) -> Delta | None:
         """The answers that workers, or whoever pushed, have left here."""
