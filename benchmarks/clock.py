@@ -2,8 +2,8 @@
 
     python -m benchmarks.clock [--engine local|spark] [--rounds N]
 
-Streams are stamped on arrival, and a subscriber waits for the answer to each row of the master stream. On Spark the bar is
-in micro-batches: an answer is in the second at the latest that ends after its row was pushed. The last line is JSON.
+Streams are stamped on arrival, and a subscriber waits for the answer to each row of the master stream. On Spark the bar
+is in micro-batches: those that begin after the row was pushed, up to the one with the answer. The last line is JSON.
 """
 
 from __future__ import annotations

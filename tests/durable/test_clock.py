@@ -21,7 +21,8 @@ DECLARE: list[Step] = [
         "WHERE stocks.k = news.k MASTER news"),
     Say("CREATE QUERY two AS SELECT k, count(*) AS n FROM stocks [TUMBLING 4 SECONDS] GROUP BY k"),
     Say("CREATE QUERY three AS SELECT count(*) AS n FROM news [RANGE 3 SECONDS]"),
-    Say("CREATE QUERY four AS SELECT news.k FROM news [ROWS 2] LEFT JOIN silent [RANGE 5 SECONDS] ON news.k = silent.k"),
+    Say("CREATE QUERY four AS SELECT news.k FROM news [ROWS 2] LEFT JOIN silent [RANGE 5 SECONDS] "
+        "ON news.k = silent.k"),
 ]  # fmt: skip
 LIFE: list[Step] = [
     Push("silent", (("2024-01-01 00:00:00", 1),)), Push("stocks", ((1, 10), (2, 20))), Push("news", ((2,),)), Pass(1),

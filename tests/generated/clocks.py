@@ -35,7 +35,7 @@ BOUNDED = ["[TUMBLING 4 SECONDS]", "[HOPPING 6 SECONDS EVERY 3 SECONDS]", "[SESS
 
 @dataclass(frozen=True)
 class Step:
-    """``push`` rows of which each has an instant, in seconds, where the stream has one; ``pass`` seconds; ``change`` the
+    """``push`` a row, which has an instant, in seconds, where the stream has one; ``pass`` seconds; ``change`` the
     relation; or ``query``, ``heartbeat``, ``close``."""
 
     kind: str

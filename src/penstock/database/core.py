@@ -299,7 +299,7 @@ class Core(Declaring, Ticking):
             del self.queries[name]
             raise
         self.host.work([query])
-        self.poke()
+        self.poke([query])
 
     def restore(self, query: Registered) -> None:
         self.queries[query.name] = query
@@ -629,7 +629,7 @@ class Core(Declaring, Ticking):
         self.instants.changed(name, changes)
         store.forget(self.instants.passed(self.instants.clock_of(name)))
         self.host.work(readers)
-        self.poke()
+        self.poke(readers)
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -87,11 +87,12 @@ class Ticking(ABC):
             self.clock.tells(self.moved)
         else:
             self._timer = Timer(self, is_wall=is_wall)
-            self.poke()
+            self.poke(self.running())
 
-    def poke(self) -> None:
-        """Queries or what they read have changed in some way: see what waits for the clock."""
-        if self._timer is not None and self.follows_clock:
+    def poke(self, queries: Iterable[Registered]) -> None:
+        """Queries have come, or relations that they read have changed: see whether they wait for the clock."""
+        clocked = {*self._stamped, *self._idle}
+        if self._timer is not None and not all(clocked.isdisjoint(query.inputs) for query in queries):
             self._timer.poke()
 
     def _came(self, source: StreamInput, batch: Batch) -> None:
@@ -159,7 +160,9 @@ class Ticking(ABC):
         due: set[str] = set()
         try:
             self._changer = threading.get_ident()
-            if everything:
+            if self.closed:
+                pass
+            elif everything:
                 due = {n for n in (*self._stamped, *self._idle) if self.inputs[n].progress > -math.inf}
             else:
                 recent = self._recent if by_timer else None

@@ -100,7 +100,7 @@ class Timer:
                 rest = max(rest, _SHARE * (time.thread_time() - began))
                 left, failed = left if left == math.inf else min(left, self._longest), _FIRST
             except BaseException as error:
-                # Also what a callback, or a clock of the user's, raises to end a program: it ends no thread but its own.
+                # Also what a callback or a user's clock raises to end a program: it ends no thread but its own.
                 _log.warning("streams could not move on with the clock, it is tried again", exc_info=error)
                 left, failed = failed, min(2 * failed, _LAST)
                 rest = left

@@ -15,8 +15,8 @@ from penstock.plan.nodes import declared_scans
 from penstock.plan.waiting import Ends, Leaves
 
 _PIECES = 1024
-"""Intervals in which the rows of a stream are remembered; where there are more, two become one. A window in which there
-are always rows is emptied in so many steps."""
+"""Intervals in which the rows of a stream are remembered; where there are more, two become one. A window in which
+there are always rows is emptied in so many steps."""
 _LONG = 100_000_000
 """Ticks of the longest window that is emptied in such steps, where rows come from other queries; longer ones in more."""
 
@@ -50,8 +50,8 @@ class Recent:
 
 @dataclass(frozen=True)
 class Need:
-    """Something happens when each stream is at least as far as ``low`` says. Streams that are not as far as ``high`` are
-    moved on for it. ``likely``: the instant that they will have to reach, as far as that can be guessed."""
+    """Something happens when each stream is at least as far as ``low`` says. Streams that are not as far as ``high``
+    are moved on for it. ``likely``: the instant that they will have to reach, as far as that can be guessed."""
 
     low: Mapping[str, Instant]
     high: Mapping[str, Instant]
