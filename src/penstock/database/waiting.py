@@ -18,7 +18,7 @@ _PIECES = 1024
 """Intervals in which the rows of a stream are remembered; where there are more, two become one. A window in which
 there are always rows is emptied in so many steps."""
 _LONG = 100_000_000
-"""Ticks of the longest window that is emptied in such steps, where rows come from other queries; longer ones in more."""
+"""Ticks of the longest window that is emptied in such steps, where rows come from queries; longer ones in more."""
 
 
 @dataclass
