@@ -489,6 +489,10 @@ class Core(Declaring, Ticking):
             if not source.closed:
                 self._take(source, StreamInput.close)
 
+    def now(self) -> int | None:
+        """What the clock says, if a stream moves on with it. It is the user's: it is asked without the lock."""
+        return self.clock() if self._stamped or self._idle else None
+
     def stamp_idle(self, source: StreamInput, now: int | None) -> None:
         """Rows have come: other streams that are stamped on arrival move on with the clock, since what comes later is
         stamped later, or the same. One that is further already stays there: another thread may have asked the clock
@@ -550,7 +554,8 @@ class Core(Declaring, Ticking):
         self.inputs[name] = source
         if name in self.history:
             self._retain(source, batch)
-        self._came(source, batch)
+        if name in self._lags:
+            self._came(source, batch)
 
     def again(self, name: str, take: Callable[[StreamInput], Batch]) -> None:
         """Take in what a stream was given before a restart: it has been found right then."""

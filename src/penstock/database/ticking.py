@@ -66,9 +66,9 @@ class Ticking(ABC):
     def _take(self, source: StreamInput, take: Callable[[StreamInput], Batch]) -> None:
         """Take rows or progress into a stream, and hand them to its readers."""
 
+    @abstractmethod
     def now(self) -> int | None:
-        """What the clock says, if a stream moves on with it. It is the user's: it is asked without the lock."""
-        return self.clock() if self.follows_clock else None
+        """What the clock says, if a stream moves on with it."""
 
     @property
     def follows_clock(self) -> bool:
@@ -98,8 +98,8 @@ class Ticking(ABC):
     def _came(self, source: StreamInput, batch: Batch) -> None:
         """A stream has moved on: let the timer know, if that may make something wait sooner than it thinks."""
         name = source.definition.name
-        lag = self._lags.get(name)
-        if self._timer is None or lag is None:
+        lag = self._lags[name]
+        if self._timer is None:
             return
         if name in self._recent and (len(batch) or source.spans):
             first = min([s.file.oldest for s in source.spans] or [int(batch.ts[0])])

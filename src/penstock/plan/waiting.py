@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.plan.empty import passes_empty
-from penstock.plan.nodes import Query, QueryStream, Window, declared_scans, sources, streams, walk, windows
+from penstock.plan.nodes import Query, Window, declared_scans, inputs, sources, streams, walk, windows
 from penstock.plan.window import Generic, Now, Range, Session
 
 Ticks = float
@@ -105,12 +105,11 @@ def _happens(query: Query, window: Window) -> Leaves | Ends | None:
 
 def _lasting(window: Window) -> Ticks:
     """For how long after a row of a declared stream elements may still come into a window, by time alone."""
-    (stream,) = streams(window)
-    if not isinstance(stream, QueryStream):
-        return 0
     longest: Ticks = 0
-    for inner in windows(stream.query):
-        found = _happens(stream.query, inner)
-        lasts = found.most if isinstance(found, Leaves) else found.lasts if found is not None else _lasting(inner)
-        longest = max(longest, lasts)
+    for stream in streams(window):
+        for query in (node for node in inputs(stream) if isinstance(node, Query)):
+            for inner in windows(query):
+                found = _happens(query, inner)
+                lasts = found.most if isinstance(found, Leaves) else found.lasts if found else _lasting(inner)
+                longest = max(longest, lasts)
     return longest
