@@ -660,11 +660,11 @@ class Core(Declaring, Ticking):
                 return
             self.closed = True
             told = list(self.queries.values())
-        if self._timer is not None:
-            self._timer.close()
         # Without the lock: work may be under way that needs it. Subscribers hear what there is while it can be read.
         with ExitStack() as last:  # all of it happens, whatever a subscriber raises or a user interrupts
             last.callback(self._forget)
+            if self._timer is not None:
+                last.callback(self._timer.close)  # it may be waiting for what the host does
             last.callback(self.host.close)
             for query in reversed(told):
                 last.callback(query.subscribers.close)
