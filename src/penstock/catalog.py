@@ -70,7 +70,8 @@ class StreamDef:
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
     are dropped. ``time``: how times are written in what comes in, if not as usual. ``on_error``: what becomes of a row
     that does not fit; ``unknown``: of a field that is not declared, by default refused in rows and ignored in files.
-    ``source``: where its rows come from, if nobody pushes them.
+    ``source``: where its rows come from, if nobody pushes them. ``idle``: after how many ticks on the database's clock
+    without anything coming a stream with ``timestamp_by`` moves on with that clock; 0: never.
     """
 
     name: str
@@ -91,6 +92,7 @@ class StreamDef:
     reads: frozenset[str] = frozenset()
     text: str = ""
     unread: Unread | None = None
+    idle: int = 0
 
     @property
     def zone(self) -> str:

@@ -9,6 +9,7 @@ as JSON which files were written meanwhile, and which part of a core all its thr
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import penstock
+from penstock.database.database import core_of
 from penstock.hosts.durable import keeper
 from tests.durable.disks import host_of
 
@@ -30,6 +32,8 @@ CREATE RELATION r (k BIGINT, v BIGINT) KEY (k);
 CREATE QUERY one AS SELECT k, count(*) AS n FROM s [RANGE 10] GROUP BY k;
 CREATE QUERY two AS SELECT ISTREAM s.k AS k, r.v AS v FROM s [NOW], r WHERE s.k = r.k;
 CREATE QUERY three AS SELECT count(*) AS n FROM stamped [RANGE 1 SECOND];
+CREATE STREAM silent (t BIGINT, k BIGINT) TIMESTAMP BY t WITH (idle = '50 ms');
+CREATE QUERY four AS SELECT ISTREAM silent.k AS k FROM silent [ROWS 1], s [ROWS 1] MASTER s;
 """
 
 
@@ -39,10 +43,11 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def is_saved(db: penstock.Database) -> bool:
-    """Whether the saver has nothing more to do."""
+    """Whether the saver has nothing more to do, and nothing waits for the clock."""
     kept = host_of(db)._kept
     assert kept is not None
-    return kept.keeper.store.saved == kept.keeper.store.number and not kept.keeper.changed.is_set()
+    saved = kept.keeper.store.saved == kept.keeper.store.number and not kept.keeper.changed.is_set()
+    return saved and core_of(db).left() == math.inf
 
 
 def main(folder: Path, seconds: float) -> None:
@@ -56,6 +61,7 @@ def main(folder: Path, seconds: float) -> None:
             db.push("s", [(i, i % 3) for i in range(100)])
             db.push("kept", [(i, i % 3) for i in range(100)])
             db.push("stamped", [(1,)])
+            db.push("silent", [(1, 1)])
             db.queries["one"].subscribe(lambda table: None)
             db.settle()
         until = time.monotonic() + _DEADLINE

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.testing import steps as written
 from tests.generated.language import Row
-from tests.generated.lives import Life, lives
+from tests.generated.lives import BEGIN, Life, lives
 from tests.sessions.language import QUERIES, Beat, Close, Fetch, Pass, Push, Say, sessions
 
 
@@ -114,6 +114,7 @@ def call(name: str, version: int, value: int | None) -> int | None:
 def of_life(life: Life) -> list[Step]:
     """The steps of a generated life, with what restarts it where it says so."""
     found: list[Step] = []
+    time = BEGIN
     for line in (*life.declare, *life.steps):
         kind, _, rest = line.partition(" ")
         if kind == "query":
@@ -125,6 +126,9 @@ def of_life(life: Life) -> list[Step]:
             found.append(Configure(rest))
         elif kind.isupper():
             found.append(Say(line))
+        elif kind == "clock":
+            found.append(Pass(int(rest) - time))
+            time = int(rest)
         else:
             found.append(_step(written.read_step(line)))
     return found
@@ -158,7 +162,7 @@ def _richer(draw: st.DrawFn, steps: Sequence[Step]) -> list[Step]:
                 slack = draw(st.sampled_from(["", "", f" SLACK 2{seconds}"]))
                 with_ = draw(
                     st.sampled_from(
-                        ["", "", " WITH (retain = '5 us')", " WITH (on_error = 'apart')",
+                        ["", "", " WITH (idle = '1 second')", " WITH (retain = '5 us')", " WITH (on_error = 'apart')",
                          " WITH (retain = '4 us', on_error = 'apart')"]
                     )
                 )  # fmt: skip

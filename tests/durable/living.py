@@ -27,6 +27,7 @@ from tests.durable.language import (
     Transfer,
     call,
 )
+from tests.generated.lives import begin_anew
 from tests.generated.running import comparable
 from tests.sessions.language import Beat, Close, Fetch, Pass, Push, Say
 from tests.storage.forgetful import Forgetful
@@ -204,6 +205,7 @@ class Lives:
             before.close()  # on a disk that nobody reads any more
             self.files = files
         self.found = opened(self.files, self.clock, sync=self.sync)
+        begin_anew(self.wanted)
 
     def compare(self, when: str) -> None:
         """Both look the same."""

@@ -16,10 +16,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 import penstock
+from penstock.database.database import core_of
 from penstock.testing import Clock
 from penstock.testing.steps import ClockAt, read_step
 from tests.generated.running import comparable
 
+BEGIN = 10**15
+"""What the clock says first."""
 RELATIONS = ["CREATE RELATION a (k INT, x INT)", "CREATE RELATION b (k INT, y INT)"]
 STREAMS = [
     "CREATE STREAM s (t BIGINT, k INT, v INT) TIMESTAMP BY t{more}",
@@ -76,7 +79,7 @@ def lived(
     found: dict[str, list[tuple[object, ...]]] = {}
     queries: dict[str, penstock.Query] = {}
     refused: list[str] = []
-    clock = Clock(10**15)
+    clock = Clock(BEGIN)
     options: dict[str, Any] = {"engine": engine, "clock": clock}
     with ExitStack() as stack:
         if engine == "spark":
@@ -97,7 +100,9 @@ def lived(
                     name, _, text = rest.partition(": ")
                     queries[name] = db.query(text, name=name)
                 elif kind == "restart":
-                    if engine == "spark":
+                    if engine != "spark":
+                        begin_anew(db)
+                    else:
                         db.close()
                         db = penstock.connect(**options)
                         queries = {name: db.queries[name] for name in queries if name in db.queries}
@@ -124,6 +129,12 @@ def lived(
     return found, refused
 
 
+def begin_anew(db: penstock.Database) -> None:
+    """Streams are idle from now on, as those of a database that is opened again."""
+    for source in core_of(db).inputs.values():
+        source.since = db.clock() if source.definition.idle else None
+
+
 def counted(lived: Lived) -> tuple[dict[str, Counter[tuple[object, ...]]], list[str]]:
     """Without the order of answers within an instant, which engines are free in."""
     found, refused = lived
@@ -136,6 +147,7 @@ class _Writer:
         self.names: list[str] = []
         self.now = {"s": self.number(-3, 3), "r": self.number(-3, 3)}
         self.given = -3
+        self.time = BEGIN
 
     def pick(self, options: Sequence[str]) -> str:
         return self.draw(st.sampled_from(options))
@@ -147,7 +159,7 @@ class _Writer:
         return self.draw(st.integers(least, most))
 
     def declarations(self) -> list[str]:
-        more = ["", "", "", " SLACK 2", " WITH (retain = '5 us')"]
+        more = ["", "", "", " SLACK 2", " WITH (retain = '5 us')", " WITH (idle = '3 us')"]
         first = [*RELATIONS, *(s.format(more=self.pick(more)) for s in STREAMS)]
         if self.chance(15):
             first.append(STAMPED)
@@ -221,7 +233,7 @@ class _Writer:
         count = 0
         streams = [n for n in ("s", "r") if n in self.names]
         for _ in range(self.number(3, 22)):
-            kind = self.pick(["change"] * 6 + ["rows"] * 4 + ["query"] * 3 + ["heartbeat", "stop", "rare"])
+            kind = self.pick(["change"] * 6 + ["rows"] * 4 + ["query"] * 3 + ["heartbeat", "stop", "rare", "time"])
             name = self.pick(streams) if streams else ""
             if kind == "change":
                 found.append(self.change())
@@ -240,6 +252,9 @@ class _Writer:
             elif kind == "heartbeat" and name:
                 now[name] += self.number(0, 6)
                 found.append(f"{name}: heartbeat {now[name]}")
+            elif kind == "time":
+                self.time += self.number(1, 9)
+                found.append(f"clock {self.time}")
             elif kind == "rare":
                 rare = [f"{name}: close"] if name else []
                 rare += ["restart", "configure graph", "configure operator", "configure direct"]

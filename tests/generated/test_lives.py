@@ -37,7 +37,8 @@ def test_lives_that_once_failed(life: Life) -> None:
 @given(life=lives(), data=st.data(), engine=st.sampled_from(["reference", "local"]))
 def test_no_query_depends_on_another(life: Life, data: st.DataObject, engine: str) -> None:
     # With both kinds of clocks, who reads a relation decides of which kind its instants are.
-    assume(len(life.queries) > 1 and STAMPED not in (*life.declare, *life.steps))
+    # Streams move on with the clock for queries that wait for them, and what they name is named for all.
+    assume(len(life.queries) > 1 and STAMPED not in (*life.declare, *life.steps) and "idle" not in str(life))
     gone = data.draw(st.sampled_from(life.queries))
     answers, refused = counted(lived(life, engine))
     alone, refused_alone = counted(lived(life.without(gone), engine))

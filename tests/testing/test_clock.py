@@ -111,5 +111,3 @@ def test_a_database_has_its_own_clock_if_none_is_given() -> None:
     with connect() as db:
         assert db.engine == "local"
         assert isinstance(db.clock, Clock)
-        with pytest.raises(penstock.InputError, match="another clock"):
-            Clock().drives(db)

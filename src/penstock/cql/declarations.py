@@ -208,7 +208,7 @@ def _stream(tree: exp.Expr, catalog: Catalog) -> StreamDef:
     slack = _slack(tree.args.get("slack"), clock)
     priority = _priority(catalog, tree.args.get("priority_by"), scope)
     known: dict[str, Parser] = {"retain": _retain_option(clock), "buffer": _amount_option}
-    known |= {"overflow": _overflow_option, "time": _time_option, "zone": _zone_option}
+    known |= {"overflow": _overflow_option, "time": _time_option, "zone": _zone_option, "idle": _duration_option}
     options = parse_options(tree, {**known, "on_error": _on_error_option, "unknown": _unknown_option})
     for option in ("time", "zone"):
         if option in options and all(f.type != TIMESTAMP for f in schema):
@@ -218,6 +218,11 @@ def _stream(tree: exp.Expr, catalog: Catalog) -> StreamDef:
     if "zone" in options and form.counts:
         raise BindError(
             f"`time` is '{form.text}' since 1970 in all zones, so `zone` means nothing", hint="leave `zone` out"
+        )
+    if column is None and "idle" in options:
+        raise BindError(
+            f"stream `{name}` is stamped on arrival, so the clock moves it anyway",
+            hint="leave `idle` out, or say TIMESTAMP BY",
         )
     if priority is not None and options.get("overflow"):
         raise BindError(
@@ -229,6 +234,7 @@ def _stream(tree: exp.Expr, catalog: Catalog) -> StreamDef:
         options.get("buffer"),
         options.get("overflow", False), None if form == TimeForm("") else form, options.get("on_error", "refuse"),
         options.get("unknown"), _source(tree.args.get("source"), name, options), text=format_statement(tree),
+        idle=options.get("idle", 0),
     )  # fmt: skip
 
 

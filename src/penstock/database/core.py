@@ -91,6 +91,7 @@ class Core(Declaring, Ticking):
         self.instants = Instants(self.catalog, self.inputs, self.relations, self.queries)
         self.query_count = 0
         self.closed = False
+        Ticking.__init__(self)
         self._stamped: tuple[str, ...] = ()
         """The streams that are stamped on arrival; replaced as a whole, so it is read without the lock."""
         self._changer: int | None = None
@@ -302,6 +303,7 @@ class Core(Declaring, Ticking):
             raise
         self.over.pop(name, None)
         self.host.work([query])
+        self.poke([query])
 
     def restore(self, query: Registered) -> None:
         self.queries[query.name] = query
@@ -482,8 +484,9 @@ class Core(Declaring, Ticking):
 
     def heartbeat(self, name: str, at: int) -> None:
         """Progress of a stream without rows. Without the lock."""
+        now = self.now()
         with self.changing():
-            self._take(self.input(name), partial(StreamInput.heartbeat, at=at))
+            self._take(self.input(name), partial(StreamInput.heartbeat, at=at, now=now))
 
     def close_stream(self, name: str) -> None:
         """No more rows will come. Without the lock."""
@@ -493,17 +496,16 @@ class Core(Declaring, Ticking):
                 self._take(source, StreamInput.close)
 
     def now(self) -> int | None:
-        """What the clock says, if a stream is stamped by it. It is the user's: it is asked without the lock."""
-        return self.clock() if self._stamped else None
+        """What the clock says, if a stream moves on with it. It is the user's: it is asked without the lock."""
+        return self.clock() if self._stamped or self._idle else None
 
-    def stamp_idle(self, source: StreamInput | None, now: int | None) -> None:
-        """Streams stamped on arrival move on with the clock: what comes later is stamped later, or the same. One that
-        is further already stays there: another thread may have asked the clock later and come first."""
+    def stamp_idle(self, source: StreamInput, now: int | None) -> None:
+        """Rows have come: other streams that are stamped on arrival move on with the clock, since what comes later is
+        stamped later, or the same. One that is further already stays there: another thread may have asked the clock
+        later and come first."""
         for name in self._stamped:
             other = self.inputs[name]
-            if other is source or other.closed:
-                continue
-            if other.progress > -math.inf or source is not None:
+            if other is not source and not other.closed:
                 self._take(other, partial(StreamInput.heartbeat, at=self.clock() if now is None else now))
 
     def _take(
@@ -557,7 +559,9 @@ class Core(Declaring, Ticking):
         name = source.definition.name
         self.inputs[name] = source
         if name in self.history:
-            self._remember(source, batch)
+            self._retain(source, batch)
+        if name in self._lags:
+            self._came(source, batch)
 
     def again(self, name: str, take: Callable[[StreamInput], Batch]) -> None:
         """Take in what a stream was given before a restart: it has been found right then."""
@@ -592,7 +596,7 @@ class Core(Declaring, Ticking):
                 query.interrupted = self.host.keeps
                 self.fail(query, failure)
 
-    def _remember(self, source: StreamInput, batch: Batch) -> None:
+    def _retain(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name
         self.remembered[name] += len(batch)
         self.history[name] = source.retained(self.history[name], batch)
@@ -636,6 +640,7 @@ class Core(Declaring, Ticking):
         self.instants.changed(name, changes)
         store.forget(self.instants.passed(self.instants.clock_of(name)))
         self.host.work(readers)
+        self.poke(readers)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -664,6 +669,8 @@ class Core(Declaring, Ticking):
         # Without the lock: work may be under way that needs it. Subscribers hear what there is while it can be read.
         with ExitStack() as last:  # all of it happens, whatever a subscriber raises or a user interrupts
             last.callback(self._forget)
+            if self._timer is not None:
+                last.callback(self._timer.close)  # it may be waiting for what the host does
             last.callback(self.host.close)
             for query in reversed(told):
                 last.callback(query.subscribers.close)
@@ -676,7 +683,7 @@ class Core(Declaring, Ticking):
                     self._over(query, "stopped")
                 self.host.stopped(query)
             self.queries.clear()
-            self._stamped = ()
+            self._stamped = self._idle = ()
             self.inputs.clear()
             self.history.clear()
             self.relations.clear()

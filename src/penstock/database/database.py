@@ -126,6 +126,7 @@ class Database:
         self._core.on_stopped = partial(_let_go, weakref.ref(self))
         self._holding = threading.Lock()
         """Guards that. Whoever has it takes no other lock."""
+        self._core.follow(is_wall=clock is _wall_clock)
 
     @property
     def zone(self) -> str:
@@ -271,8 +272,8 @@ class Database:
     def heartbeat(self, name: str | None = None, at: object = None) -> None:
         """Progress without data: no more rows of a stream before ``at`` will come (ticks, datetime, or ISO text).
 
-        Without a stream: let those that are stamped on arrival move on with the clock, though nothing arrives.
-        ``push``, ``fetch`` and waiting in an iteration do so too.
+        Without a stream: let those that follow the clock move on with it, though nothing arrives. Where a query waits
+        for that, they do so by themselves.
         """
         if name is None:
             self._core.tick()

@@ -28,6 +28,7 @@ class Declaring:
     queries: dict[str, Registered]
     instants: Instants
     _stamped: tuple[str, ...]
+    _idle: tuple[str, ...]
 
     def add_stream(self, definition: StreamDef) -> None:
         """Declare a stream; one that is not derived gets an input."""
@@ -36,6 +37,8 @@ class Declaring:
             self.inputs[definition.name] = StreamInput(definition, self.clock)
             if definition.timestamp_by is None:
                 self._stamped = (*self._stamped, definition.name)
+            elif definition.idle:
+                self._idle = (*self._idle, definition.name)
             if definition.retain:
                 self.history[definition.name] = []
                 self.remembered[definition.name] = 0
@@ -101,3 +104,4 @@ class Declaring:
         for table in tables:
             table.pop(name, None)
         self._stamped = tuple(other for other in self._stamped if other != name)
+        self._idle = tuple(other for other in self._idle if other != name)

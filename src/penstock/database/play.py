@@ -31,8 +31,8 @@ CHANGE_COLUMNS = (Field("ts", BIGINT), Field("ts", TIMESTAMP), Field("op", STRIN
 
 Input = Path | LiveText
 """A file or folder, or a text that comes bit by bit."""
-_TICK = 1.0
-"""Seconds after which streams that are stamped on arrival move on with the clock, though nothing arrives."""
+_LOOK = 1.0
+"""Seconds after which ``on_idle`` is called again where streams move on with the clock, though nothing arrives."""
 
 
 def play(
@@ -113,9 +113,7 @@ def play(
             if text is not None or not live or arrivals.stopped or _least(core, (*streams, *live)) in streams:
                 return text
             on_idle()
-            stamped = any(core.catalog.streams[name].timestamp_by is None for name in live)
-            while not arrivals.wait(_TICK if stamped else None):
-                core.tick()
+            while not arrivals.wait(_LOOK if core.follows_clock else None):
                 on_idle()
             return arrivals.next()
 

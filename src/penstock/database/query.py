@@ -30,8 +30,6 @@ from penstock.scalar.zones import UTC
 
 _LOOK = 100_000
 """Results that may be put together to show where a query stands, anew for each look."""
-_TICK = 0.05
-"""Seconds between looks at the clock while a reader waits: streams stamped on arrival move on by themselves."""
 
 T = TypeVar("T")
 
@@ -294,12 +292,7 @@ class Query:
                 if left is not None and left <= 0:
                     return False
                 core.check_outside()  # a function would wait for itself
-                # Without streams that time alone moves, only news can change anything.
-                ticking = core.is_ticking(query)
-                most = [t for t in (left, _TICK if ticking else None) if t is not None]
-                woken = query.changed.wait(min(most) if most else None)
-            if ticking and not woken:
-                core.tick(query, wait=False)
+                query.changed.wait(left)
 
     def subscribe(self, callback: Callable[[pa.Table], object], *, position: int | None = None) -> Subscription:
         """Call back with every batch of results from now on, or from a position that is still there.

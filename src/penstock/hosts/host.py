@@ -116,6 +116,10 @@ class Host(Protocol):
         """Whether the caller is a thread in which the host works, so that a user's function has called. Whoever has the
         database's lock may be waiting for it."""
 
+    @property
+    def pace(self) -> float:
+        """Seconds between two moves of streams by the clock, which it would work on apart."""
+
     def results_lock(self) -> threading.RLock:
         """What guards the results of a new query: see ``Registered``."""
 

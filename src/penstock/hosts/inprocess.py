@@ -40,6 +40,10 @@ class InProcess:
     def inside(self) -> bool:
         return False
 
+    @property
+    def pace(self) -> float:
+        return 0.005
+
     def results_lock(self) -> threading.RLock:
         return threading.RLock()
 

@@ -20,6 +20,7 @@ from penstock.plan.empty import every_window
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import relation_scans, stream_scans
 from penstock.plan.serial import to_json
+from penstock.plan.waiting import Waits, waits
 from penstock.plan.window import Generic
 
 Status = Literal["running", "ended", "stopped", "failed"]
@@ -134,6 +135,11 @@ class Registered:
     def every_window(self) -> tuple[tuple[Generic, frozenset[str]], ...]:
         """The windows of which each is answered, also without rows, and the streams that end them."""
         return tuple(every_window(self.plan))
+
+    @cached_property
+    def waits(self) -> Waits:
+        """What it may wait for that time alone brings."""
+        return waits(self.plan)
 
     @cached_property
     def relations(self) -> frozenset[str]:

@@ -33,6 +33,11 @@ class _Inside(threading.local):
 _inside = _Inside()
 
 
+def in_callback() -> bool:
+    """Whether a subscriber's callback calls."""
+    return _inside.depth > 0
+
+
 class Subscription:
     """A callback that is called with every batch of results of a query, until ``cancel``."""
 

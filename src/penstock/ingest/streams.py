@@ -87,6 +87,8 @@ class StreamInput:
     lateness: int = 0
     """Ticks by which the latest of the late rows came too late, of those since this object is there."""
     closed: bool = False
+    since: int | None = None
+    """Of a stream that the clock moves when nothing comes (``idle``): from when on nothing has come, on the clock."""
     _arrivals: int = 0
     _newest: Instant = -math.inf
     _promised: Instant = -math.inf
@@ -161,6 +163,28 @@ class StreamInput:
     def arrivals(self) -> int:
         """How many rows have come, with those that were late or did not fit."""
         return self._arrivals
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the clock moves it. One with ``idle`` that has not begun has nothing from which to go on."""
+        if self.closed:
+            return False
+        return self.definition.timestamp_by is None or (self.definition.idle > 0 and self.progress > -math.inf)
+
+    def reach(self, now: int) -> Instant:
+        """How far it is if nothing comes until the clock says this."""
+        if not self.is_moved:
+            return self.progress
+        if self.definition.timestamp_by is None:
+            return max(self.progress, now)
+        since = now if self.since is None else self.since
+        return self.progress + max(0, now - since - self.definition.idle)
+
+    def reached_at(self, at: Instant) -> float:
+        """What the clock says when it is as far as this."""
+        if at <= self.progress or self.definition.timestamp_by is None:
+            return at if at > self.progress else -math.inf
+        return math.inf if self.since is None else self.since + self.definition.idle + at - self.progress
 
     def waiting_since(self, arrivals: int) -> Batch | None:
         """The rows that wait for slack, of those that came after so many others."""
@@ -264,6 +288,8 @@ class StreamInput:
         priority = self._priorities(table)
         apart = apart_table(read.apart) if read.apart else None
         self.came = Came(table, ts, self._arrivals, None, apart, key, priority)
+        if len(table) or read.apart:
+            self._heard(now)
         if key is not None:
             self.keys = self.keys.plus(key)
         arrival = np.arange(self._arrivals, self._arrivals + len(ts), dtype=np.int64)
@@ -297,6 +323,7 @@ class StreamInput:
         is_ordered = self.definition.timestamp_by is not None
         if self.closed or (is_ordered and any(file.oldest < self.progress for file in written.files)):
             raise Overtaken(self.progress)
+        self._heard(now)
         late = self._arrow.empty_table() if written.late is None else written.late
         ts, start, before = self._instants(late, now), self._arrivals, self.progress
         self._arrivals += len(late) + (0 if written.apart is None else len(written.apart))
@@ -358,8 +385,21 @@ class StreamInput:
             batch = batch.take(np.flatnonzero(~came.late))
         return self._release(batch)
 
-    def heartbeat(self, at: Instant) -> Batch:
-        """No more rows before ``at`` will come."""
+    def _heard(self, now: int | None) -> None:
+        """Something has come."""
+        if self.definition.idle:
+            self.since = self.clock() if now is None else now
+
+    def move(self, now: int) -> Batch:
+        """The clock says this, and nothing has come."""
+        since = now - self.definition.idle if self.reach(now) > self.progress else self.since
+        batch = self.heartbeat(self.reach(now), now)
+        self.since = since
+        return batch
+
+    def heartbeat(self, at: Instant, now: int | None = None) -> Batch:
+        """No more rows before ``at`` will come. ``now``: what the clock says, where a user says so."""
+        self._heard(now)
         if self.closed:
             raise StateError(f"stream `{self.definition.name}` is closed", hint="its progress is infinite already")
         before, self.progress, self.came = self.progress, max(self.progress, at), None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from penstock.database.database import Database
 from penstock.model.durations import parse_duration
 from penstock.model.errors import InputError
 from penstock.rows.times import to_instant
@@ -18,13 +18,14 @@ Duration = str | int | timedelta
 class Clock:
     """A clock that stands still until it is told to move: ``connect(clock=clock)``.
 
-    Streams without ``TIMESTAMP BY`` take their instants from it. It never goes back. Databases that it ``drives`` are
-    told whenever it has moved; those that have been forgotten elsewhere are forgotten here too.
+    Streams without ``TIMESTAMP BY`` take their instants from it. It never goes back. Databases with this clock move on
+    whenever it has moved, in the thread that moves it, and at no other time; those that have been forgotten elsewhere
+    are forgotten here too.
     """
 
     def __init__(self, start: object = "2024-01-01") -> None:
         self._ticks = to_instant(start)
-        self._driven: weakref.WeakSet[Database] = weakref.WeakSet()
+        self._told: list[weakref.WeakMethod[Callable[[], object]]] = []
         self._lock = threading.Lock()
 
     def __call__(self) -> int:
@@ -46,39 +47,36 @@ class Clock:
         """Let so much time pass."""
         length = to_ticks(by)
         with self._lock:
-            driven = self._move(self._ticks + length)
-        _tell(driven)
+            told = self._move(self._ticks + length)
+        _tell(told)
 
     def set(self, at: object) -> None:
         """Let time pass until then: a datetime, ISO text, or microseconds since 1970."""
         ticks = to_instant(at)
         with self._lock:
-            driven = self._move(ticks)
-        _tell(driven)
+            told = self._move(ticks)
+        _tell(told)
 
-    def drives(self, *databases: Database) -> None:
-        """Call ``tick`` of these databases whenever the clock has moved, so that subscribers hear what time alone
-        changes. They must have this clock."""
-        for database in databases:
-            if database.clock is not self:
-                raise InputError("the database has another clock", hint="open it with connect(clock=clock)")
-            with self._lock:
-                self._driven.add(database)
+    def tells(self, moved: Callable[[], object]) -> None:
+        """Call this method whenever the clock has moved. ``connect`` does it."""
+        with self._lock:
+            self._told.append(weakref.WeakMethod(moved))
 
     def __repr__(self) -> str:
         return f"<Clock {shown(self._ticks)}>"
 
-    def _move(self, ticks: int) -> list[Database]:
-        """Be at another time, under the lock; who is to be told of it, without the lock."""
+    def _move(self, ticks: int) -> list[Callable[[], object]]:
+        """Be at another time, under the lock; gives what is to be called then, without the lock."""
         if ticks < self._ticks:
             raise InputError(f"the clock is at {shown(self._ticks)} and does not go back")
         self._ticks = to_instant(ticks)
-        return list(self._driven)
+        self._told = [method for method in self._told if method() is not None]
+        return [found for method in self._told if (found := method()) is not None]
 
 
-def _tell(databases: list[Database]) -> None:
-    for database in databases:
-        database.heartbeat()
+def _tell(methods: list[Callable[[], object]]) -> None:
+    for moved in methods:
+        moved()
 
 
 def shown(ticks: int) -> str:

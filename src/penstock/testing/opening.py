@@ -14,14 +14,11 @@ from penstock.testing.clock import Clock
 def connect(
     path: str | Path | None = None, *, engine: str | None = None, clock: Clock | None = None, **settings: Any
 ) -> Database:
-    """Like ``penstock.connect``, with a simulated clock that drives the database.
+    """Like ``penstock.connect``, with a simulated clock.
 
     The engine is ``local`` where neither you nor the environment variable PENSTOCK_ENGINE names one. Without a
     ``clock`` of yours there is a new one, in ``db.clock``.
     """
-    clock = clock or Clock()
     if engine is None:
         engine = os.environ.get("PENSTOCK_ENGINE") or "local"
-    db = open_connection(path, engine=engine, clock=clock, **settings)
-    clock.drives(db)
-    return db
+    return open_connection(path, engine=engine, clock=clock or Clock(), **settings)

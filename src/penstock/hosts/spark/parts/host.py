@@ -140,6 +140,10 @@ class SparkHost(Abilities):
     def inside(self) -> bool:
         return False
 
+    @property
+    def pace(self) -> float:
+        return 0.05  # a micro-batch takes longer
+
     def results_lock(self) -> threading.RLock:
         return threading.RLock()
 
