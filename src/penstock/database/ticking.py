@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from penstock.hosts.registered import Registered
 from penstock.ingest.streams import StreamInput
@@ -16,6 +17,8 @@ class Ticking(ABC):
     closed: bool
     inputs: dict[str, StreamInput]
     lock: threading.RLock
+    stopwatch: Callable[[], float]
+    began: float | None
     _changer: int | None
     _stamped: tuple[str, ...]
 
@@ -46,13 +49,13 @@ class Ticking(ABC):
             return
         if self.is_inside:
             return  # a function reads: time moves on with the call that it is in, and the next
-        now = self.now()
+        now, began = self.now(), self.stopwatch()
         if not self.lock.acquire(blocking=wait):
             return
         try:
             if self.closed:
                 return
-            self._changer = threading.get_ident()
+            self._changer, self.began = threading.get_ident(), began
             self.stamp_idle(None, now)
         finally:
             self._changer = None

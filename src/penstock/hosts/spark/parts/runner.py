@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.graph.answers import answers_as_table, ordered
 from penstock.hosts.host import QuerySettings
+from penstock.hosts.meter import Meter
 from penstock.hosts.spark.job import Split
 from penstock.hosts.spark.parts.slot import read_answers
 from penstock.hosts.spark.parts.task import Moved, live_split
@@ -104,6 +105,9 @@ class SparkRunner:
 
     def run(self) -> None:
         """Answers come from micro-batches."""
+
+    def measure(self, meter: Meter, answers: Stored, delivered: float, began: float) -> None:
+        """Micro-batches measure their answers: ``Part``."""
 
     def together(self, answers: Sequence[Stored | pa.Table]) -> Stored | pa.Table:
         stored = [a for a in answers if isinstance(a, Stored)]
