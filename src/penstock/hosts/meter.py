@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.graph.latency import Floats, Histogram, Latency
 from penstock.ingest.stamps import Places, Stamps
@@ -62,8 +62,9 @@ def meter_of(read: Sequence[StreamInput], since: float) -> Meter:
 class Meter:
     """Of one query. Bounded: two histograms for each of at most ``HIGHEST`` + 1 priorities, and ``FULL`` notes.
 
-    ``streams``: the calls of the streams that it reads, by position. ``plain``: no result ever waits, since there is one
-    stream at most and that has no slack. ``changes``: when its relations were changed last, of a query without streams.
+    ``streams``: the calls of the streams that it reads, by position. ``plain``: no result ever waits, since there is
+    one stream at most and that has no slack. ``changes``: of a query without streams, when a relation of its was
+    changed last.
 
     One thread at a time notes, any thread looks.
     """
@@ -140,7 +141,7 @@ class Meter:
             certain = np.full(len(ts), self.changes)
         return np.where(np.isin(position, list(self._streams)), own, named), certain
 
-    def _add(self, delivered: Floats, took: Floats, waited: Floats, count: Floats, priority: npt.NDArray[np.int64]) -> None:
+    def _add(self, delivered: Floats, took: Floats, waited: Floats, count: Floats, priority: Ints) -> None:
         newest = float(delivered.max())
         if newest > self._at:
             part = 0.5 ** ((newest - self._at) / HALF_LIFE)
@@ -179,6 +180,23 @@ class Meter:
 def _summary(count: float, longest: float, took: Histogram, waited: Histogram) -> Latency:
     p50, p99 = (_most(took.quantile(part), longest) for part in (0.5, 0.99))
     return Latency(round(count), p50, p99, longest, waited.quantile(0.5), waited.quantile(0.99))
+
+
+_LATENCIES = pa.schema([
+    ("query", pa.string()), ("priority", pa.int64()), ("count", pa.int64()), ("p50", pa.float64()),
+    ("p99", pa.float64()), ("max", pa.float64()), ("waiting_p50", pa.float64()), ("waiting_p99", pa.float64()),
+])  # fmt: skip
+
+
+def latencies(queries: Mapping[str, Meter]) -> pa.Table:
+    """A row for each query, and one for each priority of its results."""
+    rows = [
+        {"query": name, "priority": level} | {f.name: getattr(one, f.name) for f in list(_LATENCIES)[2:]}
+        for name, meter in queries.items()
+        for latency in [meter.latency]
+        for level, one in [(None, latency), *latency.priorities.items()]
+    ]
+    return pa.Table.from_pylist(rows, _LATENCIES)
 
 
 def _most(seconds: float | None, longest: float) -> float | None:

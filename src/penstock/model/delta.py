@@ -53,7 +53,7 @@ def arrival_sub(rank: int, arrival: Ints | int) -> Any:
 
 
 def arrived(sub: Ints) -> tuple[Ints, Ints]:
-    """Of each ``sub`` the rank and the arrival that ``arrival_sub`` was given; rank -1 for what happens by time alone."""
+    """The ranks and arrivals that ``arrival_sub`` was given; rank -1 for what happens by time alone."""
     return (sub >> _ARRIVAL_BITS) - 1, sub & ((1 << _ARRIVAL_BITS) - 1)
 
 
