@@ -535,7 +535,7 @@ class Core(Declaring, Ticking):
         for query in readers:
             if query.every_window:
                 check_rows(query, source, new, batch)
-        if self.began is not None:
+        if self.began is not None and (source.stamps.wanted or self.host.on_its_own):
             new.stamp(self.began)
         try:
             self.host.deliver(new, batch, readers)

@@ -70,12 +70,12 @@ def middle(bucket: int) -> float:
 class Latency:
     """What was measured of a query's results. Times in seconds; None where there is no result yet.
 
-    ``count``: results since the database was opened. ``p50``, ``p99``: half of the results, 99 of 100, were there no
-    later than this after the push, heartbeat or tick that made them certain; ``max``: the longest ever. ``waiting_p50``,
-    ``waiting_p99``: before that, the time from the push of the result's own row to the call that made it certain, in
-    which it waited for slack or other streams. Percentiles are of the last minutes: a result weighs half as much for
-    each minute that has passed between it and the newest. ``priorities``: the same by priority of the results' rows,
-    0 is none.
+    ``count``: results since the database was opened. ``p50``, ``p99``: half of the results, 99 of 100, could be read
+    no later than this after the push, heartbeat or tick that made them certain; ``max``: the longest ever.
+    ``waiting_p50``, ``waiting_p99``: the time before that, from the push of a result's own row to the call that made it
+    certain, in which it waited for slack or other streams. Percentiles are of the last minutes: a result weighs half as
+    much for each minute between it and the newest. ``priorities``: the same by priority of the results' rows; 0 is
+    none, 15 stands for 15 and above.
     """
 
     count: int = 0

@@ -4,7 +4,7 @@ drawn from."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.graph import draw
@@ -91,7 +91,7 @@ class QueryView:
     priority: int
     status: str
     answered: int
-    latency: Latency = Latency()
+    latency: Latency = field(default_factory=Latency)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ What is delivered is noted down as it is; it goes into histograms some hundred b
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.graph.latency import Floats, Histogram, Latency
-from penstock.ingest.stamps import Places, Stamps
+from penstock.ingest.stamps import Stamps
 from penstock.ingest.streams import StreamInput
 from penstock.model.delta import Ints, arrived
 
@@ -46,36 +45,46 @@ class Sample(NamedTuple):
 
 def sampled(ts: Ints, sub: Ints | None, priority: Ints | None) -> Sample:
     """A sample of results. It keeps no large arrays alive."""
-    step = -(-len(ts) // SAMPLE)
-    return Sample(
-        len(ts), ts[::step].copy(), None if sub is None else sub[::step].copy(),
-        None if priority is None else np.clip(priority[::step], 0, HIGHEST),
-    )  # fmt: skip
+    count = len(ts)
+    if count > SAMPLE:
+        step = -(-count // SAMPLE)
+        ts, sub, priority = (None if of is None else of[::step].copy() for of in (ts, sub, priority))
+    elif ts.base is not None or (sub is not None and sub.base is not None):
+        ts, sub, priority = (None if of is None else of.copy() for of in (ts, sub, priority))
+    return Sample(count, ts, sub, priority)  # type: ignore[arg-type]
+
+
+Note = tuple[float, float | None, Sample]
+"""When results were delivered, when the call was that made them certain, if that is known, and the results."""
 
 
 def meter_of(read: Sequence[StreamInput], since: float) -> Meter:
     """That of a query which reads these streams, from this time on."""
     streams = {source.definition.position: source.stamps for source in read}
-    return Meter(streams, plain=len(streams) < 2 and not any(s.definition.slack for s in read), since=since)
+    meter = Meter(streams, since)
+    if len(streams) > 1 or any(source.definition.slack for source in read):
+        meter.look_up()
+    return meter
 
 
 class Meter:
     """Of one query. Bounded: two histograms for each of at most ``HIGHEST`` + 1 priorities, and ``FULL`` notes.
 
     ``streams``: the calls of the streams that it reads, by position. ``plain``: no result ever waits, since there is
-    one stream at most and that has no slack. ``changes``: of a query without streams, when a relation of its was
-    changed last.
+    one stream at most and that has no slack, and the thread that gives rows works on them. ``changes``: of a query
+    without streams, when a relation of its was changed last.
 
     One thread at a time notes, any thread looks.
     """
 
-    def __init__(self, streams: Mapping[int, Stamps], *, plain: bool, since: float) -> None:
-        self._streams, self.plain, self._since = streams, plain, since
+    def __init__(self, streams: Mapping[int, Stamps], since: float) -> None:
+        self._streams, self._since = streams, since
+        self.plain = True
         self.changes = since
-        self.quick = array("d")
+        self.quick: list[float] = []
         """Of batches that never waited and have no priority: when they were delivered, the time of the call, results.
         ``fold`` is to be called when there are ``QUICK`` numbers."""
-        self._notes: list[tuple[float, float | None, Sample]] = []
+        self._notes: list[Note] = []
         self._lock = threading.Lock()
         """Guards the rest."""
         self._counts: dict[int, float] = {}
@@ -83,6 +92,12 @@ class Meter:
         self._latencies: dict[int, Histogram] = {}
         self._waits: dict[int, Histogram] = {}
         self._at = since
+
+    def look_up(self) -> None:
+        """From now on calls are looked up, so streams are to remember them."""
+        self.plain = False
+        for stamps in self._streams.values():
+            stamps.wanted = True
 
     def note(self, delivered: float, certain: float | None, sample: Sample) -> None:
         """Results have been delivered. ``certain``: when the call was that made them certain, if that is known."""
@@ -93,30 +108,27 @@ class Meter:
     def fold(self) -> None:
         """Put what was noted down into histograms."""
         with self._lock:
-            quick = np.frombuffer(self.quick[:], np.float64).reshape(-1, _FIELDS)
+            quick = np.array(self.quick[:]).reshape(-1, _FIELDS)
             del self.quick[: quick.size]
             if len(quick):
-                took = quick[:, 0] - quick[:, 1]
-                self._add(quick[:, 0], took, np.zeros(len(quick)), quick[:, 2], np.zeros(len(quick), np.int64))
+                nothing = np.zeros(len(quick))
+                self._add(quick[:, 0], quick[:, 0] - quick[:, 1], nothing, quick[:, 2], None)
             notes = self._notes[:]
             del self._notes[: len(notes)]
             if notes:
                 self._fold(notes)
 
-    def _fold(self, notes: list[tuple[float, float | None, Sample]]) -> None:
-        sizes = [len(sample.ts) for _, _, sample in notes]
-        ts = np.concatenate([sample.ts for _, _, sample in notes])
-        sub = np.concatenate([np.zeros(len(s.ts), np.int64) if s.sub is None else s.sub for _, _, s in notes])
-        priority = np.concatenate(
-            [np.zeros(len(s.ts), np.int64) if s.priority is None else s.priority for _, _, s in notes]
-        )
-        delivered = np.repeat([at for at, _, _ in notes], sizes)
-        known = np.repeat([np.nan if certain is None else certain for _, certain, _ in notes], sizes)
-        count = np.repeat([sample.count / len(sample.ts) for _, _, sample in notes], sizes)
-        own, certain = self._times(ts, sub)
+    def _fold(self, notes: Sequence[Note]) -> None:
+        samples = [sample for _, _, sample in notes]
+        sizes = [len(sample.ts) for sample in samples]
+        ts = np.concatenate([sample.ts for sample in samples])
+        sub, priority = _joined([s.sub for s in samples], sizes), _joined([s.priority for s in samples], sizes)
+        facts = np.array([(at, np.nan if known is None else known, s.count / len(s.ts)) for at, known, s in notes])
+        delivered, known, count = (facts if len(ts) == len(notes) else np.repeat(facts, sizes, 0)).T
+        own, certain = self._times(ts, np.zeros(len(ts), np.int64) if sub is None else sub)
         certain = np.where(np.isnan(known), certain, known)
-        certain = np.minimum(np.maximum(certain, self._since), delivered)
-        own = np.minimum(np.maximum(np.where(np.isnan(own), certain, own), self._since), certain)
+        certain = np.fmin(np.maximum(certain, self._since), delivered)
+        own = np.fmin(np.maximum(own, self._since), certain)
         self._add(delivered, delivered - certain, certain - own, count, priority)
 
     def _times(self, ts: Ints, sub: Ints) -> tuple[Floats, Floats]:
@@ -125,23 +137,26 @@ class Meter:
         A result that is no row's own (rows left a window, a window ended) has no push: it waits from when all streams
         have named its instant. A stream that has not passed the instant was not waited for.
         """
+        if not self._streams:
+            changed = np.full(len(ts), self.changes)
+            return changed, changed
         position, arrival = arrived(sub)
         own, named, certain = (np.full(len(ts), np.nan) for _ in range(3))
+        known = np.zeros(len(ts), bool)
+        for place in self._streams:
+            known |= position == place
         for place, stamps in self._streams.items():
             calls = stamps.look()
             mine = position == place
-            with_row = calls.with_arrival(arrival)
-            at, beyond = calls.passing(ts, beyond=False), calls.passing(ts, beyond=True)
-            passing: Places = np.where((position > place) & np.isin(position, list(self._streams)), beyond, at)
+            with_row, at = calls.with_arrival(arrival), calls.passing(ts, beyond=False)
+            passing = np.where(known & (position > place), calls.passing(ts, beyond=True), at)
             passing = np.where(mine, np.maximum(at, with_row), passing)
             certain = np.fmax(certain, calls.times(passing))
             own = np.where(mine, calls.times(with_row), own)
             named = np.fmax(named, calls.times(calls.naming(ts)))
-        if not self._streams:
-            certain = np.full(len(ts), self.changes)
-        return np.where(np.isin(position, list(self._streams)), own, named), certain
+        return np.where(known, own, named), certain
 
-    def _add(self, delivered: Floats, took: Floats, waited: Floats, count: Floats, priority: Ints) -> None:
+    def _add(self, delivered: Floats, took: Floats, waited: Floats, count: Floats, priority: Ints | None) -> None:
         newest = float(delivered.max())
         if newest > self._at:
             part = 0.5 ** ((newest - self._at) / HALF_LIFE)
@@ -149,12 +164,21 @@ class Meter:
                 histogram.fade(part)
             self._at = newest
         weights = count * 0.5 ** ((self._at - delivered) / HALF_LIFE)
-        for level in np.unique(priority).tolist():
-            chosen = priority == level
-            self._counts[level] = self._counts.get(level, 0.0) + float(count[chosen].sum())
-            self._longest[level] = max(self._longest.get(level, 0.0), float(took[chosen].max()))
-            self._latencies.setdefault(level, Histogram()).add(took[chosen], weights[chosen])
-            self._waits.setdefault(level, Histogram()).add(waited[chosen], weights[chosen])
+        if priority is None:
+            self._add_level(0, took, waited, count, weights)
+            return
+        levels = np.clip(priority, 0, HIGHEST)
+        for level in np.unique(levels).tolist():
+            chosen = levels == level
+            self._add_level(level, took[chosen], waited[chosen], count[chosen], weights[chosen])
+
+    def _add_level(self, level: int, took: Floats, waited: Floats, count: Floats, weights: Floats) -> None:
+        self._counts[level] = self._counts.get(level, 0.0) + float(count.sum())
+        self._longest[level] = max(self._longest.get(level, 0.0), float(took.max()))
+        for histograms, seconds in ((self._latencies, took), (self._waits, waited)):
+            if level not in histograms:
+                histograms[level] = Histogram()
+            histograms[level].add(seconds, weights)
 
     @property
     def latency(self) -> Latency:
@@ -180,6 +204,15 @@ class Meter:
 def _summary(count: float, longest: float, took: Histogram, waited: Histogram) -> Latency:
     p50, p99 = (_most(took.quantile(part), longest) for part in (0.5, 0.99))
     return Latency(round(count), p50, p99, longest, waited.quantile(0.5), waited.quantile(0.99))
+
+
+def _joined(parts: Sequence[Ints | None], sizes: Sequence[int]) -> Ints | None:
+    """Numbers one after the other, 0 where there are none; None where there are none at all."""
+    if all(part is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(size, np.int64) if part is None else part for part, size in zip(parts, sizes, strict=True)]
+    )
 
 
 _LATENCIES = pa.schema([

@@ -22,7 +22,7 @@ _NEW = 256
 """Calls that are all kept."""
 _STEP = 1 / 32
 """Of older calls one is kept for each such part of their age, so a time is wrong by so much of it at most."""
-_MOST = 768
+_MOST = 512
 
 
 class Stamps:
@@ -33,10 +33,12 @@ class Stamps:
     the interpreter. Bounded: of old calls the more are forgotten the older they are, at most ``FULL`` numbers stay.
     """
 
-    __slots__ = ("log",)
+    __slots__ = ("log", "wanted")
 
     def __init__(self) -> None:
         self.log = array("d")
+        self.wanted = False
+        """Whether somebody looks calls up; else none needs to be added."""
 
     def thin(self) -> None:
         """Forget most of the older calls."""

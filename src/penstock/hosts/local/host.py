@@ -548,6 +548,8 @@ class LocalHost(InProcess, Abilities):
             self._suspend([found])
 
     def _suspend(self, vertices: Sequence[OperatorVertex]) -> None:
+        for query in self.core.running():
+            query.meter.look_up()  # results that wait there are of calls before the one that lets them go on
         with self.runtime.paused():
             for vertex in vertices:
                 self.runtime.suspend(vertex)
