@@ -13,6 +13,7 @@ from penstock.hosts.inprocess import InProcess
 from penstock.hosts.meter import Meter, sampled
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
+from penstock.model.delta import arrival_sub
 from penstock.model.types import BIGINT, STRING, TIMESTAMP
 from penstock.model.values import to_arrow, to_rows
 from penstock.operators.base import StateSize
@@ -74,8 +75,9 @@ class ReferenceRunner:
         return answers or None
 
     def measure(self, meter: Meter, answers: list[Answer], delivered: float, began: float) -> None:
-        instants, priorities = (np.array(of, np.int64) for of in ([a.ts for a in answers], self._priorities))
-        meter.note(delivered, began, sampled(instants, None, priorities))
+        subs = [0 if a.cause is None else int(arrival_sub(*a.cause)) for a in answers]
+        ts, sub, priority = (np.array(of, np.int64) for of in ([a.ts for a in answers], subs, self._priorities))
+        meter.note(delivered, began, sampled(ts, sub, priority))
 
     def together(self, answers: Sequence[list[Answer]]) -> list[Answer]:
         return [answer for some in answers for answer in some]

@@ -165,11 +165,6 @@ def took(latency: Latency) -> str:
     return f"p50 {duration(latency.p50)} · p99 {duration(latency.p99)}"
 
 
-def waited(latency: Latency) -> str:
-    """How long results had waited for slack and other streams; empty if none did."""
-    return f"p50 {duration(latency.waiting_p50)} · p99 {duration(latency.waiting_p99)}" if latency.waiting_p99 else ""
-
-
 def remembered(operator: OperatorView) -> str:
     """What an operator has in memory; empty if that is nothing."""
     return f"{_number(operator.rows, 'row')}, {size(operator.bytes)}" if operator.rows or operator.bytes else ""

@@ -27,7 +27,6 @@ from penstock.graph.draw.common import (
     short,
     size,
     took,
-    waited,
     what,
     worker_name,
 )
@@ -161,7 +160,7 @@ def _answers(query: QueryView) -> tuple[str, str]:
 
 def _took(query: QueryView) -> list[tuple[str, str]]:
     latency = query.latency
-    said = [took(latency), f"waited {waiting}" if (waiting := waited(latency)) else ""]
+    said = [took(latency), f"waited p99 {duration(latency.waiting_p99)}" if latency.waiting_p99 else ""]
     return [("faint", fit(line, CELLS)) for line in said if line]
 
 

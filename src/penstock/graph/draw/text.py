@@ -19,7 +19,6 @@ from penstock.graph.draw.common import (
     remembered,
     size,
     took,
-    waited,
     what,
 )
 
@@ -85,8 +84,8 @@ def _latency(latency: Latency) -> list[str]:
 
 
 def _took(latency: Latency) -> str:
-    waiting = waited(latency)
-    return took(latency) + (f" · waited {waiting}" if waiting else "")
+    waited = (latency.waiting_p50, latency.waiting_p99)
+    return took(latency) + (" · waited p50 {} · p99 {}".format(*map(duration, waited)) if latency.waiting_p99 else "")
 
 
 def _row(operator: OperatorView, inputs: list[EdgeView]) -> list[str]:

@@ -561,6 +561,8 @@ class LocalHost(InProcess, Abilities):
             found = self.operator(operator)
             self.runtime.resume(found)
             self._lags.resumed(found)
+            for query in self.core.running() if self._delivery is None else ():
+                self.core.advance(query)
             self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
             self.graph.wire()
         self.work(list(self.core.running()))
