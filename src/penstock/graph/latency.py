@@ -53,7 +53,7 @@ class Histogram:
 def buckets(seconds: Floats) -> npt.NDArray[np.int64]:
     """The bucket of each time."""
     parts, powers = np.frexp(np.maximum(seconds, 0.0) / LEAST)  # parts from 0.5 to 1
-    found = (powers - 1) * _PARTS + ((parts - 0.5) * 2 * _PARTS).astype(np.int64) + 1
+    found: npt.NDArray[np.int64] = (powers - 1) * _PARTS + ((parts - 0.5) * 2 * _PARTS).astype(np.int64) + 1
     return np.clip(found, 0, BUCKETS - 1)
 
 
