@@ -3,10 +3,10 @@
     python -m benchmarks.latency_cost [--quick] [--scale X] [--rounds N]
 
 Each load runs on one database. Short rounds with and without measuring alternate, and so does which of them is first.
-Of each pair the ratio of processor times is taken, all threads of the process counted. The figure is the median of the
-ratios, and what median rounds do not have: putting what was noted down into histograms, and forgetting old calls, both
-once in some hundred pushes, are timed by themselves and divided among the pushes. Without measuring the stopwatch of
-the database gives no time, so nothing is noted down.
+The processor time of each is taken, all threads of the process counted. Other processes on the machine only make
+rounds longer, so the first deciles of both kinds are compared. What such rounds do not have is added: putting what was
+noted down into histograms, and forgetting old calls, both once in some hundred pushes, are timed by themselves and
+divided among the pushes. Without measuring the stopwatch of the database gives no time, so nothing is noted down.
 """
 
 from __future__ import annotations
@@ -125,10 +125,9 @@ class Running:
             yield pa.table({"t": t, "k": t % 7, "v": t % 100})
 
 
-def measured(load: Load, rounds: int) -> tuple[float, list[float]]:
-    """Processor time with measuring for one without; and what it is in each pair of rounds, without what is rare."""
-    found: list[float] = []
-    without: list[float] = []
+def measured(load: Load, rounds: int) -> tuple[float, float]:
+    """Processor time with measuring for one without; and the microseconds of a push without."""
+    took: dict[bool, list[float]] = {True: [], False: []}
     rare = Rare()
     run = Running(load, rare)
     try:
@@ -137,14 +136,13 @@ def measured(load: Load, rounds: int) -> tuple[float, list[float]]:
                 run.spent(measuring=True)  # compiles, fills the window
             rare.seconds = 0.0
             for i in range(rounds):
-                order = (True, False) if i % 2 else (False, True)
-                took = {measuring: run.spent(measuring=measuring) for measuring in order}
-                found.append(took[True] / took[False])
-                without.append(took[False])
+                for measuring in (True, False) if i % 2 else (False, True):
+                    took[measuring].append(run.spent(measuring=measuring))
         assert run.query.latency.count
     finally:
         run.db.close()
-    return statistics.median(found) + rare.seconds / rounds / statistics.median(without), found
+    measuring, without = (statistics.quantiles(took[kind], n=10)[0] for kind in (True, False))
+    return (measuring + rare.seconds / rounds) / without, without / load.pushes * 1e6
 
 
 def main() -> None:
@@ -155,11 +153,10 @@ def main() -> None:
     report = Report("latency_cost")
     for load in LOADS:
         progress(load.name)
-        value, found = measured(load, rounds)
-        low, _, high = statistics.quantiles(found, n=4)
+        value, push = measured(load, rounds)
         report.add(
             f"{load.name}: processor time with / without", value, BAR, below=True,
-            note=f"{rounds} pairs, half of them from {low:.3f} to {high:.3f}",
+            note=f"{rounds} pairs; a push takes {push:,.0f} µs",
         )  # fmt: skip
     report.finish()
 

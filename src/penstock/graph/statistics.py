@@ -98,9 +98,9 @@ class Statistics:
 
     @property
     def interarrival(self) -> float | None:
-        """d(v): seconds from one element to the next, and while none comes at least those since the last; None where
-        arrivals are counted but not timed."""
+        """d(v): seconds from one element to the next, those since the last one included; None where arrivals are counted
+        but not timed."""
         came, _, _, passed = self._sums()
         if came <= 0 or passed <= 0:
             return None
-        return max(passed / came, time.perf_counter_ns() - self.until) * _NS
+        return (passed + max(0, time.perf_counter_ns() - self.until)) / came * _NS
