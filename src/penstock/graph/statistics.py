@@ -98,8 +98,8 @@ class Statistics:
 
     @property
     def interarrival(self) -> float | None:
-        """d(v): seconds from one element to the next, those since the last one included; None where arrivals are counted
-        but not timed."""
+        """d(v): seconds from one element to the next, those since the last one included; None where arrivals are
+        counted but not timed."""
         came, _, _, passed = self._sums()
         if came <= 0 or passed <= 0:
             return None
