@@ -1,20 +1,18 @@
-"""What measuring latency costs: processor time with and without it, on the local engine.
+"""What measuring latency costs, as a part of the processor time of a push, on the local engine.
 
     python -m benchmarks.latency_cost [--quick] [--scale X] [--rounds N]
 
-Each load runs on one database. Short rounds with and without measuring alternate, and so does which of them is first.
-The processor time of each is taken, all threads of the process counted. Other processes on the machine only make
-rounds longer, so the first deciles of both kinds are compared. What such rounds do not have is added: putting what was
-noted down into histograms, and forgetting old calls, both once in some hundred pushes, are timed by themselves and
-divided among the pushes. Without measuring the stopwatch of the database gives no time, so nothing is noted down.
+Rounds of pushes alternate with rounds that do again, many times, what measuring did for the last of them: two looks at
+the stopwatch, remembering the call where it is looked up, and noting down what was delivered, with all that follows
+from it (histograms, forgetting old calls). Processor time is counted, of all threads. To compare pushes with
+and without measuring would tell less: what differs is far below what two rounds of the same pushes differ by.
 """
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +23,13 @@ import pyarrow as pa
 import penstock
 from benchmarks.support.report import Report, amount, options, progress
 from penstock.database.database import core_of
+from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.meter import Meter
-from penstock.ingest.stamps import Stamps
+from penstock.model.delta import Delta
 
-BAR = 1.01
-_OFF: Callable[[], Any] = [].clear
-"""Gives None, at the price of asking a clock."""
+BAR = 0.01
+TIMES = 2048
+"""How many times a round measures: several times as many as are noted down before they go into histograms."""
 
 
 @dataclass(frozen=True)
@@ -61,102 +60,102 @@ LOADS = (
 )  # fmt: skip
 
 
-class Rare:
-    """Processor time of what happens once in some hundred pushes."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def timed(self, function: Callable[[Any], None]) -> Callable[[Any], None]:
-        """The function, its time counted."""
-
-        def counted(one: Any) -> None:
-            began = time.process_time()
-            function(one)
-            self.seconds += time.process_time() - began
-
-        return counted
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count what is done meanwhile."""
-        fold, thin = Meter.fold, Stamps.thin
-        try:
-            Meter.fold, Stamps.thin = self.timed(fold), self.timed(thin)  # type: ignore[method-assign]
-            yield
-        finally:
-            Meter.fold, Stamps.thin = fold, thin  # type: ignore[method-assign]
-
-
 class Running:
     """A load on a database of its own."""
 
-    def __init__(self, load: Load, rare: Rare) -> None:
-        self.load, self._at, self._rare = load, 0, rare
+    def __init__(self, load: Load) -> None:
+        self.load, self._at = load, 0
         self.db = penstock.connect(engine="local")
         self.db.execute(load.declared)
         if load.settings:
             self.db.configure(**load.settings)
         self.query = self.db.query(load.query)
-        self._watch = core_of(self.db).stopwatch
+        self._core = core_of(self.db)
+        self._last: tuple[GraphRunner, Meter, Delta] | None = None
 
-    def spent(self, *, measuring: bool) -> float:
-        """Processor time of one round, without what is rare."""
-        core_of(self.db).stopwatch = self._watch if measuring else _OFF
+    def push(self) -> float:
+        """Processor seconds of a push."""
         batches = list(self._batches())
-        gc.disable()
-        began, rare = time.process_time(), self._rare.seconds
+        began = time.process_time()
         for batch in batches:
             self.db.push("s", batch)
         self.db.settle()
-        took = time.process_time() - began - (self._rare.seconds - rare)
-        gc.enable()
+        took = time.process_time() - began
         self.query.fetch()
-        return took
+        return took / len(batches)
+
+    def measure(self) -> float:
+        """Processor seconds of measuring what a push gave."""
+        core, last = self._core, self._last
+        assert last is not None
+        runner, meter, answers = last
+        source = core.inputs["s"]
+        ranked = answers if answers.priority is not None else None
+        began = time.process_time()
+        for _ in range(TIMES):
+            at = core.stopwatch()
+            if source.stamps.wanted or core.host.on_its_own:
+                source.stamp(at)
+            runner._ranked = ranked
+            runner.measure(meter, answers, core.stopwatch(), at)
+        return (time.process_time() - began) / TIMES
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Remember what is measured last."""
+        measure = GraphRunner.measure
+
+        def watching(runner: GraphRunner, meter: Meter, answers: Delta, delivered: float, began: float) -> None:
+            self._last = runner, meter, answers if runner._ranked is None else runner._ranked
+            measure(runner, meter, answers, delivered, began)
+
+        try:
+            GraphRunner.measure = watching  # type: ignore[method-assign]
+            yield
+        finally:
+            GraphRunner.measure = measure  # type: ignore[method-assign]
 
     def _batches(self) -> Iterator[Any]:
         load = self.load
         for _ in range(load.pushes):
             start, self._at = self._at, self._at + load.rows
             if load.rows == 1:
-                yield [(start, start % 7, start % 100)]
+                yield [(start, start % 7, start % 97 + 2)]
                 continue
             t = np.arange(start, self._at)
             yield pa.table({"t": t, "k": t % 7, "v": t % 100})
 
 
-def measured(load: Load, rounds: int) -> tuple[float, float]:
-    """Processor time with measuring for one without; and the microseconds of a push without."""
-    took: dict[bool, list[float]] = {True: [], False: []}
-    rare = Rare()
-    run = Running(load, rare)
+def parts(load: Load, rounds: int) -> tuple[list[float], float]:
+    """Of each round, the part of a push that measuring is; and the microseconds of a push."""
+    run = Running(load)
     try:
-        with rare.counting():
+        with run.watched():
             for _ in range(20):
-                run.spent(measuring=True)  # compiles, fills the window
-            rare.seconds = 0.0
-            for i in range(rounds):
-                for measuring in (True, False) if i % 2 else (False, True):
-                    took[measuring].append(run.spent(measuring=measuring))
+                run.push()  # compiles, fills the window
+        found, pushes = [], []
+        for _ in range(rounds):
+            pushes.append(run.push())
+            found.append(run.measure() / pushes[-1])
         assert run.query.latency.count
     finally:
         run.db.close()
-    measuring, without = (statistics.quantiles(took[kind], n=10)[0] for kind in (True, False))
-    return (measuring + rare.seconds / rounds) / without, without / load.pushes * 1e6
+    return found, statistics.median(pushes) * 1e6
 
 
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--rounds", type=int)
     arguments = parser.parse_args()
-    rounds = arguments.rounds or amount(arguments, 601, 9)
+    rounds = arguments.rounds or amount(arguments, 101, 5)
     report = Report("latency_cost")
     for load in LOADS:
         progress(load.name)
-        value, push = measured(load, rounds)
+        found, push = parts(load, rounds)
+        low, _, high = statistics.quantiles(found, n=4)
         report.add(
-            f"{load.name}: processor time with / without", value, BAR, below=True,
-            note=f"{rounds} pairs; a push takes {push:,.0f} µs",
+            f"{load.name}: measuring, part of a push", statistics.median(found), BAR, below=True,
+            note=f"half of {rounds} rounds from {low:.4f} to {high:.4f}; a push takes {push:,.0f} µs",
         )  # fmt: skip
     report.finish()
 
