@@ -110,7 +110,7 @@ class Running:
             measure(runner, meter, answers, delivered, began)
 
         try:
-            GraphRunner.measure = watching  # type: ignore[method-assign]
+            GraphRunner.measure = watching  # type: ignore[method-assign, assignment]
             yield
         finally:
             GraphRunner.measure = measure  # type: ignore[method-assign]

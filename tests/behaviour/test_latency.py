@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def opened(engine: str) -> Iterator[Opened]:
 
     def opening(*declared: str) -> Database:
         name = "local" if engine == "workers" else engine
-        more = {"shards": 2, "trigger": 3600} if engine == "spark" else {}
+        more: dict[str, Any] = {"shards": 2, "trigger": 3600} if engine == "spark" else {}
         db = testing.connect(engine=name, clock=testing.Clock(), **more)
         if engine == "workers":
             db.configure(threading="operator")

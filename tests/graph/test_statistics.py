@@ -60,13 +60,15 @@ def test_what_is_saved_goes_on(before: list[Call], after: list[Call]) -> None:
     other.fade(other.until)
     told(one, after)
     told(other, after)
-    assert (other.selectivity, other.cost) == (pytest.approx(one.selectivity), pytest.approx(one.cost))
+    assert other.selectivity == pytest.approx(one.selectivity)
+    assert other.cost == pytest.approx(one.cost)
 
 
 def test_averages_that_were_saved_without_fading_are_of_a_lifetime() -> None:
     stats = Statistics()
     stats.load([3, 100, 25, 1_000, SECOND])
-    assert (stats.selectivity, stats.cost) == (0.25, pytest.approx(1e-8))
+    assert stats.selectivity == 0.25
+    assert stats.cost == pytest.approx(1e-8)
 
 
 def test_a_selectivity_is_what_it_is_now() -> None:

@@ -37,7 +37,7 @@ class Sample(NamedTuple):
     """The instants and priorities of results; of many, of some of them. ``sub`` and ``priority`` are None where they
     are not known, or all are 0."""
 
-    count: int
+    results: int
     ts: Ints
     sub: Ints | None
     priority: Ints | None
@@ -46,12 +46,12 @@ class Sample(NamedTuple):
 def sampled(ts: Ints, sub: Ints | None, priority: Ints | None) -> Sample:
     """A sample of results. It keeps no large arrays alive."""
     count = len(ts)
-    if count > SAMPLE:
-        step = -(-count // SAMPLE)
-        ts, sub, priority = (None if of is None else of[::step].copy() for of in (ts, sub, priority))
-    elif ts.base is not None or (sub is not None and sub.base is not None):
-        ts, sub, priority = (None if of is None else of.copy() for of in (ts, sub, priority))
-    return Sample(count, ts, sub, priority)  # type: ignore[arg-type]
+    step = 1 if count <= SAMPLE else -(-count // SAMPLE)
+    if step > 1 or ts.base is not None or (sub is not None and sub.base is not None):
+        ts = ts[::step].copy()
+        sub = None if sub is None else sub[::step].copy()
+        priority = None if priority is None else priority[::step].copy()
+    return Sample(count, ts, sub, priority)
 
 
 Note = tuple[float, float | None, Sample]
@@ -123,7 +123,7 @@ class Meter:
         sizes = [len(sample.ts) for sample in samples]
         ts = np.concatenate([sample.ts for sample in samples])
         sub, priority = _joined([s.sub for s in samples], sizes), _joined([s.priority for s in samples], sizes)
-        facts = np.array([(at, np.nan if known is None else known, s.count / len(s.ts)) for at, known, s in notes])
+        facts = np.array([(at, np.nan if known is None else known, s.results / len(s.ts)) for at, known, s in notes])
         delivered, known, count = (facts if len(ts) == len(notes) else np.repeat(facts, sizes, 0)).T
         own, certain = self._times(ts, np.zeros(len(ts), np.int64) if sub is None else sub)
         certain = np.where(np.isnan(known), certain, known)
