@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import penstock
+from penstock.graph.latency import Latency
 from penstock.graph.view import GraphView
 
 HOUSE = """
@@ -31,6 +32,7 @@ def _steady(view: GraphView) -> GraphView:
         partitions=tuple(
             replace(p, capacity=None, worker=p.worker and workers[p.worker]) for p in view.partitions
         ),
+        queries=tuple(replace(q, latency=Latency()) for q in view.queries),
     )
 
 

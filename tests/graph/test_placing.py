@@ -21,6 +21,7 @@ def test_only_what_lasts_moves_buffers() -> None:
         for fake in fakes:
             fake.stats.elements_in = fake.stats.elements_out = 1_000_000
             fake.stats.busy = int(seconds * 1e15)
+            fake.stats.until = fake.stats.since + 1_000_000_000
         return placing.changes(vertices, "stall-avoiding")
 
     assert len(set(placing.partitions(vertices, "stall-avoiding").values())) == 1

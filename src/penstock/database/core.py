@@ -30,6 +30,7 @@ from penstock.database.declaring import Declaring
 from penstock.database.gathering import Gathering, is_plain
 from penstock.database.ticking import Ticking
 from penstock.hosts.host import Answers, QuerySettings
+from penstock.hosts.meter import meter_of
 from penstock.hosts.opening import host
 from penstock.hosts.options import Keeping, LocalOptions, SparkOptions
 from penstock.hosts.registered import KEPT, Before, Over, Registered, Status
@@ -79,6 +80,9 @@ class Core(Declaring, Ticking):
     ) -> None:
         self.catalog = Catalog(UTC if zone is None else checked_zone(zone, InputError))
         self.clock = clock
+        self.stopwatch: Callable[[], float] = getattr(clock, "seconds", time.perf_counter)
+        self.began: float | None = None
+        """When the call began that has the lock, or had it last; None while what is on disk is taken up."""
         self.lock = threading.RLock()
         self.inputs: dict[str, StreamInput] = {}
         self.relations: dict[str, RelationStore] = {}
@@ -152,10 +156,12 @@ class Core(Declaring, Ticking):
     def changing(self, *, though_closed: bool = False) -> Iterator[None]:
         """With the lock; afterwards, also where it fails half-way, the host works and subscribers are called."""
         self.check_outside()
+        began = self.stopwatch()
         try:
             with self.lock:
                 if not though_closed:
                     self.check_open()
+                self.began = began
                 self._changer = threading.get_ident()
                 try:
                     yield
@@ -171,8 +177,9 @@ class Core(Declaring, Ticking):
     def holding(self) -> Iterator[None]:
         """With the lock, to look at what others must not change meanwhile."""
         self.check_outside()
+        began = self.stopwatch()
         with self.lock:
-            self._changer = threading.get_ident()
+            self._changer, self.began = threading.get_ident(), began
             try:
                 yield
             finally:
@@ -198,6 +205,8 @@ class Core(Declaring, Ticking):
                 return
             if answers is not None and len(answers):
                 self.deliver(query, answers)
+                if self.began is not None:
+                    query.runner.measure(query.meter, answers, self.stopwatch(), self.began)
             if query.runner.ended:
                 self.end(query)
             if answers is None:
@@ -288,7 +297,9 @@ class Core(Declaring, Ticking):
         """A query that is not running yet; its plan is what is evaluated."""
         schema = answer_schema(plan)
         runner = self.host.runner(plan, schema, QuerySettings(functions, options.strict))
-        return Registered(name, plan, schema, runner, reads, options, text, self.host.results_lock())
+        read = [self.inputs[scan.stream] for scan in stream_scans(plan)]
+        meter = meter_of(read, self.stopwatch())
+        return Registered(name, plan, schema, runner, reads, options, text, self.host.results_lock(), meter)
 
     def start(self, query: Registered) -> None:
         """Let a query begin, with what there is for it from before."""
@@ -531,6 +542,8 @@ class Core(Declaring, Ticking):
         for query in readers:
             if query.every_window:
                 check_rows(query, source, new, batch)
+        if self.began is not None and (source.stamps.wanted or self.host.on_its_own):
+            new.stamp(self.began)
         try:
             self.host.deliver(new, batch, readers)
         except PenstockError:
@@ -620,6 +633,8 @@ class Core(Declaring, Ticking):
             dating = replace(query.dating)
             dating.dated(changes)
             check_change(query, {**self.relations, name: before}, dating.last)
+        for query in readers:
+            query.meter.changes = self.began or 0.0
         try:
             self.host.change(store, changes, readers)
         except PenstockError:

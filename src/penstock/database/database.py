@@ -30,13 +30,14 @@ from penstock.database.results import Result
 from penstock.database.statements import explained, run_statements
 from penstock.graph.view import GraphView
 from penstock.hosts.durable.writer import written_by
+from penstock.hosts.meter import latencies
 from penstock.hosts.options import Keeping, LocalOptions, SparkOptions, check_engine, default_engine
 from penstock.hosts.registered import Registered
 from penstock.ingest.keys import checked_key
 from penstock.ingest.relations import At
 from penstock.model import shown
 from penstock.model.batch import Instant
-from penstock.model.errors import BindError, CatalogError, PenstockError, suggest
+from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, suggest
 from penstock.model.types import DataType
 from penstock.model.values import with_zone
 from penstock.plan.optimize import optimize
@@ -335,11 +336,19 @@ class Database:
                 abilities.note(notes)
             return abilities.notes()
 
-    def metrics(self) -> pa.Table:
+    def metrics(self, of: Literal["work", "queries"] = "work") -> pa.Table:
         """On Spark: what the last micro-batches took, one row for each. On the local engine: what waits in buffers, one
-        row for each, and what streams have dropped. ``apart``: how many rows did not fit a stream."""
+        row for each, and what streams have dropped. ``apart``: how many rows did not fit a stream.
+
+        Of ``"queries"``, on every engine: the latency of each query's results (``Query.latency``), one row for all of
+        them, where ``priority`` is NULL, and one for each priority.
+        """
+        if of not in ("work", "queries"):
+            raise InputError(f"there are no metrics of {of!r}", hint="of='work', the default, or of='queries'")
         with self._core.holding():
-            return self._core.host.metrics()
+            if of == "work":
+                return self._core.host.metrics()
+            return latencies({query.name: query.meter for query in self._core.queries.values()})
 
     def configure(self, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; answers stay the same, when they come may change.

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.catalog import QueryOptions, retain_example
 from penstock.database.core import Core
+from penstock.graph.latency import Latency
 from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.results import DEFAULT
 from penstock.hosts.subscribers import Subscription
@@ -100,6 +101,12 @@ class Query:
     def answered(self) -> int:
         """How many results it has given: the position of the next one."""
         return self._registered.answered
+
+    @property
+    def latency(self) -> Latency:
+        """How long its results took from the call that made them certain until they could be read, and how long they
+        had waited for that; see ``Latency``."""
+        return self._registered.meter.latency
 
     @property
     def failures(self) -> int:

@@ -15,6 +15,7 @@ from penstock.cql.expressions import identifier
 from penstock.cql.plan_objects import signature
 from penstock.database import definitions
 from penstock.database.results import Result
+from penstock.graph.draw.common import duration
 from penstock.hosts.registered import Over
 from penstock.model.batch import Instant
 from penstock.model.errors import CatalogError, suggest
@@ -51,8 +52,17 @@ def show(core: Core, tree: exp.Expr) -> Result:
             rows = [{"view": v.name, "text": v.text} for v in catalog.views.values()]
         case "QUERIES":
             rows = [
-                {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
+                {
+                    "query": q.name,
+                    "status": q.status,
+                    "answers": str(q.answered),
+                    "latency p50": _seconds(latency.p50),
+                    "latency p99": _seconds(latency.p99),
+                    "waiting p99": _seconds(latency.waiting_p99),
+                    "text": q.text,
+                }
                 for q in core.queries.values()
+                for latency in [q.meter.latency]
             ]
             if tree.args.get("all"):
                 over = {q.name: _ending(core, q.at_end(0)) for q in core.queries.values() if q.status != "running"}
@@ -93,7 +103,7 @@ _COLUMNS = {
     "streams": ("stream", "columns", "timestamp by", "kind", "progress", "late", "apart"),
     "relations": ("relation", "columns", "rows"),
     "views": ("view", "text"),
-    "queries": ("query", "status", "answers", "text"),
+    "queries": ("query", "status", "answers", "latency p50", "latency p99", "waiting p99", "text"),
 }
 
 
@@ -110,6 +120,10 @@ def _progress(instant: Instant, clock: Clock, zone: str) -> str:
     if not -_SHOWN < instant < _SHOWN:
         return f"{instant} microseconds since 1970"
     return str(plain(pa.chunked_array([pa.array([int(instant)], pa.timestamp("us", zone))]), separator=" ")[0])
+
+
+def _seconds(measured: float | None) -> str:
+    return "" if measured is None else duration(measured)
 
 
 def _shown(schema: Schema) -> str:

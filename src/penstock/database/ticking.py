@@ -35,6 +35,8 @@ class Ticking(ABC):
     relations: dict[str, RelationStore]
     instants: Instants
     lock: threading.RLock
+    stopwatch: Callable[[], float]
+    began: float | None
     _changer: int | None
     _stamped: tuple[str, ...]
 
@@ -155,11 +157,12 @@ class Ticking(ABC):
         by_timer: bool = False,
     ) -> None:  # fmt: skip
         """Move on the streams that a query waits for, or any query, or all that have begun."""
+        began = self.stopwatch()
         if now is None or not self.lock.acquire(blocking=wait):
             return
         due: set[str] = set()
         try:
-            self._changer = threading.get_ident()
+            self._changer, self.began = threading.get_ident(), began
             if self.closed:
                 pass
             elif everything:

@@ -46,6 +46,8 @@ class Filters:
                 continue
             stats = member.stats
             stats.calls += 1
+            if began > stats.due:
+                stats.fade(began)
             stats.elements_in += count
             stats.busy += share
             stats.until = began

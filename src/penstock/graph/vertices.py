@@ -125,6 +125,8 @@ class OperatorVertex:
         stats.calls += 1
         if count:
             self.touched = True
+            if began > stats.due:
+                stats.fade(began)
             stats.elements_in += count
             stats.until = began
         if self.ports is None:
@@ -157,6 +159,8 @@ class OperatorVertex:
         stats = self.stats
         began = _clock()
         stats.calls += 1
+        if began > stats.due:
+            stats.fade(began)
         stats.elements_in += len(data.ts)
         stats.until = began
         try:

@@ -4,16 +4,18 @@ drawn from."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.graph import draw
+from penstock.graph.latency import Latency
 from penstock.model.shown import as_html, as_text
 
 
 @dataclass(frozen=True)
 class OperatorView:
-    """One operator. Times in seconds; None where nothing has been measured yet.
+    """One operator. Times in seconds; None where nothing has been measured yet. ``selectivity``, ``cost`` and
+    ``interarrival`` are of the last seconds: what happened 5 s before the last elements counts half.
 
     ``kind``: source, relation, filter, window, gate, join, aggregate, …, emit, query. ``label``: one line for people.
     ``queries``: the names of those that need it. ``state``: ready, running, suspended or stopped. ``partition``: the
@@ -81,7 +83,7 @@ class PartitionView:
 
 @dataclass(frozen=True)
 class QueryView:
-    """A registered query: the operator that hands its answers over, and how it is."""
+    """A registered query: the operator that hands its answers over, how it is, and how long its results take."""
 
     name: str
     text: str
@@ -89,6 +91,7 @@ class QueryView:
     priority: int
     status: str
     answered: int
+    latency: Latency = field(default_factory=Latency)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ class Core(Protocol):
     a query's results."""
 
     lock: threading.RLock
+    stopwatch: Callable[[], float]
+    """Seconds, to measure how long something takes."""
     catalog: Catalog
     query_count: int
     """How many queries have been given a name by the database."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
 from penstock.graph.view import GraphView
+from penstock.hosts.meter import Meter
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch, Instant
@@ -65,6 +66,9 @@ class Runner(Protocol):
 
     def run(self) -> Answers | None:
         """The answers that have become certain."""
+
+    def measure(self, meter: Meter, answers: Any, delivered: float, began: float) -> None:
+        """What ``run`` gave last has been delivered; ``began``: when the call began that is under way."""
 
     def together(self, answers: Sequence[Any]) -> Answers:
         """What ``run`` gave several times, as one."""

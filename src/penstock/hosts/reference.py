@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
+from penstock.hosts.meter import Meter, sampled
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
+from penstock.model.delta import arrival_sub
 from penstock.model.types import BIGINT, STRING, TIMESTAMP
 from penstock.model.values import to_arrow, to_rows
 from penstock.operators.base import StateSize
@@ -37,6 +40,8 @@ class ReferenceRunner:
         self._schema = schema
         self._context = Context(functions=settings.functions, strict=settings.strict)
         self._evaluator = Evaluator(query, self._context)
+        self._priorities: list[int] = []
+        """Those of the answers that ``run`` gave last."""
 
     @property
     def ended(self) -> bool:
@@ -64,9 +69,15 @@ class ReferenceRunner:
 
     def run(self) -> list[Answer] | None:
         answers = self._evaluator.run()
+        self._priorities = sorted((a.priority for a in answers), reverse=True)
         if any(a.priority for a in answers):
             answers = [replace(a, priority=0) for a in sorted(answers, key=lambda a: -a.priority)]
         return answers or None
+
+    def measure(self, meter: Meter, answers: list[Answer], delivered: float, began: float) -> None:
+        subs = [0 if a.cause is None else int(arrival_sub(*a.cause)) for a in answers]
+        ts, sub, priority = (np.array(of, np.int64) for of in ([a.ts for a in answers], subs, self._priorities))
+        meter.note(delivered, began, sampled(ts, sub, priority))
 
     def together(self, answers: Sequence[list[Answer]]) -> list[Answer]:
         return [answer for some in answers for answer in some]

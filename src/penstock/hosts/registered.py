@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.catalog import QueryOptions, StreamDef
 from penstock.hosts.host import Runner
+from penstock.hosts.meter import Meter
 from penstock.hosts.results import Results
 from penstock.hosts.subscribers import Subscribers
 from penstock.model.change import Dating
@@ -81,10 +82,11 @@ class Registered:
         options: QueryOptions,
         text: str,
         lock: threading.RLock,
+        meter: Meter,
     ) -> None:
         self.name, self.plan, self.schema, self.runner = name, plan, schema, runner
         self.reads, self.options, self.text = reads, options, text
-        self.lock = lock
+        self.lock, self.meter = lock, meter
         self.results = Results(name, plan, runner, options.results, lock)
         self.status: Status = "running"
         self.error: PenstockError | None = None

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from penstock.catalog import StreamDef
 from penstock.ingest.files import RowsFile, Span, cut
 from penstock.ingest.keys import Key, Keys
+from penstock.ingest.stamps import FULL, Stamps
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
 from penstock.kernels.expressions import CompiledExpr, compile_expr
@@ -102,6 +103,8 @@ class StreamInput:
     """Files of which rows wait for slack."""
     spans: tuple[Span, ...] = ()
     """The rows of files whose turn has come with what was taken in last."""
+    stamps: Stamps = field(default_factory=Stamps)
+    """When it was given what; copies have the same."""
     late: Kept = field(init=False)
     """Rows that came too late."""
     apart: Kept = field(init=False, default=Kept(SCHEMA))
@@ -274,6 +277,13 @@ class StreamInput:
             self._check_instants(table.column(stream.timestamp_by))
         if self._dates:
             check_calendar(table, self._dates, self.where)
+
+    def stamp(self, began: float) -> None:
+        """What was taken in last came with a call at this time of the database's stopwatch."""
+        log = self.stamps.log
+        log.extend((began, self._arrivals, max(self._newest, self.progress), self.progress))
+        if len(log) >= FULL:
+            self.stamps.thin()
 
     def push(self, rows: object, now: int | None = None, key: Key | None = None) -> Batch:
         """Take rows in; give back those whose turn has come, in order. ``rows`` may be what ``read`` gave. ``now``:

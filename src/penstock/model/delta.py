@@ -54,6 +54,11 @@ def arrival_sub(rank: int, arrival: Ints | int) -> Any:
     return ((rank + 1) << _ARRIVAL_BITS) + arrival
 
 
+def arrived(sub: Ints) -> tuple[Ints, Ints]:
+    """The ranks and arrivals that ``arrival_sub`` was given; rank -1 for what happens by time alone."""
+    return (sub >> _ARRIVAL_BITS) - 1, sub & ((1 << _ARRIVAL_BITS) - 1)
+
+
 Instant = tuple[int, int]
 
 

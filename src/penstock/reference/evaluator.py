@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 from penstock.model.change import CHANGES, Change, Dating
@@ -63,6 +63,8 @@ class Answer:
     op: OneOf["+", "-"]
     row: tuple[object, ...]
     priority: int
+    cause: tuple[int, int] | None = field(default=None, compare=False)
+    """Position and arrival of what arrived at its instant; None if it happens by time alone."""
 
 
 class _Input:
@@ -168,6 +170,7 @@ class Evaluator:
         self._last_window: float = -INFINITY
         # What reads no stream is evaluated at 0, whatever happens.
         self._first: int | None = None if self._streams else 0
+        self._cause: tuple[int, int] | None = None
         self._dating = Dating()
 
     # What comes in.
@@ -304,6 +307,7 @@ class Evaluator:
                 return False
             changes = [w.pass_time(now) for w in self._sliding.values()] + [now == self._first]
             self._first = None if now == self._first else self._first
+            self._cause = None
             self._instant(now, any(changes), None)
             return True
         if first is None:
@@ -316,6 +320,7 @@ class Evaluator:
                 return False
             if other.position > position and not other.progress >= now:
                 return False
+        self._cause = position, first.queue[0].arrival
         changed = self._arrive(first) if first.is_stream else self._change(first)
         self._instant(now, changed, first)
         return True
@@ -409,7 +414,7 @@ class Evaluator:
 
     def _answer(self, now: int, op: OneOf["+", "-"], rows: list[Row]) -> None:
         delivered = rows if self._keeps_order else sorted(rows, key=value_order)
-        self._answers += [Answer(now, op, row.values, row.priority) for row in delivered]
+        self._answers += [Answer(now, op, row.values, row.priority, self._cause) for row in delivered]
 
 
 def _source(window: Window) -> Stream:

@@ -32,6 +32,10 @@ class Clock:
         """The time in microseconds since 1970-01-01, as ``connect`` wants it."""
         return self._ticks
 
+    def seconds(self) -> float:
+        """The same in seconds: what latencies of its databases are measured by."""
+        return self._ticks / 1_000_000
+
     @property
     def now(self) -> datetime:
         """The time, in UTC and without a zone, as answers have it; a datetime has the years 1 to 9999."""

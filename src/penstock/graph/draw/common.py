@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, chop_cells
 
 if TYPE_CHECKING:
+    from penstock.graph.latency import Latency
     from penstock.graph.view import GraphView, OperatorView, PartitionView
 
 UNKNOWN = "–"
@@ -155,6 +156,13 @@ def graph_title(view: GraphView) -> str:
 def answers(n: int) -> str:
     """How many."""
     return _number(n, "answer")
+
+
+def took(latency: Latency) -> str:
+    """How long results take; empty if there is none yet."""
+    if not latency.count:
+        return ""
+    return f"p50 {duration(latency.p50)} · p99 {duration(latency.p99)}"
 
 
 def remembered(operator: OperatorView) -> str:

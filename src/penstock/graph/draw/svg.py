@@ -26,6 +26,7 @@ from penstock.graph.draw.common import (
     remembered,
     short,
     size,
+    took,
     what,
     worker_name,
 )
@@ -127,7 +128,7 @@ def _operator(operator: OperatorView, group: int | None, query: QueryView | None
     if kept := remembered(operator):
         rows.append(("", fit(kept, CELLS)))
     if query is not None:
-        rows.append(_answers(query))
+        rows += [_answers(query), *_took(query)]
     color = stripe(operator.kind, keeps=bool(kept))
     return _Item(f"o{operator.id}", group, color, operator.state, tuple(rows), _tip(operator))
 
@@ -146,7 +147,7 @@ def _tip(operator: OperatorView) -> str:
 
 
 def _query(query: QueryView, id: str) -> _Item:
-    rows = (("faint", "query"), ("strong", fit(one_line(query.name), CELLS)), _answers(query))
+    rows = (("faint", "query"), ("strong", fit(one_line(query.name), CELLS)), _answers(query), *_took(query))
     tip = f"{query.name}: {query.status}, priority {query.priority}\n{query.text}"
     return _Item(id, None, "query", "ready", rows, tip)
 
@@ -155,6 +156,12 @@ def _answers(query: QueryView) -> tuple[str, str]:
     fine = query.status == "running"
     said = answers(query.answered)
     return ("faint" if fine else "trouble", fit(said if fine else f"{one_line(query.status)}, {said}", CELLS))
+
+
+def _took(query: QueryView) -> list[tuple[str, str]]:
+    latency = query.latency
+    said = [took(latency), f"waited p99 {duration(latency.waiting_p99)}" if latency.waiting_p99 else ""]
+    return [("faint", fit(line, CELLS)) for line in said if line]
 
 
 def _wrapped(label: str) -> list[str]:

@@ -18,10 +18,12 @@ from penstock.graph.draw.common import (
     partition_title,
     remembered,
     size,
+    took,
     what,
 )
 
 if TYPE_CHECKING:
+    from penstock.graph.latency import Latency
     from penstock.graph.view import BufferView, EdgeView, GraphView, OperatorView
 
 WIDTH = 100
@@ -66,10 +68,24 @@ def _queries(view: GraphView) -> list[str]:
         status = f"{one_line(query.status)}{priority}, {answers(query.answered)} by {query.operator}"
         rows.append((fit(one_line(query.name), 30), status, one_line(query.text)))
     names, states = (min(max(cell_len(row[i]) for row in rows), 50) for i in (0, 1))
-    return ["", "queries"] + [
-        fit(f"  {_pad(name, names)}  {_pad(fit(status, states), states)}  {written}".rstrip(), WIDTH)
-        for name, status, written in rows
-    ]
+    lines = ["", "queries"]
+    for query, (name, status, written) in zip(view.queries, rows, strict=True):
+        lines.append(fit(f"  {_pad(name, names)}  {_pad(fit(status, states), states)}  {written}".rstrip(), WIDTH))
+        lines += [fit(f"    {said}", WIDTH) for said in _latency(query.latency)]
+    return lines
+
+
+def _latency(latency: Latency) -> list[str]:
+    if not latency.count:
+        return []
+    levels = latency.priorities if len(latency.priorities) > 1 else {}
+    said = [f"priority {level}: {_took(one)}" for level, one in levels.items()]
+    return [f"latency {_took(latency)} · at most {duration(latency.max)}", *said]
+
+
+def _took(latency: Latency) -> str:
+    waited = (latency.waiting_p50, latency.waiting_p99)
+    return took(latency) + (" · waited p50 {} · p99 {}".format(*map(duration, waited)) if latency.waiting_p99 else "")
 
 
 def _row(operator: OperatorView, inputs: list[EdgeView]) -> list[str]:

@@ -548,6 +548,8 @@ class LocalHost(InProcess, Abilities):
             self._suspend([found])
 
     def _suspend(self, vertices: Sequence[OperatorVertex]) -> None:
+        for query in self.core.running():
+            query.meter.look_up()  # results that wait there are of calls before the one that lets them go on
         with self.runtime.paused():
             for vertex in vertices:
                 self.runtime.suspend(vertex)
@@ -559,6 +561,8 @@ class LocalHost(InProcess, Abilities):
             found = self.operator(operator)
             self.runtime.resume(found)
             self._lags.resumed(found)
+            for query in self.core.running() if self._delivery is None else ():
+                self.core.advance(query)
             self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
             self.graph.wire()
         self.work(list(self.core.running()))

@@ -15,6 +15,7 @@ from penstock.graph.programs import sizes
 from penstock.graph.sharing import Demand
 from penstock.graph.sink import Sink
 from penstock.hosts.host import QuerySettings
+from penstock.hosts.meter import QUICK, Meter, sampled
 from penstock.hosts.results import digests
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
@@ -48,6 +49,8 @@ class GraphRunner(DeltaAnswers):
         self.shards: Shards | None = None
         """Of a query that comes from Spark: it is not in the graph."""
         self._host = host
+        self._ranked: Delta | None = None
+        """The answers that ``run`` gave last, in their order, if some have priorities; until they are measured."""
         self._ended = False
         self._failures: tuple[int, str | None] = (0, None)
 
@@ -130,16 +133,30 @@ class GraphRunner(DeltaAnswers):
         """The answers that workers, or whoever pushed, have left here."""
         if self.shards is not None:
             answers = self.shards.run()
-            return None if answers is None else ordered(answers)
+            return None if answers is None else self._urgent_first(answers)
         sink = self.sink
         assert sink is not None, "the database lets no closed runner work"
         deltas = sink.taken()
         if deltas:
             together = deltas[0] if len(deltas) == 1 else concat(deltas)
-            return together if together.priority is None else ordered(together)
+            return together if together.priority is None else self._urgent_first(together)
         if sink.error is not None:
             raise sink.error
         return None
+
+    def _urgent_first(self, answers: Delta) -> Delta:
+        self._ranked = None if answers.priority is None else answers
+        return ordered(answers)
+
+    def measure(self, meter: Meter, answers: Delta, delivered: float, began: float) -> None:
+        buffered = self._host.graph.buffered
+        if meter.plain and self._ranked is None and not buffered:
+            meter.quick.extend((delivered, began, len(answers.ts)))
+            if len(meter.quick) >= QUICK:
+                meter.fold()
+            return
+        given, self._ranked = answers if self._ranked is None else self._ranked, None
+        meter.note(delivered, None if buffered else began, sampled(given.ts, given.sub, given.priority))
 
     def sizes(self) -> Mapping[str, StateSize]:
         if self.shards is not None:

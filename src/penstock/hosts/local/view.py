@@ -39,6 +39,7 @@ def graph_view(graph: Graph, runtime: Runtime, queries: Mapping[str, Registered]
             found.append(QueryView(
                 name, query.text, member.sink.id, query.options.priority,
                 "suspended" if query.status == "running" and resting.get(name) else query.status, query.answered,
+                query.meter.latency,
             ))  # fmt: skip
     return GraphView(
         "local", runtime.settings.threading, runtime.threads,

@@ -227,7 +227,11 @@ class SparkHost(Abilities):
 
     def _become(self, runner: SparkRunner, query: Registered) -> None:
         runner.id, runner.slot = query.placement["id"], query.placement["slot"]
+        self._begun(runner, query)
+
+    def _begun(self, runner: SparkRunner, query: Registered) -> None:
         runner.priority, runner.latency = query.options.priority, query.options.latency
+        query.meter.look_up()
 
     def again(self, item: Item) -> None:
         """Do again what an entry of this engine says."""
@@ -253,7 +257,7 @@ class SparkHost(Abilities):
         runner, keeper = query.runner, self.kept.keeper
         assert isinstance(runner, SparkRunner), "this host made it"
         runner.id = query.placement.get("id") or uuid.uuid4().hex[:12]
-        runner.priority, runner.latency = query.options.priority, query.options.latency
+        self._begun(runner, query)
         if not query.placement:
             if keeper.again:
                 raise self._of_local()

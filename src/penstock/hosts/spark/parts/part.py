@@ -430,10 +430,16 @@ class Part:
             runner = self.queries.get(id)
             if runner is not None:
                 runner.reported.update({slot: o.sizes for slot, o in some if o.sizes})
+                runner.count([o.counts for _, o in some])
         seconds = {id: max(o.seconds for _, o in some) for id, some in outcomes.items() if some}
         self.load.worked(planned.first.rows, seconds)
         self._measure(planned, reports, sum(row[1] for row in rows))
         self.applied(meta, table, number)
+        delivered = host.core.stopwatch()
+        for query in host.core.queries.values():
+            some = outcomes.get(query.runner.id, []) if isinstance(query.runner, SparkRunner) else []
+            for sample in [o.sample for _, o in some if o.sample is not None]:
+                query.meter.note(delivered, None, sample)
         self._done()
         host.changed.notify_all()
         host.parts.after_batch(self)

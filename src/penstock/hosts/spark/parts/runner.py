@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.graph.answers import answers_as_table, ordered
+from penstock.graph.programs import Counts
+from penstock.graph.statistics import Statistics
 from penstock.hosts.host import QuerySettings
+from penstock.hosts.meter import Meter
 from penstock.hosts.spark.job import Split
 from penstock.hosts.spark.parts.slot import read_answers
 from penstock.hosts.spark.parts.task import Moved, live_split
@@ -80,6 +84,9 @@ class SparkRunner:
         self.failures = 0
         self.last_failure: str | None = None
         self.reported: dict[int, Mapping[str, StateSize]] = {}
+        self.stats: list[Statistics] = []
+        """What slots have counted since the directory was opened, for each of its operators in the order in which a
+        graph makes them."""
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -104,6 +111,9 @@ class SparkRunner:
 
     def run(self) -> None:
         """Answers come from micro-batches."""
+
+    def measure(self, meter: Meter, answers: Stored, delivered: float, began: float) -> None:
+        """Micro-batches measure their answers: ``Part``."""
 
     def together(self, answers: Sequence[Stored | pa.Table]) -> Stored | pa.Table:
         stored = [a for a in answers if isinstance(a, Stored)]
@@ -168,6 +178,15 @@ class SparkRunner:
 
     def forget(self, answers: Sequence[Stored | pa.Table]) -> None:
         pass  # what is in files goes when the state is saved
+
+    def count(self, slots: Sequence[Sequence[Counts]]) -> None:
+        """The operators of each slot have counted so much more in a micro-batch."""
+        now = time.perf_counter_ns()
+        for counts in slots:
+            if len(self.stats) != len(counts):
+                self.stats = [Statistics() for _ in counts]
+            for stats, (calls, came, left, busy) in zip(self.stats, counts, strict=True):
+                stats.add(calls, came, left, busy, now)
 
     def sizes(self) -> dict[str, StateSize]:
         found: dict[str, StateSize] = {}

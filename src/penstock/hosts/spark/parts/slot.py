@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.graph.programs import GraphPrograms, Programs
+from penstock.graph.programs import Counts, GraphPrograms, Programs
+from penstock.hosts.meter import Sample, sampled
 from penstock.hosts.spark.parts.definitions import Definition, read_definition, read_past, read_program
 from penstock.hosts.spark.parts.feed import Inputs, Share
 from penstock.hosts.spark.parts.task import (
@@ -43,7 +44,7 @@ from penstock.hosts.spark.shard import Memory, Shard
 from penstock.kernels.merging import end_to_end, places, put
 from penstock.model.batch import Batch
 from penstock.model.change import Change
-from penstock.model.delta import Delta, Ints, concat
+from penstock.model.delta import Delta, Ints, concat, priorities
 from penstock.model.errors import CheckpointError, StorageError
 from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
@@ -72,6 +73,16 @@ class _Gave:
     failures: tuple[int, str | None] = (0, None)
     seconds: float = 0.0
     sizes: Mapping[str, StateSize] = field(default_factory=dict)
+    counts: list[Counts] = field(default_factory=list)
+
+    def count(self, before: Sequence[Counts], now: Sequence[Counts]) -> None:
+        """Its operators have counted so much more."""
+        had = self.counts or [(0, 0, 0, 0)] * len(now)
+        self.counts = [
+            (had[0] + now[0] - before[0], had[1] + now[1] - before[1], had[2] + now[2] - before[2],
+             had[3] + now[3] - before[3])
+            for had, before, now in zip(had, before, now, strict=True)
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -205,7 +216,7 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
     ) -> None:
         programs = family.programs
         query = queries[next(iter(family.members))]
-        before = {id: programs.busy(id) for id in family.members}
+        before = {id: (programs.busy(id), programs.counted(id)) for id in family.members}
         # Changes first: a stream that this closes was open when they were made.
         for name, changes in inputs.changes({n: family.sources[n] for n in family.relations}, query.start):
             family.fed = True
@@ -244,7 +255,8 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
                 continue
             mine.answers += answers
             mine.ended, mine.failures, mine.sizes = programs.ended(id), programs.failures(id), programs.size_of(id)
-            mine.seconds += programs.busy(id) - before[id]
+            mine.seconds += programs.busy(id) - before[id][0]
+            mine.count(before[id][1], programs.counted(id))
 
     def _brought_from(self, part: int, base: Base, id: str, name: str) -> _Family:
         """A query by itself, with the state that it has in another part."""
@@ -437,6 +449,14 @@ def _in_place(chunks: Sequence[pa.Array], where: npt.NDArray[np.int64]) -> pa.Ar
     return pa.concat_arrays(chunks).take(pa.array(order))
 
 
+def _sample(answers: Sequence[Delta]) -> Sample | None:
+    found = [delta for delta in answers if len(delta)]
+    if not found:
+        return None
+    ts, sub = (np.concatenate(of) for of in ([d.ts for d in found], [d.sub for d in found]))
+    return sampled(ts, sub, priorities(found))
+
+
 def _given(root: str, name: str, answers: Sequence[Delta]) -> Given | None:
     """Answers for the report, or in a file that it names."""
     rows = sum(map(len, answers))
@@ -482,7 +502,8 @@ def _run(task: Task, memory: Memory | None) -> Report:
     try:
         outcomes = {
             id: Outcome(
-                _given(task.root, f"{unique}-{i}", g.answers), g.ended, *g.failures, g.error, g.seconds, g.sizes
+                _given(task.root, f"{unique}-{i}", g.answers), g.ended, *g.failures, g.error, g.seconds, g.sizes,
+                g.counts, _sample(g.answers),
             )
             for i, (id, g) in enumerate(gave.items())
         }  # fmt: skip

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Literal
 
 import penstock.model.errors as errors
+from penstock.graph.programs import Counts
+from penstock.hosts.meter import Sample
 from penstock.hosts.spark.job import Split, split_of
 from penstock.ingest.files import Span
 from penstock.model.batch import Instant
@@ -180,6 +182,10 @@ class Outcome:
     error: Failure | None = None
     seconds: float = 0.0
     sizes: Mapping[str, StateSize] = field(default_factory=dict)
+    counts: Sequence[Counts] = ()
+    """What its operators have counted in the micro-batch."""
+    sample: Sample | None = None
+    """The instants of its answers, as far as they are measured."""
 
     @property
     def rows(self) -> int:
