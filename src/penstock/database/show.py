@@ -45,7 +45,13 @@ def show(core: Core, tree: exp.Expr) -> Result:
             rows = [{"view": v.name, "text": v.text} for v in catalog.views.values()]
         case "QUERIES":
             rows = [
-                {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
+                {
+                    "query": q.name,
+                    "status": q.status,
+                    "answers": str(q.answered),
+                    "incomplete": "\n".join(map(str, q.results.marks.all)),
+                    "text": q.text,
+                }
                 for q in core.queries.values()
             ]
         case _:
@@ -69,7 +75,7 @@ _COLUMNS = {
     "streams": ("stream", "columns", "timestamp by", "kind", "progress", "late", "apart"),
     "relations": ("relation", "columns", "rows"),
     "views": ("view", "text"),
-    "queries": ("query", "status", "answers", "text"),
+    "queries": ("query", "status", "answers", "incomplete", "text"),
 }
 
 

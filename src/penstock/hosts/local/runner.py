@@ -107,8 +107,8 @@ class GraphRunner(DeltaAnswers):
     def written(self) -> None:
         self._host.after()
 
-    def push(self, stream: str, batch: Batch) -> None:
-        self.past.rows.setdefault(stream, []).append(batch)
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        self.past.rows[stream] = batches
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         self.past.changes[relation] = changes
@@ -127,6 +127,8 @@ class GraphRunner(DeltaAnswers):
         sink = self.sink
         assert sink is not None, "the database lets no closed runner work"
         deltas = sink.taken()
+        if self._host.runtime.storage.gaps:
+            self._host.tell_dropped()  # these may be the first that lack something
         if deltas:
             together = deltas[0] if len(deltas) == 1 else concat(deltas)
             return together if together.priority is None else ordered(together)
