@@ -160,7 +160,6 @@ def test_windows_over_rows_that_are_gone_are_refused_or_marked(
                 query = db.query(text, start=start)  # type: ignore[arg-type]
             except penstock.BindError as refused:
                 found[engine] = [(str(refused),)]
-                assert "go back to" in str(refused)
                 continue
             for row in rows[len(before) :]:
                 db.push("s", [row])

@@ -17,7 +17,6 @@ from penstock.plan.nodes import (
     Prioritise,
     Project,
     Query,
-    QueryStream,
     RelationScan,
     StreamScan,
     Window,
@@ -109,21 +108,20 @@ def _length(spec: WindowSpec) -> Instant:
 
 
 def _until(node: Node, missing: Missing, *, named: bool) -> Instant:
+    """``named``: no window with bounds that are instants is above the node."""
     match node:
         case StreamScan():
-            return missing.get(node.stream, -math.inf)
+            return -math.inf if named else missing.get(node.stream, -math.inf)
         case Query() if (elements := _elements(node)) is not None:
-            return -math.inf if named and _is_declared(elements) else _until(elements, missing, named=named)
+            return _until(elements, missing, named=named)
         case Query():
             found = _until(node.input, missing, named=named)
             # The next answer at a master instant is compared with one that lacked something, whenever it comes.
             return math.inf if found > -math.inf and node.masters and node.output != "rstream" else found
         case Window():
-            found = _until(node.input, missing, named=named)
             is_named = isinstance(node.spec, Generic) and node.spec.unit == "time"
-            if found == -math.inf or (named and not is_named and _is_declared(node.input)):
-                return -math.inf
-            return _lets_go(node.spec, found)
+            found = _until(node.input, missing, named=named and not is_named)
+            return -math.inf if found == -math.inf else _lets_go(node.spec, found)
         case Aggregate() if any(a.function in _BY_MOMENT for a in node.aggregates) and not _is_window(node.input):
             # Rows that a query has made itself came when something changed, perhaps long ago.
             return math.inf if _until(node.input, missing, named=named) > -math.inf else -math.inf
@@ -160,13 +158,6 @@ def _elements(query: Query) -> Node | None:
         case Unbounded() | Now() | PartitionRows() | Rows(slide=1) | Range(slide=None):
             return node.input
     return None
-
-
-def _is_declared(node: Node) -> bool:
-    """Whether a stream is one that rows are pushed into, perhaps not all of them."""
-    while isinstance(node, Filter | Project | Prioritise):
-        node = node.input
-    return not isinstance(node, QueryStream)
 
 
 def _is_window(node: Node) -> bool:
