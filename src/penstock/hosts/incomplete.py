@@ -91,13 +91,15 @@ class Marks:
 
     def met(self, position: int, instants: npt.NDArray[np.int64]) -> None:
         """Results have come: the first after each gap is known then."""
-        found = list(self.all)
-        for i, mark in enumerate(found):
-            if mark.after is not None and len(behind := np.flatnonzero(instants >= mark.after)):
-                at = position + int(behind[0])
-                first = at if mark.position is None else mark.position
-                found[i] = replace(mark, position=first, latest=at, after=None)
-        self.all = tuple(found)
+
+        def met(mark: Incomplete) -> Incomplete:
+            if mark.since is not None and mark.position is None:
+                mark = replace(mark, position=_first(position, instants, mark.since))
+            if mark.after is not None and (at := _first(position, instants, mark.after)) is not None:
+                mark = replace(mark, latest=at, after=None)
+            return mark
+
+        self.all = tuple(map(met, self.all))
 
     def of(self, start: int, instants: npt.NDArray[np.int64]) -> list[Incomplete]:
         """Those that results from a position on have to do with."""
@@ -131,6 +133,12 @@ def flagged(table: pa.Table, marks: Sequence[Incomplete]) -> pa.Table:
 def with_flag(table: pa.Table, metadata: Mapping[bytes, bytes] | None) -> pa.Table:
     """A table with what another one says of itself."""
     return table.replace_schema_metadata(metadata) if metadata else table
+
+
+def _first(position: int, instants: npt.NDArray[np.int64], since: int) -> int | None:
+    """The position of the first result that is not before an instant, of those from a position on."""
+    found = np.flatnonzero(instants >= since)
+    return position + int(found[0]) if len(found) else None
 
 
 def _touch(a: Incomplete, b: Incomplete) -> bool:
