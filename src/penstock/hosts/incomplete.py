@@ -111,7 +111,7 @@ class Marks:
 
     def flagged(self, table: pa.Table, start: int) -> pa.Table:
         """Results from a position on, with a flag in the metadata of their schema if they may lack something."""
-        if not self.all or not table.num_rows:
+        if not table.num_rows:
             return table
         found = self.of(start, np.asarray(table.column(0).cast(pa.int64())))
         return flagged(table, found)

@@ -118,7 +118,7 @@ class Results:
         if self._small >= _FEW:
             self._put_together()  # before the new one, which most readers are waiting for
         self._entries.append(_Entry(self.next, answers, size))
-        if self.marks.is_waiting:
+        if self.marks.all and self.marks.is_waiting:
             self.marks.met(self.next, _instants(answers))
         self.next += count
         self._bytes += size
@@ -306,7 +306,7 @@ class Results:
         """What ``read`` gave as a table. Without the lock."""
         answers, skipped, stop = found
         table = self._runner.table(answers).slice(skipped)
-        return self.marks.flagged(table, stop - table.num_rows)
+        return self.marks.flagged(table, stop - table.num_rows) if self.marks.all else table
 
     def confirm(
         self, reader: str, upto: int, *, notes: Mapping[str, object] | None = None, table: pa.Table | None = None
