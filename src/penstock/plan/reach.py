@@ -17,7 +17,6 @@ from penstock.plan.nodes import (
     Prioritise,
     Project,
     Query,
-    RelationScan,
     StreamScan,
     Window,
     inputs,
@@ -80,8 +79,6 @@ def _needs(node: Node, since: Instant) -> dict[str, Instant]:
     match node:
         case StreamScan():
             return {node.stream: since}
-        case RelationScan():
-            return {}
         case Query() if (elements := _elements(node)) is not None:
             return _needs(elements, since)
         case Query() if node.masters:
