@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +20,8 @@ RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_t
 Found = list[tuple[object, ...]]
 
 
-def rows_of(table: penstock.Result | object) -> Found:
-    columns = [table.column(i).to_pylist() for i in range(table.num_columns)]  # type: ignore[attr-defined]
+def rows_of(table: pa.Table) -> Found:
+    columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
     return [tuple(comparable(v) for v in row) for row in zip(*columns, strict=True)]
 
 
