@@ -83,8 +83,8 @@ def test_a_timestamp_clock_is_told_in_times() -> None:
                   HOP SIZE (-1 HOUR, -1 HOUR) END QUERY '2024-05-01 09:00:00']"""
         with pytest.raises(penstock.BindError, match=r"go back to 2024-05-01 09:00:00\.0+ UTC") as refused:
             db.query(text)
-        assert "WITH (retain = '7200 seconds')" in (refused.value.hint or "")
-        db.execute("DROP STREAM s; CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at WITH (retain = '7200 seconds')")
+        assert "WITH (retain = '2 hours')" in (refused.value.hint or "")
+        db.execute("DROP STREAM s; CREATE STREAM s (at TIMESTAMP) TIMESTAMP BY at WITH (retain = '2 hours')")
         db.push("s", [("2024-05-01 10:00:00",), ("2024-05-01 11:00:00",)])
         query = db.query(text)
         db.close_stream("s")

@@ -17,6 +17,7 @@ from penstock.model.errors import BindError
 from penstock.model.schema import Clock
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.reach import named_until, reverse_needs
+from penstock.plan.show import show_duration
 
 Missing = Callable[[str], Instant]
 """The greatest instant of a row of a stream that a query which comes now is not given; -inf: it is given all."""
@@ -67,5 +68,5 @@ def _shown(at: int, clock: Clock) -> str:
 
 def _length(ticks: int, clock: Clock) -> str:
     """A length of time as ``retain`` takes it, not shorter."""
-    return str(ticks) if clock == "ticks" else f"'{-(-ticks // 1_000_000)} seconds'"
+    return str(ticks) if clock == "ticks" else f"'{show_duration(-(-ticks // 1_000_000) * 1_000_000, clock).lower()}'"
 
