@@ -15,9 +15,9 @@ from penstock.ingest.past import check_reach, lacking
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Instant
 from penstock.model.errors import BindError
+from penstock.plan.derive import touched_until
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import stream_scans
-from penstock.plan.reach import touched_until
 
 
 class Beginning(ABC):

@@ -147,7 +147,8 @@ class History:
 
     @property
     def retained(self) -> Retained:
-        """The rows that a query which comes now begins with."""
+        """The rows that a query which comes now begins with: those in memory as one batch."""
+        self._join()
         return Retained((*self._files, *self._memory), self._oldest)
 
     @property
@@ -168,7 +169,7 @@ class History:
             self._oldest = max(self._oldest, int(progress) - self._definition.retain)
         self._forget()
         if len(self._memory) > _PIECES:
-            self._memory = deque([Piece(concat([piece.read() for piece in self._memory]))])
+            self._join()
         if self._storage is not None:
             self._spill()
 
@@ -178,6 +179,10 @@ class History:
         for batch in batches:
             self.add(batch, progress)
         self.head = head
+
+    def _join(self) -> None:
+        if len(self._memory) > 1:
+            self._memory = deque([Piece(concat([piece.read() for piece in self._memory]))])
 
     def _forget(self) -> None:
         for pieces in (self._files, self._memory):

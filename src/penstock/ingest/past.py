@@ -15,8 +15,8 @@ from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Instant
 from penstock.model.errors import BindError
 from penstock.model.schema import Clock
+from penstock.plan.derive import named_until, reverse_needs
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.reach import named_until, reverse_needs
 from penstock.plan.show import show_duration
 
 Missing = Callable[[str], Instant]
