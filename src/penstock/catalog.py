@@ -34,6 +34,10 @@ EVERYTHING = 2**62
 """More ticks than there can be between two rows."""
 
 
+HistoryIn = Literal["memory", "disk"]
+"""Where a stream has the rows that it retains: all in memory, or the newest there and the others on disk."""
+
+
 @dataclass(frozen=True)
 class Unread:
     """Columns of the data behind a name that CQL has no types for, with the types that they have there.
@@ -66,7 +70,7 @@ class SparkSource:
 class StreamDef:
     """A stream: declared with columns, or derived from a query.
 
-    ``retain``: for how many ticks rows are kept for queries to come, ``EVERYTHING`` for all of them.
+    ``retain``: for how many ticks rows are kept for queries to come, ``EVERYTHING``: all; ``history``: where they are.
     ``buffer``: how much of what waits of its rows may be in memory. ``drops``: where there is no room, the oldest rows
     are dropped. ``time``: how times are written in what comes in, if not as usual. ``on_error``: what becomes of a row
     that does not fit; ``unknown``: of a field that is not declared, by default refused in rows and ignored in files.
@@ -84,6 +88,7 @@ class StreamDef:
     retain: int = 0
     buffer: Bound | None = None
     drops: bool = False
+    history: HistoryIn = "memory"
     time: TimeForm | None = None
     on_error: OnError = "refuse"
     unknown: Unknown | None = None

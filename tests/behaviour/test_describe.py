@@ -156,7 +156,7 @@ def declare(db: penstock.Database, statement: str) -> None:
 
 
 def entries(catalog: Catalog) -> Mapping[str, Any]:
-    found = {**catalog.streams, **catalog.relations, **catalog.views}
+    found: dict[str, Any] = {**catalog.streams, **catalog.relations, **catalog.views}
     return {name: replace(entry, text="") for name, entry in found.items()}
 
 

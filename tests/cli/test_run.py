@@ -15,7 +15,9 @@ import pyarrow.parquet
 import pytest
 from tests.spark.direct import directly
 
+import penstock
 from penstock.cli.main import main
+from penstock.cli.run import summarize
 
 DECLARED = """
 CREATE STREAM s (k BIGINT, v DOUBLE, at BIGINT) TIMESTAMP BY at SLACK 1;
@@ -65,6 +67,15 @@ def test_answers_as_a_table_and_a_summary(place: Place) -> None:
         "rows in   s 5", "answers   hot 2", "late rows s 1 (by up to 14; SLACK 15 takes them)",
     ]  # fmt: skip
     assert place.err.splitlines()[3].startswith("seconds ")
+
+
+def test_the_summary_says_what_results_lack() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
+        db.push("s", [(1,)])
+        query = db.query("SELECT count(*) AS n FROM s [TUMBLING 50]", name="n")
+        said = summarize(db, [query], {}, {}, 1.0).splitlines()[2]
+        assert said.startswith("incomplete n: results from the first one to 50: rows of stream `s` that came before")
 
 
 def test_quiet(place: Place) -> None:

@@ -163,7 +163,7 @@ def _richer(draw: st.DrawFn, steps: Sequence[Step]) -> list[Step]:
                 with_ = draw(
                     st.sampled_from(
                         ["", "", " WITH (idle = '1 second')", " WITH (retain = '5 us')", " WITH (on_error = 'apart')",
-                         " WITH (retain = '4 us', on_error = 'apart')"]
+                         " WITH (retain = '4 us', on_error = 'apart')", " WITH (retain = 'all', history = 'disk')"]
                     )
                 )  # fmt: skip
                 found.append(Say(text + slack + with_))

@@ -6,11 +6,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 
 import penstock
 from penstock.database.database import core_of
+from penstock.hosts import history
 from penstock.storage.store import Sync
 from penstock.testing import Clock
 from tests.durable.disks import in_memory, opened, save
@@ -104,7 +106,9 @@ def seen(db: penstock.Database) -> Mapping[str, object]:
 def _stream(db: penstock.Database, name: str) -> object:
     status, source = db.stream(name), core_of(db).inputs[name]
     told = status.progress, status.newest, status.given, status.late, status.apart, source.closed
-    return told, rows_of(source.late.table), rows_of(source.apart.table), source.waiting
+    past = core_of(db).history.get(name)
+    gone = source.passed if past is None else past.forgotten
+    return told, rows_of(source.late.table), rows_of(source.apart.table), source.waiting, gone
 
 
 def _query(query: penstock.Query) -> object:
@@ -225,7 +229,7 @@ def lived(
     steps: Sequence[Step], sync: Sync = "off", also: Callable[[Lives], None] | None = None, files: Any = None
 ) -> None:
     """Live these steps on both."""
-    with Lives(sync, files) as lives:
+    with patch.object(history, "MEMORY", 200), Lives(sync, files) as lives:
         lives.live(steps)
         if also is not None:
             also(lives)

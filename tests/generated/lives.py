@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import strategies as st
 
 import penstock
 from penstock.database.database import core_of
+from penstock.hosts import history
 from penstock.testing import Clock
 from penstock.testing.steps import ClockAt, read_step
 from tests.generated.running import comparable
@@ -38,7 +40,10 @@ DERIVED = [
 ]
 OVER = ["d", "d", "e", "f", "g", "h"]
 SLIDING = ["[ROWS 1]", "[ROWS 3]", "[RANGE 3]", "[RANGE 8]", "[NOW]", "", "[RANGE 4 SLIDE 2]"]
-BOUNDED = ["[TUMBLING 4]", "[HOPPING 6 EVERY 3]", "[BEGIN WINDOW 0 END WINDOW 3 HOP SIZE (3, 3) END QUERY 12]"]
+BOUNDED = [
+    "[TUMBLING 4]", "[HOPPING 6 EVERY 3]", "[BEGIN WINDOW 0 END WINDOW 3 HOP SIZE (3, 3) END QUERY 12]",
+    "[BEGIN WINDOW 6 END WINDOW 8 HOP SIZE (-2, -2) END QUERY 2]",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Life:
 
 
 Lived = tuple[dict[str, list[tuple[object, ...]]], list[str]]
-"""The answers of each query in order, and what was refused."""
+"""The answers of each query in order, what those of each may lack, and what was refused."""
 
 
 def lived(
@@ -82,6 +87,7 @@ def lived(
     clock = Clock(BEGIN)
     options: dict[str, Any] = {"engine": engine, "clock": clock}
     with ExitStack() as stack:
+        stack.enter_context(patch.object(history, "MEMORY", 100))
         if engine == "spark":
             options |= {"path": stack.enter_context(tempfile.TemporaryDirectory()), "shards": shards, "trigger": 3600}
         db = penstock.connect(**options)
@@ -126,6 +132,9 @@ def lived(
                 take()
             after(db)
         take()
+        for name, query in queries.items():
+            if query.incomplete:
+                found[f"{name} lacks"] = [(m.since, m.until, m.reason) for m in query.incomplete]
     return found, refused
 
 
@@ -159,7 +168,10 @@ class _Writer:
         return self.draw(st.integers(least, most))
 
     def declarations(self) -> list[str]:
-        more = ["", "", "", " SLACK 2", " WITH (retain = '5 us')", " WITH (idle = '3 us')"]
+        more = [
+            "", "", "", " SLACK 2", " WITH (retain = '5 us')", " WITH (idle = '3 us')",
+            " WITH (retain = 7, history = 'disk')",
+        ]  # fmt: skip
         first = [*RELATIONS, *(s.format(more=self.pick(more)) for s in STREAMS)]
         if self.chance(15):
             first.append(STAMPED)

@@ -148,8 +148,11 @@ def lived(
                         with suppress(penstock.InputError):  # answers up to there have been given, on any engine
                             db.push("q", [{"k": r[0], "name": r[1], "ts": at, "op": op} for at, op, r in case.relation])
                 case Add(name, text):
-                    db.query(text, name=name)
-                case Stop(name):
+                    try:
+                        db.query(text, name=name)
+                    except penstock.BindError as refused:  # its windows go back to rows that are gone
+                        found[name] = Counter([refused.message])
+                case Stop(name) if name in db.queries:
                     query = db.queries[name]
                     if resting is not None:
                         db.resume(resting)

@@ -40,8 +40,9 @@ class LocalRunner(DeltaAnswers):
     def last_failure(self) -> str | None:
         return self._errors.last_failure
 
-    def push(self, stream: str, batch: Batch) -> None:
-        self._running.push(stream, batch)
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self._running.push(stream, batch)
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         self._running.change(relation, changes)

@@ -62,8 +62,8 @@ class RestartingRunner:
     def last_failure(self) -> str | None:
         return self._runner.last_failure
 
-    def push(self, stream: str, batch: Batch) -> None:
-        self._call(lambda r: r.push(stream, batch))
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        self._call(lambda r: r.push(stream, batches))
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         self._call(lambda r: r.change(relation, changes))

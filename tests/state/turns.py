@@ -60,8 +60,8 @@ class TurnsRunner:
     def last_failure(self) -> str | None:
         return self._runner.last_failure
 
-    def push(self, stream: str, batch: Batch) -> None:
-        self._runner.push(stream, batch)
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        self._runner.push(stream, batches)
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         self._runner.change(relation, changes)

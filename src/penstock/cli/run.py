@@ -315,6 +315,7 @@ def summarize(
         lines.append(f"apart     {', '.join(_apart(db, name, n) for name, n in apart.items() if n)}")
     if any(errors.values()):
         lines.append(f"row errors (NULL in the answers) {_counts({k: n for k, n in errors.items() if n})}")
+    lines += [f"incomplete {query.name}: {mark}" for query in queries for mark in query.incomplete]
     lines.append(f"seconds   {seconds:.2f}")
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from penstock.catalog import (
     EVERYTHING,
     Catalog,
     FunctionDef,
+    HistoryIn,
     OnLag,
     QueryOptions,
     RelationDef,
@@ -209,6 +210,7 @@ def _stream(tree: exp.Expr, catalog: Catalog) -> StreamDef:
     priority = _priority(catalog, tree.args.get("priority_by"), scope)
     known: dict[str, Parser] = {"retain": _retain_option(clock), "buffer": _amount_option}
     known |= {"overflow": _overflow_option, "time": _time_option, "zone": _zone_option, "idle": _duration_option}
+    known |= {"history": _history_option}
     options = parse_options(tree, {**known, "on_error": _on_error_option, "unknown": _unknown_option})
     for option in ("time", "zone"):
         if option in options and all(f.type != TIMESTAMP for f in schema):
@@ -224,6 +226,9 @@ def _stream(tree: exp.Expr, catalog: Catalog) -> StreamDef:
             f"stream `{name}` is stamped on arrival, so the clock moves it anyway",
             hint="leave `idle` out, or say TIMESTAMP BY",
         )
+    if "history" in options and "retain" not in options:
+        hint = f"add it, for example {retain_example(clock).removesuffix(')')}, history = '{options['history']}')"
+        raise BindError(f"stream `{name}` retains nothing without `retain`, so `history` means nothing", hint=hint)
     if priority is not None and options.get("overflow"):
         raise BindError(
             f"stream `{name}` has priorities, so its oldest rows cannot be dropped",
@@ -231,8 +236,8 @@ def _stream(tree: exp.Expr, catalog: Catalog) -> StreamDef:
         )
     return StreamDef(
         name, schema, catalog.next_position, clock, column, slack, priority, options.get("retain", 0),
-        options.get("buffer"),
-        options.get("overflow", False), None if form == TimeForm("") else form, options.get("on_error", "refuse"),
+        options.get("buffer"), options.get("overflow", False), options.get("history", "memory"),
+        None if form == TimeForm("") else form, options.get("on_error", "refuse"),
         options.get("unknown"), _source(tree.args.get("source"), name, options), text=format_statement(tree),
         idle=options.get("idle", 0),
     )  # fmt: skip
@@ -482,6 +487,7 @@ def _one_of(texts: Any) -> Parser:
 
 
 _on_error_option, _unknown_option, _on_lag_option = _one_of(OnError), _one_of(Unknown), _one_of(OnLag)
+_history_option = _one_of(HistoryIn)
 
 
 def _zone_option(name: str, node: exp.Expr) -> str:

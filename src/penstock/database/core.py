@@ -25,17 +25,19 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from penstock.catalog import Catalog, FunctionDef, QueryOptions, StreamDef, retain_example
+from penstock.catalog import Catalog, FunctionDef, QueryOptions, StreamDef
+from penstock.database.beginning import Beginning
 from penstock.database.declaring import Declaring
 from penstock.database.gathering import Gathering, is_plain
 from penstock.database.ticking import Ticking
+from penstock.hosts.history import History
 from penstock.hosts.host import Answers, QuerySettings
 from penstock.hosts.meter import meter_of
 from penstock.hosts.opening import host
 from penstock.hosts.options import Keeping, LocalOptions, SparkOptions
-from penstock.hosts.registered import KEPT, Before, Over, Registered, Status
+from penstock.hosts.registered import KEPT, Over, Registered, Status
 from penstock.hosts.subscribers import Subscribers
-from penstock.ingest.flood import check_beginning, check_change, check_past, check_rows
+from penstock.ingest.flood import check_beginning, check_change, check_rows
 from penstock.ingest.instants import Instants
 from penstock.ingest.keys import Key
 from penstock.ingest.relations import At, RelationStore, When
@@ -43,7 +45,6 @@ from penstock.ingest.streams import StreamInput, Written
 from penstock.model.batch import Batch
 from penstock.model.change import CHANGES, Change
 from penstock.model.errors import (
-    BindError,
     CatalogError,
     InputError,
     PenstockError,
@@ -65,7 +66,7 @@ from penstock.scalar.zones import checked as checked_zone
 from penstock.storage.objects import Root
 
 
-class Core(Declaring, Ticking):
+class Core(Declaring, Ticking, Beginning):
     """See above. What hosts may ask of it is ``hosts.core.Core``."""
 
     def __init__(
@@ -86,9 +87,7 @@ class Core(Declaring, Ticking):
         self.lock = threading.RLock()
         self.inputs: dict[str, StreamInput] = {}
         self.relations: dict[str, RelationStore] = {}
-        self.history: dict[str, list[Batch]] = {}
-        self.remembered: dict[str, int] = {}
-        """How many rows of each stream that retains some have been put there, ever."""
+        self.history: dict[str, History] = {}
         self.queries: dict[str, Registered] = {}
         self.over: dict[str, Over] = {}
         """Queries that were stopped, the last ones last: at most ``KEPT``, and none whose name is taken again."""
@@ -275,13 +274,13 @@ class Core(Declaring, Ticking):
         if name in self.queries:
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
         if options.start == "retained":
-            self._check_retained(plan)
+            self.check_retained(plan)
         optimized = optimize(carrying_order(plan))
         functions = {n: f.call for n, f in self.catalog.functions.items()}
         query = self.made(name, optimized, functions, reads, options, text)
         query.into = into
         self.instants.check(query)
-        check_past(query, self.inputs, self.history)
+        self.check_past(query)
         self.start(query)
         return query
 
@@ -304,7 +303,7 @@ class Core(Declaring, Ticking):
     def start(self, query: Registered) -> None:
         """Let a query begin, with what there is for it from before."""
         name = query.name
-        query.before = self._rows_before(query)
+        self.note_past(query)
         self.queries[name] = query
         try:
             self._feed_past(query)
@@ -386,31 +385,12 @@ class Core(Declaring, Ticking):
             query.dating.begun, query.dating.earlier = True, self.instants.counted
             query.runner.progress(CHANGES, query.dating.earlier)
         for name in query.inputs:
-            for batch in self.history.get(name, []) if query.options.start != "now" else ():
-                query.runner.push(name, batch)
+            if name in self.history and query.options.start != "now" and (rows := self.history[name].retained):
+                query.runner.push(name, rows)
             source = self.inputs[name]
             if source.progress > -math.inf:
                 query.runner.progress(name, source.progress)
 
-    def _check_retained(self, plan: Plan) -> None:
-        for node in stream_scans(plan):
-            if not self.catalog.stream(node.stream).retain:
-                raise BindError(
-                    f"stream `{node.stream}` retains no rows that the query could start with",
-                    hint=f"declare it {retain_example(node.clock)}",
-                )
-
-    def _rows_before(self, query: Registered) -> dict[str, Before]:
-        """The rows that streams have had and do not retain; of those that wait for slack the query will hear."""
-        if query.options.start == "now":
-            return {}
-        found: dict[str, Before] = {}
-        for name in sorted(query.inputs):
-            source = self.inputs[name]
-            rows = source.arrivals - source.late.count - source.apart.count - source.waiting
-            if rows and not source.definition.retain:
-                found[name] = Before(rows, source.arrivals)
-        return found
 
     # -- rows -----------------------------------------------------------------------------------------
 
@@ -570,9 +550,10 @@ class Core(Declaring, Ticking):
 
     def _taken(self, source: StreamInput, batch: Batch) -> None:
         name = source.definition.name
+        source.pass_on(batch)
         self.inputs[name] = source
         if name in self.history:
-            self._retain(source, batch)
+            self.history[name].add(batch, source.progress)
         if name in self._lags:
             self._came(source, batch)
 
@@ -608,11 +589,6 @@ class Core(Declaring, Ticking):
                 )
                 query.interrupted = self.host.keeps
                 self.fail(query, failure)
-
-    def _retain(self, source: StreamInput, batch: Batch) -> None:
-        name = source.definition.name
-        self.remembered[name] += len(batch)
-        self.history[name] = source.retained(self.history[name], batch)
 
     def change_relation(
         self, name: str, change: Callable[[RelationStore, When], list[Change]], at: At | None, key: Key | None = None
@@ -702,6 +678,8 @@ class Core(Declaring, Ticking):
             self.inputs.clear()
             self.history.clear()
             self.relations.clear()
+            if self._disk is not None:
+                self._disk.close()
 
 
 def _now() -> int:

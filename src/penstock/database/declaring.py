@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.catalog import Catalog, FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.hosts.history import History
 from penstock.hosts.host import Host
 from penstock.hosts.registered import Registered
 from penstock.ingest.instants import Instants
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
-from penstock.model.batch import Batch
 from penstock.model.errors import CatalogError, PenstockError
+from penstock.runtime.storage.storage import Storage
 
 
 class Declaring:
@@ -23,12 +24,20 @@ class Declaring:
     host: Host
     inputs: dict[str, StreamInput]
     relations: dict[str, RelationStore]
-    history: dict[str, list[Batch]]
-    remembered: dict[str, int]
+    history: dict[str, History]
     queries: dict[str, Registered]
     instants: Instants
     _stamped: tuple[str, ...]
     _idle: tuple[str, ...]
+    _disk: Storage | None = None
+    """Of an engine that has none. ``close`` removes its files."""
+
+    def disk(self) -> Storage:
+        """Where rows go that streams retain and that memory does not keep."""
+        found = self.host.abilities().disk()
+        if found is None:
+            found = self._disk = self._disk or Storage()
+        return found
 
     def add_stream(self, definition: StreamDef) -> None:
         """Declare a stream; one that is not derived gets an input."""
@@ -40,8 +49,7 @@ class Declaring:
             elif definition.idle:
                 self._idle = (*self._idle, definition.name)
             if definition.retain:
-                self.history[definition.name] = []
-                self.remembered[definition.name] = 0
+                self.history[definition.name] = History(definition, self.disk)
 
     def add_relation(self, store: RelationStore) -> None:
         """Declare a relation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import pyarrow as pa
 from penstock.catalog import QueryOptions, retain_example
 from penstock.database.core import Core
 from penstock.graph.latency import Latency
+from penstock.hosts.incomplete import Incomplete, flagged, with_flag
 from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.results import DEFAULT
 from penstock.hosts.subscribers import Subscription
@@ -157,9 +159,24 @@ class Query:
                 raise query.error
         rows = query.results.current(until).table()
         wanted = pa.schema(list(self.schema)[2:])
-        rows = rows.rename_columns(wanted.names).cast(wanted)
+        rows = flagged(rows.rename_columns(wanted.names).cast(wanted), self._lacking(until))
         self._warn_of_rows_before(rows)
         return rows
+
+    @property
+    def incomplete(self) -> tuple[Incomplete, ...]:
+        """What its results may lack: from which instant to which, and why; nothing if they lack nothing.
+
+        A batch of results says so too: ``penstock.incomplete`` is ``true`` in the metadata of its schema.
+        """
+        self._core.host.abilities().note_dropped()
+        return self._registered.results.marks.all
+
+    def _lacking(self, until: int | None) -> list[Incomplete]:
+        """Those of them that the answer as it stands has to do with, or as it stood at an instant."""
+        query = self._registered
+        now = min((s.named for n in query.inputs if (s := self._core.inputs.get(n)) is not None), default=math.inf)
+        return [mark for mark in self.incomplete if mark.covers(now if until is None else min(now, until))]
 
     @property
     def note(self) -> str | None:
@@ -266,8 +283,10 @@ class Query:
 
     def _shown(self, table: pa.Table) -> pa.Table:
         """Results as their reader gets them: without hidden columns, and in the zone of the database."""
-        table = table.select(self.schema.names) if self.plan.hidden else table
-        return table if table.schema.equals(self.schema) else table.cast(self.schema)
+        shown = table.select(self.schema.names) if self.plan.hidden else table
+        if shown.schema.equals(self.schema):
+            return shown
+        return with_flag(shown.cast(self.schema), table.schema.metadata)
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of results as they come; ends with the query. Waits while other threads push."""

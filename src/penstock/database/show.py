@@ -59,6 +59,7 @@ def show(core: Core, tree: exp.Expr) -> Result:
                     "latency p50": _seconds(latency.p50),
                     "latency p99": _seconds(latency.p99),
                     "waiting p99": _seconds(latency.waiting_p99),
+                    "incomplete": "\n".join(map(str, q.results.marks.all)),
                     "text": q.text,
                 }
                 for q in core.queries.values()
@@ -103,7 +104,7 @@ _COLUMNS = {
     "streams": ("stream", "columns", "timestamp by", "kind", "progress", "late", "apart"),
     "relations": ("relation", "columns", "rows"),
     "views": ("view", "text"),
-    "queries": ("query", "status", "answers", "latency p50", "latency p99", "waiting p99", "text"),
+    "queries": ("query", "status", "answers", "latency p50", "latency p99", "waiting p99", "incomplete", "text"),
 }
 
 

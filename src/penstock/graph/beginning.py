@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.graph.faults import located
-from penstock.graph.message import BEGIN, Data, Message
+from penstock.graph.message import BEGIN, Data, Mark, Message
 from penstock.graph.sources import Relation, Source, Ticks, whole_columns
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.batch import Batch
 from penstock.model.change import CHANGES
-from penstock.model.delta import Arrivals, arrival_sub, joined
+from penstock.model.delta import Arrivals, arrival_sub
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph, Member, Past
@@ -62,18 +62,21 @@ class Beginning:
 
     def _replay(self, source: Source) -> None:
         past = self._past
-        batches = past.rows.get(source.stream, [])
+        rows: Arrivals | None = None
+        for batch in past.rows.get(source.stream, ()):  # read one by one: there may be more than fit into memory
+            if not len(batch):
+                continue
+            before, rows = rows, _arrivals(source, batch)
+            if before is not None:
+                self._hand_on(source, _followed(before, rows))
+            source.advance(int(rows.ts[-1]))
+            if source.id in self._new:
+                source.reach([batch])
         source.advance(past.progress.get(source.stream, source.progress))
-        rows = [_arrivals(source, b) for b in batches if len(b)]
-        for arrivals in rows:
-            source.advance(int(arrivals.ts[-1]))
-        data = joined(source.schema, rows)
-        if source.id in self._new:
-            source.reach(batches)
         mark = source.said()
-        if len(data) or mark.frontier > BEGIN.frontier:
+        if rows is not None or mark.frontier > BEGIN.frontier:
             source.mark = source.sent = mark
-            self._hand_on(source, Message(data, mark))
+            self._hand_on(source, Message(source.nothing if rows is None else rows, mark))
         self._cut_off(source)
 
     def _hand_on(self, vertex: OperatorVertex, message: Message) -> None:
@@ -118,6 +121,12 @@ class Beginning:
 def _arrivals(source: Source, batch: Batch) -> Arrivals:
     sub = arrival_sub(source.position, batch.arrival)
     return Arrivals(source.schema, whole_columns(batch), batch.ts, sub, batch.priority)
+
+
+def _followed(rows: Arrivals, others: Arrivals) -> Message:
+    """Rows of a stream behind which others follow."""
+    time = int(others.ts[0])
+    return Message(rows, Mark((time, int(others.sub[0])), time, time))
 
 
 def _fed_by_source(vertex: OperatorVertex) -> bool:

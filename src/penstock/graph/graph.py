@@ -40,7 +40,7 @@ class Past:
     retained, and how far they are."""
 
     changes: dict[str, Sequence[Change]] = field(default_factory=dict)
-    rows: dict[str, list[Batch]] = field(default_factory=dict)
+    rows: dict[str, Sequence[Batch]] = field(default_factory=dict)
     progress: dict[str, float] = field(default_factory=dict)
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.catalog import Catalog, QueryOptions, RelationDef, StreamDef, ViewDef
+from penstock.hosts.history import History
 from penstock.hosts.host import Answers
 from penstock.hosts.registered import Over, Registered
 from penstock.ingest.instants import Instants
 from penstock.ingest.keys import Key
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput, Written
-from penstock.model.batch import Batch
+from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.errors import PenstockError
 from penstock.model.schema import Clock
@@ -33,12 +34,14 @@ class Core(Protocol):
 
     relations: dict[str, RelationStore]
     """The rows of stored relations."""
-    history: dict[str, list[Batch]]
+    history: dict[str, History]
     """Rows that streams retain."""
-    remembered: dict[str, int]
-    """How many rows of each stream that retains some have been put there, ever."""
     instants: Instants
     """When changes of relations happen."""
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a function that a query calls has called."""
 
     @property
     def inputs(self) -> Mapping[str, StreamInput]:
@@ -67,6 +70,9 @@ class Core(Protocol):
 
     def deliver(self, query: Registered, answers: Answers) -> None:
         """A query has given something new."""
+
+    def lacking(self, stream: str, first: Instant, last: Instant) -> None:
+        """Rows of a stream between two instants have been dropped: the running queries that read it lack them."""
 
     def fail(self, query: Registered, error: PenstockError) -> None:
         """A query cannot go on."""

@@ -23,6 +23,7 @@ from penstock.plan.nodes import Query as Plan
 
 if TYPE_CHECKING:
     from penstock.hosts.registered import Registered
+    from penstock.runtime.storage.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Runner(Protocol):
     def last_failure(self) -> str | None:
         """What the last of them was."""
 
-    def push(self, stream: str, batch: Batch) -> None:
-        """Rows of a stream in order."""
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        """Rows of a stream in order. Those that came before the query may be on disk: they are read when they are
+        needed, one batch after the other."""
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         """Changes of a relation in order."""
@@ -246,6 +248,13 @@ class Abilities:
     def source_status(self, name: str) -> str:
         """Of a stream with a source: whether it is read, in words."""
         return f"not read: the engine is `{self._engine}`"
+
+    def note_dropped(self) -> None:
+        """Let queries know of rows that have been dropped. Without the lock."""
+
+    def disk(self) -> Storage | None:
+        """Where it puts what memory does not keep, if it does so itself."""
+        return None
 
     def check_keys(self) -> None:
         """Refuse pushes with keys where these would not be remembered as long as the rows."""

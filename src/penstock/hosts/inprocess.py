@@ -69,7 +69,7 @@ class InProcess:
         name = source.definition.name
         for query in readers:
             if len(batch):
-                query.runner.push(name, batch)
+                query.runner.push(name, [batch])
             query.runner.progress(name, source.progress)
 
     def released(self, source: StreamInput) -> Batch:

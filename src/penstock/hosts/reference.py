@@ -55,11 +55,12 @@ class ReferenceRunner:
     def last_failure(self) -> str | None:
         return self._context.last_failure
 
-    def push(self, stream: str, batch: Batch) -> None:
-        rows = to_rows(batch.table, batch.schema)
-        priorities = [0] * len(batch) if batch.priority is None else batch.priority.tolist()
-        elements = zip(batch.ts.tolist(), rows, batch.arrival.tolist(), priorities, strict=True)
-        self._evaluator.push(stream, (Element(*e) for e in elements))
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            rows = to_rows(batch.table, batch.schema)
+            priorities = [0] * len(batch) if batch.priority is None else batch.priority.tolist()
+            elements = zip(batch.ts.tolist(), rows, batch.arrival.tolist(), priorities, strict=True)
+            self._evaluator.push(stream, (Element(*e) for e in elements))
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         self._evaluator.change(relation, changes)

@@ -20,10 +20,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, takewhile
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.hosts.host import Answers, Runner
+from penstock.hosts.incomplete import Marks
 from penstock.hosts.standing import Standing, Sum
 from penstock.model.amounts import Bound
 from penstock.model.errors import ResultsGone, StateError
@@ -63,6 +67,14 @@ def digests(table: pa.Table) -> list[int]:
     ]
 
 
+def _instants(answers: Any) -> npt.NDArray[np.int64]:
+    """When results are, in ticks; where rows are dropped, results are of these kinds."""
+    found: npt.NDArray[np.int64] = (
+        np.asarray(answers.column(0).cast(pa.int64())) if isinstance(answers, pa.Table) else answers.ts
+    )
+    return found
+
+
 class Results:
     """The results of one query. Calls come under its lock, except those that say so, which take it themselves.
 
@@ -90,6 +102,8 @@ class Results:
         """Up to where results are being added to it; 0 if none are."""
         self.due = False
         """Whether something has gone that is to be added to it: ``add_up``."""
+        self.marks = Marks()
+        """What results may lack."""
         self.first = 0
         """The position of the oldest that is there."""
         self.next = 0
@@ -104,6 +118,8 @@ class Results:
         if self._small >= _FEW:
             self._put_together()  # before the new one, which most readers are waiting for
         self._entries.append(_Entry(self.next, answers, size))
+        if self.marks.all and self.marks.is_waiting:
+            self.marks.met(self.next, _instants(answers))
         self.next += count
         self._bytes += size
         self._small = self._small + 1 if count < _FEW else 0
@@ -288,8 +304,9 @@ class Results:
 
     def table(self, found: tuple[Sequence[Answers], int, int]) -> pa.Table:
         """What ``read`` gave as a table. Without the lock."""
-        answers, skipped, _ = found
-        return self._runner.table(answers).slice(skipped)
+        answers, skipped, stop = found
+        table = self._runner.table(answers).slice(skipped)
+        return self.marks.flagged(table, stop - table.num_rows) if self.marks.all else table
 
     def confirm(
         self, reader: str, upto: int, *, notes: Mapping[str, object] | None = None, table: pa.Table | None = None
@@ -341,14 +358,14 @@ class Results:
                     break
                 found.append(entry)
                 count += len(entry.answers)
-            most = min(rows, self.next - position)
+            most, stop = min(rows, self.next - position), self.next
             if found:
                 self._reading[look] = found[-1].start, found[0].stop
         try:
             table = self._runner.table([e.answers for e in reversed(found)])
         finally:
             self.give_up(look)
-        return table.slice(max(0, table.num_rows - most))
+        return self.marks.flagged(table.slice(max(0, table.num_rows - most)), stop - most)
 
     # -- the answer as it stands ----------------------------------------------------------------------
 

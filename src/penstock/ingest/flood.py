@@ -6,7 +6,7 @@ Rule 4.1 of docs/concepts/semantics.md says it in words. It is decided from what
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from penstock.catalog import QueryOptions
@@ -66,13 +66,14 @@ def check_rows(query: Query, before: StreamInput, after: StreamInput, batch: Bat
             _check(query, spec, f"stream `{name}`", since, upto, after.closed)
 
 
-def check_past(query: Query, streams: Mapping[str, StreamInput], history: Mapping[str, Sequence[Batch]]) -> None:
-    """The same for what a new query begins with."""
+def check_past(query: Query, streams: Mapping[str, StreamInput], first: Callable[[str], Instant]) -> None:
+    """The same for what a new query begins with. ``first``: the instant of the first row of a stream that is retained,
+    infinite if there is none."""
     for spec, names in query.every_window:
         for name in sorted(names):
             source = streams[name]
-            rows = [b for b in history.get(name, ()) if len(b)] if query.options.start != "now" else []
-            since = min((int(b.ts[0]) for b in rows), default=-math.inf)
+            oldest = first(name) if query.options.start != "now" else math.inf
+            since = oldest if oldest < math.inf else -math.inf
             _check(query, spec, f"stream `{name}`", since, source.named, source.closed)
 
 

@@ -38,8 +38,6 @@ from penstock.rows.given import RowNames, check_begin, given, typed
 from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE, unit_of
 
 _LIMIT = 2**62
-_PIECES = 64
-"""Batches of retained rows that are kept apart; more become one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +88,8 @@ class StreamInput:
     closed: bool = False
     since: int | None = None
     """Of a stream that the clock moves when nothing comes (``idle``): from when on nothing has come, on the clock."""
+    passed: Instant = -math.inf
+    """The greatest instant of a row whose turn has come."""
     _arrivals: int = 0
     _newest: Instant = -math.inf
     _promised: Instant = -math.inf
@@ -208,6 +208,7 @@ class StreamInput:
         promised: Instant = -math.inf,
         keys: Keys | None = None,
         parked: tuple[RowsFile, ...] = (),
+        passed: Instant | None = None,
     ) -> None:
         """Be what an input of the same stream was."""
         self._promised, self.parked = promised, parked
@@ -215,6 +216,10 @@ class StreamInput:
         self.progress, self._newest, self._arrivals, self.closed = progress, newest, arrivals, closed
         self._waiting = concat(waiting) if waiting else None
         self.late, self.apart = late, apart
+        if passed is None:  # saved before it was known
+            rows = arrivals - late.count - apart.count - self.waiting
+            passed = min(newest, progress) if rows else -math.inf
+        self.passed = passed
 
     def read(self, rows: object) -> Rows:
         """Rows as given by a user, in the declared types. Nothing of the stream changes, so no lock is needed.
@@ -432,15 +437,9 @@ class StreamInput:
         rows, self.apart = self.apart.table, self.apart.taken()
         return rows
 
-    def retained(self, kept: Sequence[Batch], batch: Batch) -> list[Batch]:
-        """The rows that queries to come begin with, of those that were kept so far and those of a batch."""
-        found = [b for b in (*kept, batch) if len(b)]
-        if found and math.isfinite(self.progress):
-            oldest = int(self.progress) - self.definition.retain
-            found = [b for b in found if int(b.ts[-1]) >= oldest]
-            if found and int(found[0].ts[0]) < oldest:
-                found[0] = found[0].take(np.flatnonzero(found[0].ts >= oldest))
-        return [concat(found)] if len(found) > _PIECES else found
+    def pass_on(self, batch: Batch) -> None:
+        """The turn of these rows has come, or of those in ``spans``."""
+        self.passed = max([self.passed, *(span.furthest for span in self.spans), *batch.ts[-1:].tolist()])
 
     def _instants(self, table: pa.Table, now: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         column = self.definition.timestamp_by

@@ -123,6 +123,11 @@ class Keeper:
         if not self.again:
             self._append(self._stream(source), None, {"taken": what})
 
+    def dropped_rows(self, source: StreamInput, first: int, last: int) -> None:
+        """Rows of a stream between two instants have been dropped: results lack them, whatever happens."""
+        if not self.again:
+            self._append(self._stream(source), None, {"dropped": [first, last]})
+
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         """Something was declared."""
         if self.again:

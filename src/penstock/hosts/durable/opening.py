@@ -117,6 +117,9 @@ class Opening:
             else:
                 source.take_apart()
             return
+        if "dropped" in meta:
+            self._core.lacking(item.name, *meta["dropped"])
+            return
         assert item.rows is not None
         came = forms.came_again(meta, item.rows, source.definition.schema)
         progress, newest = forms.instant_again(meta["p"]), forms.instant_again(meta["n"])

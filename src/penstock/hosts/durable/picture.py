@@ -12,9 +12,10 @@ Taking it costs what is new since it was taken last, and a little for everything
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -27,13 +28,15 @@ from penstock.graph.saving import error_json, error_of
 from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
 from penstock.hosts.durable.keeper import Keeper
+from penstock.hosts.history import History
+from penstock.hosts.incomplete import Incomplete, plain
 from penstock.hosts.registered import Before, Over, Registered
 from penstock.hosts.standing import Standing, Sum
 from penstock.ingest.files import RowsFile
 from penstock.ingest.keys import Keys
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
-from penstock.model.batch import Batch, concat
+from penstock.model.batch import Batch, Instant, concat
 from penstock.model.change import Dating
 from penstock.model.delta import Ints
 from penstock.model.errors import PenstockError, StorageError
@@ -93,8 +96,8 @@ class Picture:
         state: State = {"database": Saved(self._database())}
         for name, source in core.inputs.items():
             state[f"stream {name}"] = self._stream(name, source)
-        for name, batches in core.history.items():
-            state[f"history {name}"] = self._retained(name, batches)
+        for name, history in core.history.items():
+            state[f"history {name}"] = self._retained(name, history)
         for name, store in core.relations.items():
             state[f"relation {name}"] = self._relation(name, store)
         for name, query in core.queries.items():
@@ -127,6 +130,7 @@ class Picture:
         meta: dict[str, Any] = {
             "progress": forms.instant(source.progress), "newest": forms.instant(source.newest_row),
             "promised": forms.instant(source.promised), "arrivals": source.arrivals, "closed": source.closed,
+            "passed": forms.instant(source.passed),
         }  # fmt: skip
         if source.parked:
             meta["parked"] = [file.record() for file in source.parked]
@@ -138,20 +142,15 @@ class Picture:
         )
         return with_meta(parts, input=meta)
 
-    def _retained(self, name: str, batches: list[Batch]) -> Saved:
+    def _retained(self, name: str, history: History) -> Saved:
         pieces = self._history.of(name, self._core.inputs[name].definition)
-        head = self._core.remembered[name]
-        tail = head - sum(map(len, batches))
-        kept = list(batches)
-
-        @cache
-        def everything() -> Batch:
-            return concat(kept)
+        tail, kept = history.head - history.rows, history.kept
 
         def rows(start: int, stop: int) -> Content:
-            return lambda: forms.batch_table(everything().take(np.arange(start - tail, stop - tail)))
+            return lambda: forms.batch_table(concat(list(kept.between(start - tail, stop - tail))))
 
-        return pieces.save(tail, head, rows)
+        saved = pieces.save(tail, history.head, rows)
+        return with_meta(saved, gone=forms.instant(history.gone))
 
     def _relation(self, name: str, store: RelationStore) -> Saved:
         rows, later, keys = self._relations.of(name, store.definition)
@@ -188,6 +187,7 @@ class Picture:
             "runner": query.runner.facts(),
         }
         with query.lock:
+            record["incomplete"] = plain(results.marks.all)
             kept, record["summed"] = results.kept()
             record["places"] = results.places()
             waiting = pieces.save(*results.unread(kept), results.rows)
@@ -216,16 +216,23 @@ class Picture:
                 self._stream_again(name, source, state[f"stream {name}"])
         for name in core.history:
             if f"history {name}" in state:
-                pieces = self._history.of(name, core.inputs[name].definition)
-                _, head, tables = pieces.load(state[f"history {name}"])
-                schema = core.inputs[name].definition.schema
-                core.history[name] = [forms.batch_again(t, schema) for t in tables]
-                core.remembered[name] = head
+                self._retained_again(name, core.history[name], state[f"history {name}"])
         for name, store in core.relations.items():
             if f"relation {name}" in state:
                 self._relation_again(name, store, state[f"relation {name}"])
                 core.catalog.given_times = core.catalog.given_times or store.timed
         queries((state[f"query {name}"].meta["query"] for name in facts["order"]), state)
+
+    def _retained_again(self, name: str, history: History, state: Loaded) -> None:
+        pieces, source = self._history.of(name, self._core.inputs[name].definition), self._core.inputs[name]
+        tail, head, tables = pieces.load(state)
+        gone: Instant = -math.inf
+        if "gone" in state.meta:
+            gone = forms.instant_again(state.meta["gone"])
+        elif tail:  # saved before it was known
+            gone = min(source.passed, source.progress - source.definition.retain - 1)
+        batches = (forms.batch_again(table, source.definition.schema) for table in tables)
+        history.restore(batches, head, gone, source.progress)
 
     def _stream_again(self, name: str, source: StreamInput, state: Loaded) -> None:
         waiting, late, apart, keys = self._inputs.of(name, source.definition)
@@ -236,6 +243,7 @@ class Picture:
             _kept_again(late, arrow_schema(schema), state.part("late")),
             _kept_again(apart, SCHEMA, state.part("apart")), forms.instant_again(meta["promised"]),
             keys.load(state.part("keys"), Keys.of), tuple(map(RowsFile.of, meta.get("parked", ()))),
+            forms.instant_again(meta["passed"]) if "passed" in meta else None,
         )  # fmt: skip
 
     def _relation_again(self, name: str, store: RelationStore, state: Loaded) -> None:
@@ -255,6 +263,7 @@ class Picture:
         query.before = {name: Before(**b) for name, b in record["before"].items()}
         query.status, query.ended = record["status"], record.get("ended")
         query.error = None if record["error"] is None else forms.our_error(error_of(record["error"]))
+        query.results.marks.all = tuple(Incomplete(**mark) for mark in record.get("incomplete", ()))
         pieces, summed = self._results.of(query.name, query)
         first, next, tables = pieces.load(state.part("waiting"))
         standing: Standing | None = None

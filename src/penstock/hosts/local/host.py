@@ -51,6 +51,7 @@ from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
 from penstock.runtime.lines import Bounded
 from penstock.runtime.settings import Settings, asked
+from penstock.runtime.storage.storage import Storage
 from penstock.storage.objects import Root
 from penstock.storage.shards import PARTS
 from penstock.storage.store import Item
@@ -102,6 +103,21 @@ class LocalHost(InProcess, Abilities):
 
     def abilities(self) -> LocalHost:
         return self
+
+    def disk(self) -> Storage:
+        return self.runtime.storage
+
+    def note_dropped(self) -> None:
+        if self.runtime.storage.gaps and not self.core.is_inside:
+            with self.core.lock:
+                self.tell_dropped()
+
+    def tell_dropped(self) -> None:
+        """Let queries know of rows that have been dropped, before they have later results. Under the lock."""
+        for stream, (first, last) in self.runtime.storage.taken_gaps().items():
+            if self._kept is not None and stream in self.core.inputs:
+                self._kept.keeper.dropped_rows(self.core.inputs[stream], first, last)
+            self.core.lacking(stream, first, last)
 
     @property
     def combines(self) -> bool:
@@ -301,6 +317,8 @@ class LocalHost(InProcess, Abilities):
                     self.core.advance(query)
             if self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
                 self._place_again()
+        if self.runtime.storage.gaps:
+            self.tell_dropped()
         if self._lags.bounds and self.graph.buffered:
             self._lags.check()
         if self.graph.buffered:
@@ -367,6 +385,7 @@ class LocalHost(InProcess, Abilities):
             self._delivery.catch_up()
         if self._changed:
             self._tidy()
+        self.tell_dropped()
         running = list(self.core.running())
         for query in running:
             self.core.advance(query)

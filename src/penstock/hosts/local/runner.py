@@ -116,8 +116,8 @@ class GraphRunner(DeltaAnswers):
         types = [f.type.arrow for f in self.plan.schema]
         return row_bytes(types) if all(map(pa.types.is_primitive, types)) else None
 
-    def push(self, stream: str, batch: Batch) -> None:
-        self.past.rows.setdefault(stream, []).append(batch)
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        self.past.rows[stream] = batches
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         self.past.changes[relation] = changes
@@ -137,6 +137,8 @@ class GraphRunner(DeltaAnswers):
         sink = self.sink
         assert sink is not None, "the database lets no closed runner work"
         deltas = sink.taken()
+        if self._host.runtime.storage.gaps:
+            self._host.tell_dropped()  # these may be the first that lack something
         if deltas:
             together = deltas[0] if len(deltas) == 1 else concat(deltas)
             return together if together.priority is None else self._urgent_first(together)

@@ -178,7 +178,8 @@ class Line:
         try:
             segment = self._growing(storage, batch)
             before = segment.size
-            node.disk = Spilled(segment, segment.write(batch), message.mark, message.first)
+            last = int(message.data.ts[-1])
+            node.disk = Spilled(segment, segment.write(batch), message.mark, message.first, last)
             return True
         except FileNotFoundError as error:
             self._segment = None  # nothing is added to what is gone

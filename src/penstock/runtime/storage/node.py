@@ -57,6 +57,15 @@ class Node:
         return self.disk.first
 
     @property
+    def last(self) -> int:
+        """The time of the last row; there is one."""
+        message = self.message
+        if message is not None:
+            return int(message.data.ts[-1])
+        assert self.disk is not None
+        return self.disk.last
+
+    @property
     def nbytes(self) -> int:
         """Bytes of what waits, about."""
         return self.size
@@ -126,3 +135,4 @@ class Spilled(NamedTuple):
     place: Place
     mark: Mark
     first: Instant
+    last: int

@@ -47,6 +47,8 @@ class Storage:
         self.disk_used = 0
         self.dropped_rows: dict[str, int] = {}
         """Rows that were dropped, by stream. Bounded by the streams that say so."""
+        self.gaps: dict[str, tuple[int, int]] = {}
+        """From which instant to which rows were dropped that nobody has been told of, by stream. Bounded as well."""
         self.trouble: OSError | None = None
         """Why the last write failed, until one succeeds."""
         self._retry = 0.0
@@ -197,6 +199,19 @@ class Storage:
         if name not in self.dropped_rows:
             _log.warning("stream %s: there is no room; the oldest rows are dropped, as it was declared", name)
         self.dropped_rows[name] = self.dropped_rows.get(name, 0) + rows
+
+    def leaves_gap(self, line: Line, first: int, last: int) -> None:
+        """Rows between two instants are being dropped. Called before any later row can be taken."""
+        name = line.stream or line.label
+        with self._lock:
+            known = self.gaps.get(name, (first, last))
+            self.gaps[name] = min(first, known[0]), max(last, known[1])
+
+    def taken_gaps(self) -> dict[str, tuple[int, int]]:
+        """The gaps that nobody has been told of."""
+        with self._lock:
+            found, self.gaps = self.gaps, {}
+        return found
 
     # -- reading ahead ------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ def trim(line: Line) -> None:
             message = _seen(line, whole) if keep or any(len(q) == 1 for q in holders) else None
             if message is None:
                 keep, holders = 0, [q for q in holders if len(q) > 1]
+            _leave_gap(line, message, holders, keep)
             rows = _cut(line, whole, message, holders, keep)
         for _ in holders:
             whole.release()
@@ -34,6 +35,14 @@ def trim(line: Line) -> None:
             line.storage.dropped(line, rows)
         if keep or not holders:
             return
+
+
+def _leave_gap(line: Line, message: Message | None, holders: list[Queue], keep: int) -> None:
+    """Say which instants will lack rows, while nobody can take later ones."""
+    lost = [node for node in (q[0][0] for q in holders) if node.rows > keep]
+    if lost and line.storage is not None:
+        last = int(message.data.ts[-keep - 1]) if keep and message is not None else max(node.last for node in lost)
+        line.storage.leaves_gap(line, min(node.first[0] for node in lost), last)
 
 
 def _is_too_much(line: Line) -> bool:

@@ -65,7 +65,7 @@ class SparkRunner:
         self.number = 0
         """What tells its query from others of its name."""
         self.changes: dict[str, list[Change]] = {}
-        self.rows: dict[str, list[Batch]] = {}
+        self.rows: dict[str, Sequence[Batch]] = {}
         self.starting: dict[str, Instant] = {}
         self.slot: int | None = None
         """The slot that it has to itself; None: it is in all."""
@@ -100,8 +100,8 @@ class SparkRunner:
 
     # What a query is given before its first entry.
 
-    def push(self, stream: str, batch: Batch) -> None:
-        self.rows.setdefault(stream, []).append(batch)
+    def push(self, stream: str, batches: Sequence[Batch]) -> None:
+        self.rows[stream] = batches
 
     def change(self, relation: str, changes: Sequence[Change]) -> None:
         self.changes.setdefault(relation, []).extend(changes)
