@@ -135,6 +135,8 @@ class Runtime:
             held = vertex.id in self._held
             station = Station(vertex, runs[vertex.id])
             station.held, station.signalled = held, True  # nobody to tell yet
+            if vertex.id in settings_of:
+                station.latency = settings_of[vertex.id].limit
             for edge in layout.senders(vertex):
                 if held or runs[edge.source.id] is not runs[vertex.id]:
                     buffer = before.get(edge) or self._new_buffer(edge, self._numbers, station)

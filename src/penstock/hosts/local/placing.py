@@ -48,11 +48,11 @@ class Placing:
         count = came - came_before
         if count <= 0:
             stats = vertex.stats
-            return Node(vertex.id, stats.cost, stats.interarrival, stats.selectivity)
+            return Node(vertex.id, stats.cost, stats.interarrival, stats.selectivity, vertex.priority)
         began = max(self._since, vertex.stats.since)
         return Node(
             vertex.id, (busy - busy_before) / count / 1e9, max(now - began, 1) / count / 1e9,
-            max(left - left_before, 0) / count,
+            max(left - left_before, 0) / count, vertex.priority,
         )  # fmt: skip
 
 
