@@ -330,6 +330,32 @@ class Core(Declaring, Ticking):
                 self.host.stopped(query)
         query.subscribers.close()
 
+    def alter(self, query: Registered, options: QueryOptions) -> None:
+        """Let a query have other options from now on; only those of ``ALTERABLE`` are others."""
+        self._change_query(query, options, query.suspended)
+
+    def rest(self, query: Registered, *, suspended: bool) -> None:
+        """Let a query rest, so that what comes waits for it, or go on where it is."""
+        if query.status == "running" and query.suspended == suspended:
+            said = "suspended already" if suspended else "not suspended"
+            hint = f"RESUME QUERY {query.name} lets it go on" if suspended else "only a suspended query can be resumed"
+            raise StateError(f"query `{query.name}` is {said}", hint=hint)
+        self._change_query(query, query.options, suspended)
+
+    def _change_query(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
+        if query.status != "running" or self.queries.get(query.name) is not query:
+            status = query.status if query.status != "running" else "stopped"
+            raise StateError(f"query `{query.name}` is {status}", hint="only a query that runs can be changed")
+        self.host.altering(query, options, suspended)  # from here on it counts
+        before, query.options, query.suspended = query.options, options, suspended
+        with query.lock:
+            query.results.bind(options.results)
+            query.changed.notify_all()
+        self.host.altered(query, before)
+
+    def alter_again(self, name: str, options: QueryOptions, suspended: bool) -> None:
+        self._change_query(self.queries[name], options, suspended)
+
     def catch_up(self, query: Registered) -> None:
         """Tell subscribers who begin with results that are there. Without the lock."""
         with query.lock:

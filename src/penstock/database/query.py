@@ -13,6 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.catalog import QueryOptions, retain_example
+from penstock.cql.declarations import altered_options, options_tree
 from penstock.database.core import Core
 from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.results import DEFAULT
@@ -90,8 +91,8 @@ class Query:
 
     @property
     def status(self) -> Status:
-        """Whether it runs, or how it ended."""
-        return self._registered.status
+        """Whether it runs or is suspended, or how it ended."""
+        return self._registered.shown_status
 
     @property
     def error(self) -> PenstockError | None:
@@ -312,6 +313,23 @@ class Query:
         if position is not None:
             self._core.catch_up(self._registered)
         return subscription
+
+    def alter(self, **options: object) -> None:
+        """Change options while the query runs, as ``ALTER QUERY … SET (…)`` does: ``priority``, ``latency``, ``lag``,
+        ``on_lag``, ``results``. None takes one back. Answers stay the same."""
+        with self._core.changing():
+            self._core.alter(self._registered, altered_options(options_tree(options), self._registered.options))
+
+    def suspend(self) -> None:
+        """Let the query rest: what comes waits for it, on disk if there is no room, until ``resume``. Other queries go
+        on. It stays suspended when a database with a directory is opened again."""
+        with self._core.changing():
+            self._core.rest(self._registered, suspended=True)
+
+    def resume(self) -> None:
+        """Let a suspended query go on where it is."""
+        with self._core.changing():
+            self._core.rest(self._registered, suspended=False)
 
     def stop(self) -> None:
         """End the query. Results that wait can still be fetched."""

@@ -45,7 +45,7 @@ def show(core: Core, tree: exp.Expr) -> Result:
             rows = [{"view": v.name, "text": v.text} for v in catalog.views.values()]
         case "QUERIES":
             rows = [
-                {"query": q.name, "status": q.status, "answers": str(q.answered), "text": q.text}
+                {"query": q.name, "status": q.shown_status, "answers": str(q.answered), "text": q.text}
                 for q in core.queries.values()
             ]
         case _:

@@ -16,6 +16,7 @@ from penstock import functions, scalar
 from penstock.catalog import RelationDef, StreamDef
 from penstock.cql import ast
 from penstock.cql.declarations import (
+    altered_options,
     check_is_stream,
     definition,
     located,
@@ -140,7 +141,8 @@ def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
         if target is not None:
             check_is_stream(plan, target)
         options, join_priority = query_options(tree)
-        plan = with_join_priority(plan, join_priority)
+        if join_priority is not None:
+            plan = with_join_priority(plan, join_priority)
         text = format_statement(tree)
         made = None if target is None else stream_of_query(target, plan, reads, text, core.catalog)
         query = held(core.register(plan, reads, name=name, options=options, text=text, into=made))
@@ -156,6 +158,24 @@ def _stop(core: Core, tree: exp.Expr) -> Result:
         left = [s.name for s in core.catalog.streams.values() if query.text and s.text == query.text]
     core.stop(query)
     return Result("done", f"query {name} stopped" + "".join(f"; DROP STREAM {s} removes its stream" for s in left))
+
+
+def _alter(core: Core, tree: exp.Expr) -> Result:
+    query = core.query(identifier(tree.this))
+    core.alter(query, altered_options(tree, query.options))
+    return Result("done", f"query {query.name} altered")
+
+
+def _suspend(core: Core, tree: exp.Expr) -> Result:
+    query = core.query(identifier(tree.this))
+    core.rest(query, suspended=True)
+    return Result("done", f"query {query.name} suspended; RESUME QUERY {query.name} lets it go on")
+
+
+def _resume(core: Core, tree: exp.Expr) -> Result:
+    query = core.query(identifier(tree.this))
+    core.rest(query, suspended=False)
+    return Result("done", f"query {query.name} resumed")
 
 
 def explained(core: Core, plan: Plan, format: str, query: Registered | None = None) -> str:
@@ -377,5 +397,8 @@ _STATEMENTS: Mapping[type[exp.Expr], Callable[[Core, exp.Expr], Result]] = {
     ast.Explain: _explain,
     ast.UpdateRelation: _update,
     ast.DeleteFrom: _delete,
+    ast.AlterQuery: _alter,
+    ast.SuspendQuery: _suspend,
+    ast.ResumeQuery: _resume,
 }
 """Statements that are done under the lock; the others take it for a part of what they do."""

@@ -94,6 +94,9 @@ class Core(Protocol):
     def stop(self, query: Registered) -> None:
         """End a query and free its name. Without the lock."""
 
+    def alter_again(self, name: str, options: QueryOptions, suspended: bool) -> None:
+        """A query was given other options, suspended or resumed before a restart."""
+
     def drop(self, name: str) -> None:
         """Forget a stream, relation or view that nothing uses."""
 

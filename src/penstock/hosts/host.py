@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
-from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.view import GraphView
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
@@ -177,6 +177,12 @@ class Host(Protocol):
 
     def stopped(self, query: Registered) -> None:
         """A query has been stopped, and its name is free."""
+
+    def altering(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
+        """A query that runs is about to have other options, to rest or to go on. If it raises, it is not."""
+
+    def altered(self, query: Registered, before: QueryOptions) -> None:
+        """It has; these were its options."""
 
     def late_taken(self, source: StreamInput) -> None:
         """A user has taken the late rows of a stream."""

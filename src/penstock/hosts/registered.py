@@ -22,7 +22,7 @@ from penstock.plan.nodes import relation_scans, stream_scans
 from penstock.plan.serial import to_json
 from penstock.plan.window import Generic
 
-Status = Literal["running", "ended", "stopped", "failed"]
+Status = Literal["running", "suspended", "ended", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Registered:
         self.lock = lock
         self.results = Results(name, plan, runner, options.results, lock)
         self.status: Status = "running"
+        """``running`` of a query that is suspended, too: its place is kept."""
+        self.suspended = False
         self.error: PenstockError | None = None
         self.interrupted = False
         """Whether it was stopped half-way, and is whole in its directory."""
@@ -73,6 +75,11 @@ class Registered:
         self.subscribers = Subscribers(name, self.results, lock)
         self.changed = threading.Condition(lock)
         """Word of new results, and of the end."""
+
+    @property
+    def shown_status(self) -> Status:
+        """Its status, for people."""
+        return "suspended" if self.suspended and self.status == "running" else self.status
 
     @property
     def answered(self) -> int:

@@ -13,7 +13,7 @@ from penstock.graph.vertex import Vertex
 from penstock.model.delta import Instant
 from penstock.runtime.buffer import Buffer
 
-AGEING = 0.01
+AGEING = 0.1
 """Seconds: what has waited so much longer goes before what has a priority higher by one, so nothing starves."""
 
 

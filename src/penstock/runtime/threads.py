@@ -4,7 +4,7 @@ Who waits gets more important with time, so nobody starves: a worker that has wa
 before one whose priority is higher by one.
 
 Threads share one interpreter, so a worker takes time from those that run beside it. None begins beside a more important
-one, therefore, unless that has been at work without a break for ``ALONE`` seconds.
+one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from penstock.runtime.control import Control, Thread
 from penstock.runtime.station import AGEING
 from penstock.runtime.worker import Worker
 
-ALONE = 0.05
 SLICE = 0.005
 """Seconds for which a worker runs before others get their turn; never in the middle of a message."""
 
@@ -122,7 +121,7 @@ class ThreadScheduler:
         if worker is None or not self._running:
             return worker is not None
         least = worker.priority
-        return not any(other.priority > least and now - self._scheduled[other] < ALONE for other in self._running)
+        return not any(now - self._scheduled[other] < AGEING * (other.priority - least) for other in self._running)
 
     def _helper(self, now: float) -> Thread | None:
         """A thread to wake, if one sleeps and there is something for it. Under the lock."""

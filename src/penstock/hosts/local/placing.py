@@ -35,6 +35,10 @@ class Placing:
         lasting, self._wanted = now == self._wanted, now
         return lasting and now != _groups(self._last)
 
+    def differs(self, vertices: Sequence[OperatorVertex], placement: str) -> bool:
+        """Whether the partitions would be others now, since operators have other priorities."""
+        return _groups(self._computed(vertices, placement)) != _groups(self._last)
+
     def _computed(self, vertices: Sequence[OperatorVertex], placement: str) -> Placement:
         inside = {v.id for v in vertices}
         now = time.perf_counter_ns()
