@@ -330,17 +330,21 @@ class Core(Declaring, Ticking):
                 self.host.stopped(query)
         query.subscribers.close()
 
-    def alter(self, query: Registered, options: QueryOptions) -> None:
-        """Let a query have other options from now on; only those of ``ALTERABLE`` are others."""
-        self._change_query(query, options, query.suspended)
+    def alter(self, query: Registered, change: Callable[[QueryOptions], QueryOptions]) -> None:
+        """Let a query have other options from now on; only those of ``ALTERABLE`` are others. Without the lock."""
+        with self.changing():
+            self._change_query(query, change(query.options), query.suspended)
+        self.host.abilities().configured()
 
     def rest(self, query: Registered, *, suspended: bool) -> None:
-        """Let a query rest, so that what comes waits for it, or go on where it is."""
-        if query.status == "running" and query.suspended == suspended:
-            said = "suspended already" if suspended else "not suspended"
-            hint = f"RESUME QUERY {query.name} lets it go on" if suspended else "only a suspended query can be resumed"
-            raise StateError(f"query `{query.name}` is {said}", hint=hint)
-        self._change_query(query, query.options, suspended)
+        """Let a query rest, so that what comes waits for it, or go on where it is. Without the lock."""
+        with self.changing():
+            if query.status == "running" and query.suspended == suspended:
+                said = "suspended already" if suspended else "not suspended"
+                way = f"RESUME QUERY {query.name} lets it go on" if suspended else "only a suspended query can be resumed"
+                raise StateError(f"query `{query.name}` is {said}", hint=way)
+            self._change_query(query, query.options, suspended)
+        self.host.abilities().configured()
 
     def _change_query(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
         if query.status != "running" or self.queries.get(query.name) is not query:

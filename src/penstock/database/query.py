@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -159,7 +160,12 @@ class Query:
 
     @property
     def note(self) -> str | None:
-        """What people should know of rows that came before the query and are not in its answer."""
+        """What people should know: rows that came before the query and are not in its answer, and options that the
+        engine cannot meet."""
+        return "; ".join(filter(None, (self._before, self._core.host.remark(self._registered)))) or None
+
+    @property
+    def _before(self) -> str | None:
         before = self._registered.before
         if not before:
             return None
@@ -317,19 +323,16 @@ class Query:
     def alter(self, **options: object) -> None:
         """Change options while the query runs, as ``ALTER QUERY … SET (…)`` does: ``priority``, ``latency``, ``lag``,
         ``on_lag``, ``results``. None takes one back. Answers stay the same."""
-        with self._core.changing():
-            self._core.alter(self._registered, altered_options(options_tree(options), self._registered.options))
+        self._core.alter(self._registered, partial(altered_options, options_tree(options)))
 
     def suspend(self) -> None:
         """Let the query rest: what comes waits for it, on disk if there is no room, until ``resume``. Other queries go
         on. It stays suspended when a database with a directory is opened again."""
-        with self._core.changing():
-            self._core.rest(self._registered, suspended=True)
+        self._core.rest(self._registered, suspended=True)
 
     def resume(self) -> None:
         """Let a suspended query go on where it is."""
-        with self._core.changing():
-            self._core.rest(self._registered, suspended=False)
+        self._core.rest(self._registered, suspended=False)
 
     def stop(self) -> None:
         """End the query. Results that wait can still be fetched."""

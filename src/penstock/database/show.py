@@ -109,6 +109,8 @@ def describe(core: Core, tree: exp.Expr) -> Result:
                     f"no stream, relation, view or query `{name}`",
                     hint=suggest(name, [*catalog.names(), *core.queries]),
                 )
-            schema, note = core.queries[name].plan.shown, core.queries[name].text
+            query = core.queries[name]
+            remark = core.host.remark(query)
+            schema, note = query.plan.shown, query.text + (f"\n-- {remark}" if remark else "")
     table = pa.table({"column": [f.name for f in schema], "type": [str(f.type) for f in schema]})
     return Result("table", note, table)

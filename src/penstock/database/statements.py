@@ -67,6 +67,10 @@ def _run(core: Core, tree: exp.Expr, text: str, held: Held) -> Result:
             return located(text, tree, lambda: _create_query(core, tree, held))
         case ast.StopQuery():
             return located(text, tree, lambda: _stop(core, tree))
+        case ast.AlterQuery():
+            return located(text, tree, lambda: _alter(core, tree))
+        case ast.SuspendQuery() | ast.ResumeQuery():
+            return located(text, tree, lambda: _rest(core, tree, suspended=isinstance(tree, ast.SuspendQuery)))
         case ast.InsertInto():
             return located(text, tree, lambda: _insert(core, tree))
         case ast.DropObject() if tree.args["kind"].lower() == "query":
@@ -162,20 +166,15 @@ def _stop(core: Core, tree: exp.Expr) -> Result:
 
 def _alter(core: Core, tree: exp.Expr) -> Result:
     query = core.query(identifier(tree.this))
-    core.alter(query, altered_options(tree, query.options))
+    core.alter(query, partial(altered_options, tree))
     return Result("done", f"query {query.name} altered")
 
 
-def _suspend(core: Core, tree: exp.Expr) -> Result:
+def _rest(core: Core, tree: exp.Expr, *, suspended: bool) -> Result:
     query = core.query(identifier(tree.this))
-    core.rest(query, suspended=True)
-    return Result("done", f"query {query.name} suspended; RESUME QUERY {query.name} lets it go on")
-
-
-def _resume(core: Core, tree: exp.Expr) -> Result:
-    query = core.query(identifier(tree.this))
-    core.rest(query, suspended=False)
-    return Result("done", f"query {query.name} resumed")
+    core.rest(query, suspended=suspended)
+    said = f"suspended; RESUME QUERY {query.name} lets it go on" if suspended else "resumed"
+    return Result("done", f"query {query.name} {said}")
 
 
 def explained(core: Core, plan: Plan, format: str, query: Registered | None = None) -> str:
@@ -397,8 +396,5 @@ _STATEMENTS: Mapping[type[exp.Expr], Callable[[Core, exp.Expr], Result]] = {
     ast.Explain: _explain,
     ast.UpdateRelation: _update,
     ast.DeleteFrom: _delete,
-    ast.AlterQuery: _alter,
-    ast.SuspendQuery: _suspend,
-    ast.ResumeQuery: _resume,
 }
 """Statements that are done under the lock; the others take it for a part of what they do."""

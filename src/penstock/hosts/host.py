@@ -199,6 +199,9 @@ class Host(Protocol):
     def metrics(self) -> pa.Table:
         """What the last pieces of work took."""
 
+    def remark(self, query: Registered) -> str | None:
+        """What the host cannot do of what a query asks for."""
+
     def explain(self, plan: Plan, query: Registered | None = None) -> str:
         """What the host adds to the explanation of a plan, and of the query that runs it; empty: nothing."""
 

@@ -130,6 +130,9 @@ class InProcess:
         apart = self.core.apart()
         return pa.table({"stream": pa.array(apart, pa.string()), "apart": pa.array(apart.values(), pa.int64())})
 
+    def remark(self, query: Registered) -> str | None:
+        return None
+
     def explain(self, plan: Plan, query: Registered | None = None) -> str:
         return ""
 

@@ -57,7 +57,7 @@ def graph_view(
                 buffer = BufferView(rows, 0, 0, frames)
             edges.append(EdgeView(edge.source.id, edge.target.id, edge.port, buffer))
     found = tuple(
-        QueryView(q.name, q.text, graph.members[q.name].sink.id, q.options.priority, q.status, q.answered)
+        QueryView(q.name, q.text, graph.members[q.name].sink.id, q.options.priority, q.shown_status, q.answered)
         for q in queries
     )
     partitions = tuple(
