@@ -128,6 +128,7 @@ class LocalHost(InProcess, Abilities):
     def open(self) -> None:
         if self._kept is not None:
             self._kept.open()
+            self.work(list(self.core.running()))  # what waited for operators that do not rest any more
             self._kept.begin()
 
     # -- queries ------------------------------------------------------------------------------------
@@ -419,6 +420,7 @@ class LocalHost(InProcess, Abilities):
         with self.core.lock:
             self._resting.clear()
             self._hold(everything=True)  # the other engine begins where all is worked on
+            self._kept.keeper.note({})  # so that it is another state than the one that is saved
         self._kept.saver.save()
         with self._kept.saver.still():
             to_spark(self._kept.keeper.store, self._kept.root, shards)
