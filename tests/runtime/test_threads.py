@@ -322,7 +322,7 @@ def test_nobody_begins_beside_a_more_important_one_that_has_just_begun(since: fl
     rig, control = Rig(high, low), Control()
     scheduler = ThreadScheduler(control, 2, clock=lambda: now[0])
     try:
-        workers = [Worker(str(id), control.failed) for id in (1, 2)]
+        workers = [Worker(str(id), control.failed, clock=lambda: now[0]) for id in (1, 2)]
         for worker, id in zip(workers, (1, 2), strict=True):
             worker.adopt([rig.stations[id]], strategy("fifo"))
         scheduler.adopt(workers)
