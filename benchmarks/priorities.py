@@ -2,27 +2,29 @@
 
     python -m benchmarks.priorities [--quick] [--scale X] [--rounds N]
 
-Rows come at nine tenths of what the engine can work on, which each round measures first. Latency is from ``push`` to the
-call of a subscriber. Rounds with priorities 5 and 5 and rounds with 9 and 1 alternate; medians of their ratios count. In
-``graph``, with one worker, the same is measured and printed without a bar.
+Two databases are open, one with priorities 5 and 5, one with 9 and 1. They take turns, in short blocks, so that a slow
+moment of the machine hits both. A block pushes as fast as it can, which tells the throughput; then it pushes at nine
+tenths of what the first database just did. Latency is from ``push`` to the call of a subscriber. Medians over rounds
+count. In ``graph``, with one worker, the same is measured and printed without a bar.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 import penstock
-from benchmarks.support.report import Report, options, progress
+from benchmarks.support.report import Report, amount, options, progress
 
 ROWS = 200
 """Of a push."""
 UTILISATION = 0.9
 KEYS = 50
+BLOCKS = 4
+"""Turns of each database in a round."""
 QUERIES = {
     "first": "SELECT k, sum(v) AS total, count(*) AS n FROM s [ROWS 2000] GROUP BY k",
     "second": "SELECT k, sum(v) AS total, max(v) AS most FROM s [ROWS 3000] GROUP BY k",
@@ -30,28 +32,19 @@ QUERIES = {
 clock = time.perf_counter
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Mean latencies in seconds at ``UTILISATION``, and pushes each second when everything is pushed at once."""
-
-    latency: dict[str, float]
-    pushes: float
-
-
 class Watch:
     """When the results of each push came first: a push has its own instants."""
 
-    def __init__(self, pushes: int) -> None:
-        self.came = np.full(pushes, np.nan)
+    def __init__(self) -> None:
+        self.came: dict[int, float] = {}
 
     def __call__(self, table: pa.Table) -> None:
         now = clock()
-        numbers = np.unique(table.column("ts").to_numpy() // ROWS)
-        late = np.isnan(self.came[numbers])
-        self.came[numbers[late]] = now
+        for number in np.unique(table.column("ts").to_numpy() // ROWS).tolist():
+            self.came.setdefault(number, now)
 
 
-def table(number: int) -> pa.Table:
+def rows_of(number: int) -> pa.Table:
     """The rows of a push."""
     rng = np.random.default_rng(number)
     return pa.table({
@@ -60,59 +53,78 @@ def table(number: int) -> pa.Table:
     })  # fmt: skip
 
 
-def measured(threading: str, workers: int, priorities: dict[str, int], pushes: int, rate: float | None) -> Measured:
-    """``rate``: pushes each second; None: nine tenths of what this database can do."""
-    with penstock.connect(engine="local") as db:
-        db.execute("CREATE STREAM s (ts BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY ts")
-        watches = {name: Watch(3 * pushes) for name in QUERIES}
+class Side:
+    """One of the two databases. Its latencies are by query, in seconds."""
+
+    def __init__(self, threading: str, workers: int, priorities: dict[str, int]) -> None:
+        self.db = penstock.connect(engine="local")
+        self.db.execute("CREATE STREAM s (ts BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY ts")
+        self.watches = {name: Watch() for name in QUERIES}
         for name, text in QUERIES.items():
-            db.execute(f"CREATE QUERY {name} AS {text} WITH (priority = {priorities[name]})")
-            db.queries[name].subscribe(watches[name])
-        db.configure(threading=threading, workers=workers)
-        tables = [table(number) for number in range(3 * pushes)]
-        for rows in tables[:pushes]:  # so that it has measured its operators
-            db.push("s", rows)
-        db.settle()
-        db.configure(threading=threading, workers=workers)
+            self.db.query(text, name=name, priority=priorities[name]).subscribe(self.watches[name])
+        self.db.configure(threading=threading, workers=workers)
+        self.pushed = 0
+        self.latencies: dict[str, list[float]] = {name: [] for name in QUERIES}
+        self.seconds = 0.0
+        """Of the pushes that were made as fast as possible."""
+
+    def flood(self, pushes: int) -> float:
+        """Push as fast as it goes; gives the pushes each second."""
+        tables = [rows_of(self.pushed + i) for i in range(pushes)]
+        self.pushed += pushes
         begun = clock()
-        for rows in tables[pushes : 2 * pushes]:
-            db.push("s", rows)
-        db.settle()
-        capacity = pushes / (clock() - begun)
-        wanted = np.random.default_rng(1).exponential(1 / (rate or UTILISATION * capacity), pushes).cumsum()
-        sent = np.empty(pushes)
+        for table in tables:
+            self.db.push("s", table)
+        self.db.settle()
+        took = clock() - begun
+        self.seconds += took
+        return pushes / took
+
+    def load(self, pushes: int, rate: float) -> None:
+        """Push at a rate, at random instants, the same for both databases."""
+        wanted = np.random.default_rng(pushes).exponential(1 / rate, pushes).cumsum()
+        tables = [rows_of(self.pushed + i) for i in range(pushes)]
+        sent: dict[int, float] = {}
         begun = clock()
-        for i, rows in enumerate(tables[2 * pushes :]):
-            if (left := begun + wanted[i] - clock()) > 0:
+        for instant, table in zip(wanted, tables, strict=True):
+            if (left := begun + instant - clock()) > 0:
                 time.sleep(left)
-            sent[i] = clock()
-            db.push("s", rows)
-        db.settle()
-        latency = {name: float(np.nanmean(watch.came[2 * pushes :] - sent)) for name, watch in watches.items()}
-        return Measured(latency, capacity)
+            sent[self.pushed] = clock()
+            self.db.push("s", table)
+            self.pushed += 1
+        self.db.settle()
+        for name, watch in self.watches.items():
+            self.latencies[name] += [watch.came[number] - at for number, at in sent.items()]
 
 
 def compared(report: Report, threading: str, workers: int, rounds: int, pushes: int, *, bars: bool) -> None:
-    """Rounds at 5/5 and at 9/1 in turn."""
+    """Rounds in which both databases take turns."""
     apart, urgent, total = [], [], []
     for number in range(rounds):
-        equal = measured(threading, workers, {"first": 5, "second": 5}, pushes, None)
-        rate = UTILISATION * equal.pushes
-        names = ("first", "second") if number % 2 else ("second", "first")
-        high, low = names
-        differ = measured(threading, workers, {high: 9, low: 1}, pushes, rate)
-        apart.append(differ.latency[low] / differ.latency[high])
-        urgent.append(differ.latency[high] / equal.latency[high])
-        total.append(differ.pushes / equal.pushes)
-        progress(
-            f"{threading} {number}: 5/5 {equal.latency[high] * 1e3:.1f} and {equal.latency[low] * 1e3:.1f} ms at"
-            f" {equal.pushes:,.0f} pushes/s; 9 {differ.latency[high] * 1e3:.1f} ms, 1 {differ.latency[low] * 1e3:.1f}"
-            f" ms at {differ.pushes:,.0f}"
+        high, low = ("first", "second") if number % 2 else ("second", "first")
+        equal, differ = Side(threading, workers, {high: 5, low: 5}), Side(threading, workers, {high: 9, low: 1})
+        with equal.db, differ.db:
+            for side in (equal, differ):
+                side.flood(pushes)  # so that operators have been measured
+                side.db.configure(threading=threading, workers=workers)
+                side.seconds = 0.0
+            for block in range(BLOCKS):
+                order = (equal, differ) if block % 2 else (differ, equal)
+                rate = UTILISATION * [side.flood(pushes) for side in order][order.index(equal)]
+                for side in order:
+                    side.load(pushes, rate)
+        fast, slow, same = (
+            statistics.mean(side.latencies[name]) for side, name in ((differ, high), (differ, low), (equal, high))
         )
+        apart.append(slow / fast)
+        urgent.append(fast / same)
+        total.append(equal.seconds / differ.seconds)
+        progress(f"{threading} {number}: at 5/5 {same * 1e3:.1f} ms, at 9/1 {fast * 1e3:.1f} and {slow * 1e3:.1f} ms")
     median = statistics.median
     report.add(f"{threading}: latency of priority 1 / of 9", median(apart), 2.0 if bars else None)
-    report.add(f"{threading}: latency of priority 9 / of the same query at 5/5", median(urgent), 1.0 if bars else None,
-               below=True)  # fmt: skip
+    report.add(
+        f"{threading}: latency at 9 / at 5, the other 1 / 5", median(urgent), 1.0 if bars else None, below=True
+    )
     report.add(f"{threading}: throughput at 9/1 / at 5/5", median(total), 0.95 if bars else None)
 
 
@@ -121,8 +133,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int)
     arguments = parser.parse_args()
     rounds = arguments.rounds or (1 if arguments.quick else 9)
-    pushes = int((200 if arguments.quick else 1_000) * arguments.scale)
-    measured("hybrid", 2, {"first": 5, "second": 5}, 50, None)  # compiles
+    pushes = amount(arguments, 250, 40)
     report = Report("priorities")
     compared(report, "hybrid", 2, rounds, pushes, bars=True)
     compared(report, "graph", 1, max(1, rounds // 3), pushes, bars=False)

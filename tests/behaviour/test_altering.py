@@ -55,7 +55,7 @@ def test_a_suspended_query_keeps_its_place(db: penstock.Database) -> None:
     db.execute("RESUME QUERY resting")
     db.push("s", rows(20, 1))
     assert sorted(had + given(resting), key=str) == wanted(GROUPS, 20)
-    assert resting.status == "running"
+    assert db.queries["resting"].status == "running"
 
 
 def test_queries_that_come_while_another_rests_share_with_it_and_go_on(db: penstock.Database) -> None:

@@ -340,9 +340,10 @@ class Core(Declaring, Ticking):
         """Let a query rest, so that what comes waits for it, or go on where it is. Without the lock."""
         with self.changing():
             if query.status == "running" and query.suspended == suspended:
-                said = "suspended already" if suspended else "not suspended"
-                way = f"RESUME QUERY {query.name} lets it go on" if suspended else "only a suspended query can be resumed"
-                raise StateError(f"query `{query.name}` is {said}", hint=way)
+                if suspended:
+                    hint = f"RESUME QUERY {query.name} lets it go on"
+                    raise StateError(f"query `{query.name}` is suspended already", hint=hint)
+                raise StateError(f"query `{query.name}` is not suspended", hint="only a suspended query can be resumed")
             self._change_query(query, query.options, suspended)
         self.host.abilities().configured()
 

@@ -42,7 +42,7 @@ class Waiting:
                 if not len(node):
                     entries.append(["", [*node.mark.plain()]])
                     continue
-                # On disk it may be gone when the state is written, so it is read now: what has come since the last save.
+                # On disk it may be gone when the state is written, so it is read now, once for all saves.
                 content = None if name else _table(node.read().data)
                 name = name or uuid.uuid4().hex
                 self._names.setdefault(edge, {})[id(node)] = node, name

@@ -165,7 +165,7 @@ class Parts:
         self._asked.append(dict(given))
 
     def alter(self, runner: SparkRunner, *, priority: bool) -> None:
-        """A query rests, goes on, or has another ``priority``: it may have to move when ``configure`` is called next."""
+        """A query rests, goes on, or has another ``priority``: ``configure``, which is called next, may move it."""
         if priority:
             self._altered.add(runner.id)
         self.ask({})
