@@ -373,7 +373,7 @@ def altered_options(tree: exp.Expr, options: QueryOptions) -> QueryOptions:
     known, asked = _query_parsers(), {identifier(option.this): option for option in tree.args["options"]}
     for name in known.keys() - set(ALTERABLE):
         if name in asked:
-            hint = f"it says what the query is: stop it and create it anew; {_named(ALTERABLE)} can change while it runs"
+            hint = f"it says what the query is: stop it and create it anew; {_named(ALTERABLE)} can change"
             raise BindError(f"`{name}` of a query cannot change", hint=hint).at(position_of(asked[name]), None)
     return replace(options, **parse_options(tree, {name: _or_null(known[name]) for name in ALTERABLE}))
 

@@ -25,6 +25,7 @@ from functools import partial
 from itertools import chain
 
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, StreamDef, retain_example
+from penstock.database.altering import Altering
 from penstock.database.declaring import Declaring
 from penstock.database.gathering import Gathering, is_plain
 from penstock.database.ticking import Ticking
@@ -63,7 +64,7 @@ from penstock.scalar.zones import checked as checked_zone
 from penstock.storage.objects import Root
 
 
-class Core(Declaring, Ticking):
+class Core(Declaring, Ticking, Altering):
     """See above. What hosts may ask of it is ``hosts.core.Core``."""
 
     def __init__(
@@ -329,37 +330,6 @@ class Core(Declaring, Ticking):
                 self.on_stopped(query.name)
                 self.host.stopped(query)
         query.subscribers.close()
-
-    def alter(self, query: Registered, change: Callable[[QueryOptions], QueryOptions]) -> None:
-        """Let a query have other options from now on; only those of ``ALTERABLE`` are others. Without the lock."""
-        with self.changing():
-            self._change_query(query, change(query.options), query.suspended)
-        self.host.abilities().configured()
-
-    def rest(self, query: Registered, *, suspended: bool) -> None:
-        """Let a query rest, so that what comes waits for it, or go on where it is. Without the lock."""
-        with self.changing():
-            if query.status == "running" and query.suspended == suspended:
-                if suspended:
-                    hint = f"RESUME QUERY {query.name} lets it go on"
-                    raise StateError(f"query `{query.name}` is suspended already", hint=hint)
-                raise StateError(f"query `{query.name}` is not suspended", hint="only a suspended query can be resumed")
-            self._change_query(query, query.options, suspended)
-        self.host.abilities().configured()
-
-    def _change_query(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
-        if query.status != "running" or self.queries.get(query.name) is not query:
-            status = query.status if query.status != "running" else "stopped"
-            raise StateError(f"query `{query.name}` is {status}", hint="only a query that runs can be changed")
-        self.host.altering(query, options, suspended)  # from here on it counts
-        before, query.options, query.suspended = query.options, options, suspended
-        with query.lock:
-            query.results.bind(options.results)
-            query.changed.notify_all()
-        self.host.altered(query, before)
-
-    def alter_again(self, name: str, options: QueryOptions, suspended: bool) -> None:
-        self._change_query(self.queries[name], options, suspended)
 
     def catch_up(self, query: Registered) -> None:
         """Tell subscribers who begin with results that are there. Without the lock."""

@@ -33,8 +33,9 @@ from penstock.hosts.durable.kept import Kept
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery
-from penstock.hosts.local.lags import Lags, front
+from penstock.hosts.local.lags import Lags
 from penstock.hosts.local.placing import Placing
+from penstock.hosts.local.resting import Resting
 from penstock.hosts.local.room import Admission, runtime_of
 from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view, metrics, stream_of
@@ -46,7 +47,7 @@ from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
-from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, StorageError, suggest
+from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StorageError, suggest
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
@@ -88,8 +89,7 @@ class LocalHost(InProcess, Abilities):
         self._admission = Admission(self.graph, self.runtime)
         self._lags = Lags(self.graph, self.runtime, self._fallen_behind, self._stop)
         self._waiting = Waiting()
-        self._resting: set[int] = set()
-        """Operators that users let rest, by their number."""
+        self._resting = Resting(core, self.graph, self.runtime)
         self._placing = Placing()
         self._runners: dict[str, GraphRunner] = {}
         self._delivery: Delivery | None = None
@@ -570,7 +570,7 @@ class LocalHost(InProcess, Abilities):
             self._delivery = Delivery(self.core)
         with self.runtime.paused():
             overtaken = self.graph.overtaken(self._prioritised())
-            self.runtime.place(others, pushing, partitions, settings, own, overtaken, self._held())
+            self.runtime.place(others, pushing, partitions, settings, own, overtaken, self._resting.held())
             buffered = threads or self.runtime.holds
             if self.graph.buffered or buffered:
                 self.graph.buffered = buffered
@@ -604,45 +604,20 @@ class LocalHost(InProcess, Abilities):
 
     def suspend(self, operator: int) -> None:
         self._see()
-        found = self.operator(operator)
-        if isinstance(found, Source | Ticks):
-            raise StateError(
-                f"operator {operator} ({found.label}) is where rows come in", hint="suspend one that it feeds"
-            )
-        if found.state == "stopped" or self.runtime.is_held(found):
-            state = "stopped" if found.state == "stopped" else "suspended already"
-            raise StateError(f"operator {operator} ({found.label}) is {state}")
-        self._resting.add(operator)
+        self._resting.add(self.operator(operator))
         self._hold()
 
     def resume(self, operator: int) -> None:
         found = self.operator(operator)
-        if operator not in self._resting:
-            state = "stopped for good" if found.state == "stopped" else "not suspended"
-            hint = "only suspended ones resume"
-            if self.runtime.is_held(found):
-                (name,) = found.users
-                state, hint = f"suspended with query `{name}`", f"RESUME QUERY {name}"
-            raise StateError(f"operator {operator} ({found.label}) is {state}", hint=hint)
-        self._resting.discard(operator)
+        self._resting.remove(found)
         self._lags.resumed(found.users)
         self._hold()
         self.work(list(self.core.running()))
 
-    def _held(self) -> set[int]:
-        """Operators that rest: those that users let rest, and of suspended queries those where rows come to what only
-        they need."""
-        self._resting &= self.graph.vertices.keys()
-        found = set(self._resting)
-        for name, member in self.graph.members.items():
-            if self.core.queries[name].suspended:
-                found |= front(member, name)
-        return found
-
     def _hold(self, *, everything: bool = False) -> None:
         """Let operators rest that are to, and no others. ``everything``: let all go on."""
         self._see()
-        if self.runtime.hold(set() if everything else self._held()):
+        if self.runtime.hold(set() if everything else self._resting.held()):
             with self.runtime.paused():
                 self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
                 self.graph.wire()
