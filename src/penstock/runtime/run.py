@@ -37,6 +37,8 @@ PUSHED = 0
 TRIES = 3
 TURN = 8_192
 """The most elements at once where prioritised rows may come."""
+BRIEF = 2_048
+"""The most elements at once for an operator that is less urgent than another."""
 
 
 class Runtime:
@@ -151,7 +153,7 @@ class Runtime:
                     mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
                     buffer.overtaking(mode if overtaken else None)
                     if buffer.lane is not None:
-                        station.lanes, station.turn = True, TURN
+                        station.lanes = True
                     if buffer.mode == "direct" and station.partition.lock is None:
                         station.partition.lock = threading.RLock()
             if station.buffers:
@@ -160,6 +162,7 @@ class Runtime:
             if vertex.state != "stopped" and held != (vertex.state == "suspended"):
                 vertex.state = "suspended" if held else "ready"
         self.stations, self._partitions = stations, list(partitions.values())
+        self._shorten()
         self._partition_of = {id: partition.id for id, partition in runs.items()}
         for vertex in layout.order:
             for edge in vertex.inputs:
@@ -175,6 +178,14 @@ class Runtime:
         for buffer in self.all_buffers.values():
             owner = None if buffer.producer is None else buffer.producer.owner
             buffer.local = owner is not None and owner is buffer.station.owner
+
+    def _shorten(self) -> None:
+        """Turns are short where something may come that must not wait for them."""
+        highest = max((station.vertex.priority for station in self.stations), default=0)
+        for station in self.stations:
+            station.turn = TURN if station.lanes else None
+            if station.vertex.priority < highest:
+                station.turn = BRIEF
 
     def _drain(self, buffer: Buffer, partition: Partition) -> None:
         """Everything that waits is worked on here. All that could still be put has been, since buffers are drained
@@ -260,6 +271,7 @@ class Runtime:
     def reorder(self) -> None:
         """Operators have other priorities: strategies look at them again. Workers are told through their
         instructions."""
+        self._shorten()
         for worker in {station.owner for station in self.stations if isinstance(station.owner, Worker)}:
             worker.instruct(worker.reorder)
 
