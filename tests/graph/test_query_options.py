@@ -34,22 +34,23 @@ def test_queries_of_different_priority_are_not_fused(db: penstock.Database) -> N
     first, second = db.query(FIRST, name="first"), db.query(SECOND, name="second")
     db.configure(threading="hybrid", workers=2)
     assert placed(db, "first") == placed(db, "second"), "nothing keeps them apart"
-    db.push("s", rows(1, 3))
     first.alter(priority=9)
     second.alter(priority=1)
     assert not placed(db, "first") & placed(db, "second")
     assert {p.priority for p in db.graph().partitions if p.worker is not None} == {9, 1}
-    db.push("s", rows(4, 3))
     second.alter(priority=9)
     assert placed(db, "first") == placed(db, "second")
-    db.push("s", rows(7, 3))
+    second.alter(priority=0)
+    db.push("s", rows(1, 5))
+    first.alter(priority=5)
+    db.push("s", rows(6, 4))
     with penstock.connect(engine="reference") as truth:
         truth.execute(STREAM)
-        for query, text in ((first, FIRST), (second, SECOND)):
-            wanted = truth.query(text, name=query.name)
-            truth.push("s", rows(1, 9)) if query is first else None
-            if query is first:
-                assert sorted(query.fetch().to_pylist(), key=str) == sorted(wanted.fetch().to_pylist(), key=str)
+        wanted = {query.name: truth.query(text) for query, text in ((first, FIRST), (second, SECOND))}
+        truth.push("s", rows(1, 9))
+        for query in (first, second):
+            found, right = query.fetch().to_pylist(), wanted[query.name].fetch().to_pylist()
+            assert sorted(found, key=str) == sorted(right, key=str)
 
 
 def test_latency_does_not_take_a_query_out_of_its_virtual_operator(db: penstock.Database) -> None:
@@ -107,3 +108,23 @@ def test_rows_that_wait_for_an_operator_are_there_after_a_restart(tmp_path: obje
         assert query.answered == 0
     with penstock.connect(f"{tmp_path}/db", engine="local") as db:
         assert db.queries["first"].current().num_rows == 2
+
+
+def test_a_lag_that_is_altered_counts_at_once(db: penstock.Database) -> None:
+    query = db.query("SELECT v FROM s", name="q", lag="1000 rows")
+    db.suspend(next(o.id for o in db.graph().operators if o.kind == "query"))
+    db.push("s", rows(1, 50))
+    query.alter(lag="10 rows", on_lag="stop")
+    db.push("s", rows(51, 1))
+    assert query.status == "failed"
+    assert "lag = '10 rows'" in str(query.trouble)
+
+
+def test_a_query_that_fell_behind_may_catch_up_when_it_is_resumed(db: penstock.Database) -> None:
+    query = db.query("SELECT v FROM s", name="q")
+    query.suspend()
+    db.push("s", rows(1, 50))
+    query.alter(lag="10 rows")
+    query.resume()
+    assert query.fetch().num_rows == 50
+    assert query.status == "running"

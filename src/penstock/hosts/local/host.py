@@ -33,7 +33,7 @@ from penstock.hosts.durable.kept import Kept
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery
-from penstock.hosts.local.lags import Lags
+from penstock.hosts.local.lags import Lags, suspended
 from penstock.hosts.local.placing import Placing
 from penstock.hosts.local.resting import Resting
 from penstock.hosts.local.room import Admission, runtime_of
@@ -228,7 +228,7 @@ class LocalHost(InProcess, Abilities):
                 settings = self.runtime.settings
                 own = {k: v for k, v in settings.queries.get(name, {}).items() if k not in _own(before)}
                 self._limit(replace(settings, queries={**settings.queries, name: {**own, **_own(options)}}))
-            if not query.suspended:
+            if not query.suspended and suspended(self.graph, self.runtime)[name]:
                 self._lags.resumed({name})
             self._hold()
         self.work(list(self.core.running()))
