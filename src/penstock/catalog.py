@@ -320,6 +320,10 @@ class QueryOptions:
     results: Bound | None = None
 
 
+ALTERABLE = ("priority", "latency", "lag", "on_lag", "results")
+"""What of it may change while the query runs."""
+
+
 def retain_example(clock: Clock) -> str:
     """A way to say for how long a stream keeps its rows."""
     return "WITH (retain = 1000)" if clock == "ticks" else "WITH (retain = '1 hour')"

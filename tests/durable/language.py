@@ -180,6 +180,8 @@ def _further(interrupts: Sequence[str]) -> st.SearchStrategy[Step]:
     return st.one_of(
         st.builds(lambda n, q: Say(f"CREATE QUERY {n} AS {q}"), st.sampled_from(QUERIES), asked),
         st.builds(Ask, st.sampled_from([*MORE, "SELECT k FROM nowhere"])),
+        st.builds(lambda what, n: Say(f"{what} QUERY {n}"), st.sampled_from(["SUSPEND", "SUSPEND", "RESUME"]), names),
+        st.builds(lambda n, p: Say(f"ALTER QUERY {n} SET (priority = {p})"), names, st.integers(0, 9)),
         st.builds(Fetch, names),
         st.builds(Current, names),
         st.builds(Transfer, names),

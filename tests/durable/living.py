@@ -55,6 +55,8 @@ def done(db: penstock.Database, step: Step) -> object:
 def _done(db: penstock.Database, step: Step) -> object:
     match step:
         case Say(text):
+            if text.startswith("SUSPEND"):
+                db.settle()  # so that what waits is the same with and without threads
             made = db.execute(text)
             return made.message, made.note, None if made.table is None else rows_of(made.table)
         case Push(name, rows):
@@ -164,6 +166,9 @@ class Lives:
         for name, stream in list(self.wanted.catalog.streams.items()):
             if not stream.derived:
                 self.both(f"closing {name}", Close(name))
+        for name, query in self.wanted.queries.items():
+            if query.status == "suspended":
+                self.both(f"resuming {name}", Say(f"RESUME QUERY {name}"))
         for name in list(self.wanted.queries):
             self.both(f"the results of {name}", Fetch(name))
         self.compare("at the end")

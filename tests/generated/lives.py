@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -64,8 +64,8 @@ class Life:
 
     def without(self, name: str) -> Life:
         """The same life, in which a query never came."""
-        gone = (f"query {name}: ", f"STOP QUERY {name}")
-        return replace(self, steps=tuple(s for s in self.steps if not s.startswith(gone)))
+        gone = tuple(f"{what} QUERY {name}" for what in ("STOP", "SUSPEND", "RESUME", "ALTER"))
+        return replace(self, steps=tuple(s for s in self.steps if not s.startswith((f"query {name}: ", *gone))))
 
 
 Lived = tuple[dict[str, list[tuple[object, ...]]], list[str]]
@@ -115,6 +115,9 @@ def lived(
                 elif kind == "configure":
                     if engine == "local":
                         db.configure(threading=rest)
+                elif kind in ("SUSPEND", "RESUME", "ALTER"):
+                    with suppress(penstock.StateError):  # workers may or may not have seen that it has ended
+                        db.execute(line)
                 elif kind == "STOP":
                     take()
                     queries.pop(rest.split()[-1], None)
@@ -242,10 +245,13 @@ class _Writer:
         now = self.now
         found: list[str] = []
         running: list[str] = []
+        resting: list[str] = []
         count = 0
         streams = [n for n in ("s", "r") if n in self.names]
         for _ in range(self.number(3, 22)):
-            kind = self.pick(["change"] * 6 + ["rows"] * 4 + ["query"] * 3 + ["heartbeat", "stop", "rare", "time"])
+            kind = self.pick(
+                ["change"] * 6 + ["rows"] * 4 + ["query"] * 3 + ["heartbeat", "stop", "rare", "time", "rest"]
+            )
             name = self.pick(streams) if streams else ""
             if kind == "change":
                 found.append(self.change())
@@ -254,7 +260,21 @@ class _Writer:
                 running.append(f"n{count}")
                 found.append(f"query n{count}: {self.query()}")
             elif kind == "stop" and running:
-                found.append(f"STOP QUERY {running.pop(self.number(0, len(running) - 1))}")
+                gone = running.pop(self.number(0, len(running) - 1))
+                if gone in resting:
+                    found.append(f"RESUME QUERY {gone}")
+                    resting.remove(gone)
+                found.append(f"STOP QUERY {gone}")
+            elif kind == "rest" and running:
+                one = self.pick(running)
+                if self.chance(30):
+                    found.append(f"ALTER QUERY {one} SET (priority = {self.number(0, 9)}, latency = '5 ms')")
+                elif one in resting:
+                    found.append(f"RESUME QUERY {one}")
+                    resting.remove(one)
+                else:
+                    found.append(f"SUSPEND QUERY {one}")
+                    resting.append(one)
             elif kind == "rows" and name:
                 rows = []
                 for _ in range(self.number(1, 2)):
@@ -269,7 +289,7 @@ class _Writer:
                 found.append(f"clock {self.time}")
             elif kind == "rare":
                 rare = [f"{name}: close"] if name else []
-                rare += ["restart", "configure graph", "configure operator", "configure direct"]
+                rare += ["restart", "configure graph", "configure operator", "configure hybrid", "configure direct"]
                 if "u" in self.names:
                     rare += [f"u: ({self.number()}, 1)"] * 4
                 else:
@@ -281,7 +301,7 @@ class _Writer:
             found += [f"{n}: close" for n in streams]
             if self.chance(30):
                 found.append(self.change())
-        return found
+        return [*found, *(f"RESUME QUERY {name}" for name in resting)]
 
 
 @st.composite

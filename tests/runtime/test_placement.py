@@ -6,6 +6,7 @@ import doctest
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from experiments.papers.placement import random_graph
@@ -211,3 +212,11 @@ def test_negative_numbers_are_refused(bad: float) -> None:
 
 def test_doctest() -> None:
     assert doctest.testmod(module).failed == 0
+
+
+@given(graphs(), st.data())
+def test_operators_of_different_priority_are_not_one(graph: PlacementGraph, data: st.DataObject) -> None:
+    ranks = {node.id: data.draw(st.sampled_from([1, 5, 9])) for node in graph.nodes}
+    nodes = tuple(replace(node, priority=ranks[node.id]) for node in graph.nodes)
+    placed = stall_avoiding(PlacementGraph(nodes, graph.edges))
+    assert all(len({ranks[id] for id in placed if placed[id] == partition}) == 1 for partition in placed.values())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.model.errors import InputError
 from penstock.runtime import paths
-from penstock.runtime.station import Station
+from penstock.runtime.station import AGEING, Station
 from penstock.runtime.strategies import names, strategy
 from penstock.runtime.strategy import REFRESH, Quantum, Strategy
 from penstock.runtime.worker import Worker
@@ -74,15 +74,15 @@ def number(station: Station) -> float:
 
 
 OBVIOUS: dict[str, Callable[[Station], tuple[float, ...]]] = {
-    "fifo": lambda s: (number(s),),
+    "fifo": lambda s: (s.oldest[1] - AGEING * s.vertex.priority, number(s)),
     "biggest-queue": lambda s: (-sum(len(e[0]) for b in s.buffers for e in b.queue), number(s)),
     "highest-priority": lambda s: (
         -max(int(p.max()) for b in s.buffers for e in b.queue if (p := e[0].read().data.priority) is not None),
-        -s.vertex.priority,
+        s.oldest[1] - AGEING * s.vertex.priority,
         number(s),
     ),
     # 1 releases half in a second, 2 nothing at all, 3 nine tenths in three seconds, 4 a tenth in a tenth
-    "chain": lambda s: (-[0.5, 0.0, 0.3, 1.0][s.vertex.id - 1], number(s)),
+    "chain": lambda s: (-[0.5, 0.0, 0.3, 1.0][s.vertex.id - 1] * (s.vertex.priority + 1), number(s)),
     "min-latency": lambda s: ([1.0, 0.5, 3.0, 0.1][s.vertex.id - 1], number(s)),
 }  # fmt: skip
 
@@ -136,7 +136,7 @@ def test_chain_flush(moves: list[tuple[int, int, int] | None], limit: float) -> 
             buffer.queue.append((content, n, float(now), rank))
             continue
         ready = [s for s in trial.rig.all if s.available()]
-        late = [s for s in ready if now - s.oldest[1] > limit]
+        late = [s for s in ready if now > s.oldest[1] + limit]
         expected = None
         if late:
             expected = min(late, key=lambda s: s.oldest[1]).vertex.id
@@ -159,6 +159,53 @@ def test_fifo_follows_an_element_to_the_end() -> None:
     trial.put(1)
     trial.put(1)
     assert trial.all() == [1, 2, 3, 1, 2, 3]
+
+
+def entered(trial: Trial, id: int, at: float) -> None:
+    """The last message in front of an operator has entered then."""
+    queue = trial.rig.stations[id].buffers[0].queue
+    content, n, _, rank = queue.pop()
+    queue.append((content, n, at, rank))
+
+
+@pytest.mark.parametrize("name", ["fifo", "fifo+", "highest-priority", "highest-priority+"])
+@pytest.mark.parametrize(("since", "order"), [(0.5, [2, 1]), (0.9, [1, 2])])
+def test_priority_counts_as_waiting_so_that_nothing_starves(name: str, since: float, order: list[int]) -> None:
+    trial = Trial(strategy(name), Map(1, priority=1), Map(2, priority=9))
+    for id, at in ((1, 1.0 - since), (2, 1.0)):
+        buffer = trial.rig.stations[id].buffers[0]
+        buffer.station.signalled = True  # it is told when the time of entry is right
+        trial.put(id)
+        entered(trial, id, at)
+        trial.worker.instruct(buffer.station)
+    assert trial.all() == order
+
+
+@pytest.mark.parametrize("name", ["fifo", "chain"])
+def test_operators_that_wait_are_put_in_order_anew_when_priorities_change(name: str) -> None:
+    fakes = [measured(Map(i, priority=5), 1.0, 0.5) for i in (1, 2)]
+    trial = Trial(strategy(name), *fakes)
+    trial.put(1)
+    trial.put(2)
+    trial.put(1)
+    assert trial.step() == 1  # from now on both are with the strategy
+    fakes[0].priority, fakes[1].priority = (0, 9)
+    trial.worker.instruct(trial.worker.reorder)
+    assert trial.all() == [2, 1]
+
+
+def test_a_query_that_asks_for_less_latency_is_flushed_earlier_and_never_later() -> None:
+    fakes = [measured(Map(i), 1.0, 1 - steep) for i, steep in ((1, 0.9), (2, 0.5), (3, 0.1))]
+    trial = Trial(strategy("chain-flush", latency=2.0), *fakes)
+    trial.rig.stations[3].latency, trial.rig.stations[2].latency = 0.5, 60.0
+    for id in (1, 2, 3):
+        station = trial.rig.stations[id]
+        station.signalled = True
+        trial.put(id)
+        entered(trial, id, 0.0)
+        trial.worker.instruct(station)
+    assert trial.step(1.0) == 3  # though it releases least
+    assert trial.all(3.0) == [1, 2]
 
 
 def test_round_robin_spreads() -> None:

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.model.errors import StateError
+from penstock.runtime.control import Control
 from penstock.runtime.run import Runtime
+from penstock.runtime.strategies import strategy
+from penstock.runtime.threads import ThreadScheduler
 from penstock.runtime.wakeup import EventWakeup, LockWakeup, wakeup
+from penstock.runtime.worker import Worker
 from tests.runtime.fakes import THREADED, Map, Sink, Source, chain, link, message, pipeline
+from tests.runtime.stations import Rig
 
 EACH = {1: 1, 2: 2, 3: 3}
 
@@ -297,3 +302,37 @@ def test_a_wake_up_is_not_lost(kind: type[LockWakeup | EventWakeup]) -> None:
 def test_only_some_threads_get_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EventWakeup, "open", EventWakeup.MOST)
     assert isinstance(wakeup(), LockWakeup)
+
+
+@pytest.mark.parametrize(("since", "beside"), [(0.0, False), (1.0, True)])
+def test_nobody_begins_beside_a_more_important_one_that_has_just_begun(since: float, beside: bool) -> None:
+    """Nine against one: after eight times ``AGEING`` it does not matter any more."""
+    now, began, ran, go_on = [0.0], threading.Event(), threading.Event(), threading.Event()
+
+    def long(value: int) -> int:
+        began.set()
+        go_on.wait(5)
+        return value
+
+    def short(value: int) -> int:
+        ran.set()
+        return value
+
+    high, low = Map(1, long, priority=9), Map(2, short, priority=1)
+    rig, control = Rig(high, low), Control()
+    scheduler = ThreadScheduler(control, 2, clock=lambda: now[0])
+    try:
+        workers = [Worker(str(id), control.failed, clock=lambda: now[0]) for id in (1, 2)]
+        for worker, id in zip(workers, (1, 2), strict=True):
+            worker.adopt([rig.stations[id]], strategy("fifo"))
+        scheduler.adopt(workers)
+        rig.put(1, message([(1, 0, 0)]))
+        assert began.wait(5)
+        now[0] = since
+        rig.put(2, message([(1, 0, 0)]))
+        assert ran.wait(5 if beside else 0.2) == beside
+        go_on.set()
+        assert ran.wait(5)
+    finally:
+        go_on.set()
+        control.close()

@@ -178,7 +178,7 @@ def _create_query(draw: st.DrawFn, there: set[str]) -> str:
 
 def _statement(draw: st.DrawFn, there: set[str], known: set[str]) -> str:
     """A statement, now and then with a mistake in it."""
-    match draw(st.sampled_from(["query"] * 6 + ["change"] * 8 + ["create", "stop", "drop", "show"])):
+    match draw(st.sampled_from(["query"] * 6 + ["change"] * 8 + ["create", "stop", "drop", "show", "rest"])):
         case "create":
             text = _create(draw, known)
         case "query":
@@ -187,6 +187,9 @@ def _statement(draw: st.DrawFn, there: set[str], known: set[str]) -> str:
             text = _change(draw, known)
         case "stop":
             text = f"STOP QUERY {_name(draw, QUERIES)}"
+        case "rest":
+            what = draw(st.sampled_from(["SUSPEND QUERY {}", "RESUME QUERY {}", "ALTER QUERY {} SET (priority = 8)"]))
+            text = what.format(_name(draw, QUERIES))
         case "drop":
             kinds = ["STREAM", "RELATION", "VIEW"]
             text = (

@@ -45,6 +45,8 @@ def live(engine: str, steps: Sequence[Step], *, row_by_row: bool = False) -> Lif
                 match step:
                     case Say(text):
                         stopping = {n: q for n, q in db.queries.items() if text.startswith("STOP")}
+                        if text.startswith("SUSPEND"):
+                            db.settle()  # engines that work by themselves are then as far as the others
                         made = db.execute(text)
                         for query in (q for n, q in stopping.items() if n not in db.queries):
                             take(query)
@@ -67,6 +69,9 @@ def live(engine: str, steps: Sequence[Step], *, row_by_row: bool = False) -> Lif
                         life.fetched[place] = take(db.queries[name])
             except penstock.PenstockError as error:
                 life.refused[place] = f"{type(error).__name__}: {error}"
+        for query in db.queries.values():
+            if query.status == "suspended":
+                query.resume()
         for name, stream in db.catalog.streams.items():
             if not stream.derived:
                 db.close_stream(name)

@@ -503,3 +503,12 @@ def test_pools_and_the_end_of_a_long_micro_batch(spark: SparkSession, tmp_path: 
             time.sleep(0.01)
         assert values(alarm.fetch(), "v") == [3.0]
     assert threads() == before
+
+
+def test_suspended_queries_have_a_part_of_their_own() -> None:
+    some = [Member("a", 5), Member("b", 5, suspended=True), Member("c", 9), Member("d", 1, suspended=True)]
+    for way in ("direct", "hybrid", "graph", "operator"):
+        *working, resting = groups(some, Settings(way), 4)
+        assert resting == ("b", "d")
+        assert sorted(id for group in working for id in group) == ["a", "c"]
+    assert groups(some, Settings("direct"), 1) == [("a", "c"), ("b", "d")], "it is one more than there may be"

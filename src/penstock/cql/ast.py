@@ -116,6 +116,20 @@ class StopQuery(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
+class AlterQuery(exp.Expression):
+    """``options``: those that the query has from now on; NULL takes one back."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "options": True}
+
+
+class SuspendQuery(exp.Expression):
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+class ResumeQuery(exp.Expression):
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
 class DropObject(exp.Expression):
     """``kind`` is STREAM, RELATION, VIEW or QUERY."""
 
@@ -191,7 +205,7 @@ def function_call(node: exp.Expr) -> FunctionCall | None:
 
 
 STATEMENTS = (
-    CreateStream, CreateRelation, CreateView, CreateQuery, StopQuery, DropObject, ShowObjects, DescribeObject, Explain,
-    InsertInto, UpdateRelation, DeleteFrom,
+    CreateStream, CreateRelation, CreateView, CreateQuery, AlterQuery, SuspendQuery, ResumeQuery, StopQuery, DropObject,
+    ShowObjects, DescribeObject, Explain, InsertInto, UpdateRelation, DeleteFrom,
 )  # fmt: skip
 """What is no query."""

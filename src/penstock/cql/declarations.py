@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TypeVar, get_args
 
 from sqlglot import exp
 
 from penstock import functions
 from penstock.catalog import (
+    ALTERABLE,
     EVERYTHING,
     Catalog,
     FunctionDef,
@@ -378,13 +380,55 @@ Parser = Callable[[str, exp.Expr], Any]
 
 
 def query_options(tree: exp.Expr) -> tuple[QueryOptions, str | None]:
-    """``WITH (…)`` of a query: how it is run, and the priority of its joins, if that is said."""
-    known: dict[str, Parser] = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
-    known |= {"start": _start_option, "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option}
-    known |= {"join_priority": _join_priority_option}
-    given = parse_options(tree, known)
+    """``WITH (…)`` of a query: how it is run, and the priority of its joins, if it says which."""
+    given = parse_options(tree, _query_parsers())
     join_priority = given.pop("join_priority", None)
     return replace(QueryOptions(), **given), join_priority
+
+
+def altered_options(tree: exp.Expr, options: QueryOptions) -> QueryOptions:
+    """The options of a query after ``ALTER QUERY … SET (…)``. NULL takes one back."""
+    known, asked = _query_parsers(), {identifier(option.this): option for option in tree.args["options"]}
+    for name in known.keys() - set(ALTERABLE):
+        if name in asked:
+            hint = f"it says what the query is: stop it and create it anew; {_named(ALTERABLE)} can change"
+            raise BindError(f"`{name}` of a query cannot change", hint=hint).at(position_of(asked[name]), None)
+    return replace(options, **parse_options(tree, {name: _or_null(known[name]) for name in ALTERABLE}))
+
+
+def options_tree(given: Mapping[str, object]) -> exp.Expr:
+    """Options as Python values, in the form of ``WITH (…)``. One that is None stands for NULL."""
+    nodes = [ast.Option(this=exp.to_identifier(name), expression=_option_node(v)) for name, v in given.items()]
+    return ast.AlterQuery(this=exp.to_identifier("query"), options=nodes)
+
+
+def _option_node(value: object) -> exp.Expr:
+    match value:
+        case None:
+            return exp.Null()
+        case bool():
+            return exp.Boolean(this=value)
+        case int() | float():
+            return exp.Literal.number(str(value))
+        case timedelta():
+            return exp.Literal.string(f"{value // timedelta(microseconds=1)} microseconds")
+    return exp.Literal.string(str(value))
+
+
+def _query_parsers() -> dict[str, Parser]:
+    return {
+        "priority": _priority_option, "latency": _duration_option, "strict": _boolean_option, "start": _start_option,
+        "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option, "join_priority": _join_priority_option,
+    }  # fmt: skip
+
+
+def _or_null(parser: Parser) -> Parser:
+    """NULL: what an option is where nothing is said."""
+    return lambda name, node: getattr(QueryOptions(), name) if isinstance(node, exp.Null) else parser(name, node)
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def check_start(value: str, what: str) -> Start:
@@ -403,7 +447,7 @@ def parse_options(tree: exp.Expr, known: Mapping[str, Parser]) -> dict[str, Any]
         name = identifier(option.this)
         try:
             if name not in known:
-                hint = "there is " + ", ".join(f"`{k}`" for k in known) if known else "there are none here"
+                hint = f"there is {_named(known)}" if known else "there are none here"
                 raise BindError(f"no option `{name}`", hint=hint)
             if name in values:
                 raise BindError(f"option `{name}` stands twice")

@@ -214,6 +214,16 @@ class CqlGenerator(generator.Generator):
     def stopquery_sql(self, expression: ast.StopQuery) -> str:
         return f"STOP QUERY {self.sql(expression, 'this')}"
 
+    def alterquery_sql(self, expression: ast.AlterQuery) -> str:
+        options = self.expressions(expression, key="options", flat=True)
+        return f"ALTER QUERY {self.sql(expression, 'this')} SET ({options})"
+
+    def suspendquery_sql(self, expression: ast.SuspendQuery) -> str:
+        return f"SUSPEND QUERY {self.sql(expression, 'this')}"
+
+    def resumequery_sql(self, expression: ast.ResumeQuery) -> str:
+        return f"RESUME QUERY {self.sql(expression, 'this')}"
+
     def dropobject_sql(self, expression: ast.DropObject) -> str:
         exists = "IF EXISTS" if expression.args.get("exists") else ""
         return self._words("DROP", expression.args["kind"], exists, self.sql(expression, "this"))
@@ -279,6 +289,9 @@ class CqlGenerator(generator.Generator):
         PlainRows: plainrows_sql,
         ast.ShowObjects: showobjects_sql,
         ast.StopQuery: stopquery_sql,
+        ast.SuspendQuery: suspendquery_sql,
+        ast.ResumeQuery: resumequery_sql,
+        ast.AlterQuery: alterquery_sql,
         ast.StreamWindow: streamwindow_sql,
         ast.UpdateRelation: updaterelation_sql,
     }

@@ -13,11 +13,15 @@ from penstock.cql.parse_queries import QueryParser
 from penstock.cql.plain_values import PlainRows, PlainValues
 from penstock.model.errors import CqlSyntaxError
 
-_STATEMENTS = "SELECT, WITH, CREATE, DROP, SHOW, DESCRIBE, INSERT, UPDATE, DELETE, STOP QUERY or EXPLAIN"
+_STATEMENTS = (
+    "SELECT, WITH, CREATE, DROP, SHOW, DESCRIBE, INSERT, UPDATE, DELETE, ALTER QUERY, SUSPEND QUERY, RESUME QUERY, "
+    "STOP QUERY or EXPLAIN"
+)
 _SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "VIEWS", "FUNCTIONS")
 _KINDS = ("STREAM", "RELATION", "VIEW", "QUERY")
 _DESCRIBED = (*_KINDS, "FUNCTION")
 _FORMATS = ("TEXT", "JSON", "MERMAID")
+_OF_QUERIES = {"STOP": ast.StopQuery, "SUSPEND": ast.SuspendQuery, "RESUME": ast.ResumeQuery}
 
 
 class CqlParser(QueryParser):
@@ -73,9 +77,12 @@ class CqlParser(QueryParser):
             if self._word("ALL"):
                 return ast.ShowObjects(kind=self._parse_word(("QUERIES",)), all=True)
             return ast.ShowObjects(kind=self._parse_word(_SHOWN))
-        if self._word("STOP"):
-            self._take_words("QUERY")
-            return ast.StopQuery(this=self._name("the name of a query"))
+        for word, node in _OF_QUERIES.items():
+            if self._word(word):
+                self._take_words("QUERY")
+                return node(this=self._name("the name of a query"))
+        if self._word("ALTER"):
+            return self._parse_alter_query()
         if self._word("EXPLAIN"):
             return self._parse_explain()
         if self._query_ahead():
@@ -162,6 +169,14 @@ class CqlParser(QueryParser):
     def _parse_plan(self) -> ast.PlanObject:
         text = self._take(TokenType.STRING, "a text with a plan object in JSON")
         return self.expression(ast.PlanObject(this=exp.Literal.string(text.text)), text)
+    def _parse_alter_query(self) -> exp.Expr:
+        self._take_words("QUERY")
+        name = self._name("the name of a query")
+        self._take(TokenType.SET, "SET and options, as in SET (priority = 9)")
+        self._take(TokenType.L_PAREN, "( and options, as in SET (priority = 9)")
+        options = self._parse_csv(self._parse_option)
+        self._match_r_paren()
+        return ast.AlterQuery(this=name, options=options)
 
     def _parse_columns(self, otherwise: str | None = None, keyed: bool = False) -> list[exp.ColumnDef]:
         what = "( and the columns" + (f", or {otherwise}" if otherwise else "")

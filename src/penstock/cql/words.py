@@ -54,7 +54,7 @@ AFTER_VALUE = frozenset({
 
 # Naming them beats complaining about whatever comes after them.
 NOT_CQL = (AFTER_SOURCE | AFTER_VALUE | {
-    "UNNEST", "ROLLUP", "CUBE", "RECURSIVE", "ALTER", "MERGE", "GRANT", "REVOKE", "TRUNCATE", "COMMIT", "ROLLBACK",
+    "UNNEST", "ROLLUP", "CUBE", "RECURSIVE", "MERGE", "GRANT", "REVOKE", "TRUNCATE", "COMMIT", "ROLLBACK",
     "TABLE", "INDEX",
 }) - {*WINDOWS, "SEMI", "ANTI", "FILTER", "FOR", "TIMESTAMP", "AT", "GROUP", "ORDER", "BY", "WINDOW",
       "REPLACE", "ISNULL", "NOTNULL", "VERSION"}  # fmt: skip

@@ -26,6 +26,7 @@ from functools import partial
 from itertools import chain
 
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, StreamDef
+from penstock.database.altering import Altering
 from penstock.database.beginning import Beginning
 from penstock.database.declaring import Declaring
 from penstock.database.gathering import Gathering, is_plain
@@ -66,7 +67,7 @@ from penstock.scalar.zones import checked as checked_zone
 from penstock.storage.objects import Root
 
 
-class Core(Declaring, Ticking, Beginning):
+class Core(Declaring, Ticking, Beginning, Altering):
     """See above. What hosts may ask of it is ``hosts.core.Core``."""
 
     def __init__(

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.catalog import Catalog, QueryOptions, Start
-from penstock.cql.declarations import check_start, function_def, plan_of_text
+from penstock.catalog import Catalog, Start
+from penstock.cql.declarations import function_def, options_tree, plan_of_text, query_options
 from penstock.cql.expressions import identifier
 from penstock.cql.plan_objects import plan_of_object
 from penstock.cql.text import parse
@@ -40,6 +40,7 @@ from penstock.model.batch import Instant
 from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, suggest
 from penstock.model.types import DataType
 from penstock.model.values import with_zone
+from penstock.plan.nodes import with_join_priority
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
@@ -157,23 +158,33 @@ class Database:
         return replace(results[-1], script=tuple(results))
 
     def query(
-        self, text: str | None = None, *, name: str | None = None, plan: object = None, start: Start | None = None
+        self,
+        text: str | None = None,
+        *,
+        name: str | None = None,
+        plan: object = None,
+        start: Start | None = None,
+        **options: object,
     ) -> Query:
         """Register a continuous query, from CQL or from a plan object (a plan, or its JSON form).
 
         It begins with the rows that its streams retain. ``start``: with ``retained`` a stream that retains none is
-        refused; with ``now`` the query sees only rows that come.
+        refused; with ``now`` the query sees only rows that come. ``priority``, ``latency`` …: the other options that
+        ``CREATE QUERY … WITH (…)`` takes, as Python values.
         """
         if (text is None) == (plan is None):
             raise BindError("give either the text of a query or a plan")
         core = self._core
-        options = QueryOptions(start=None if start is None else check_start(start, "start"))
+        given = {**options, "start": start}
+        said, join_priority = query_options(options_tree({k: v for k, v in given.items() if v is not None}))
         with core.changing():
             if text is not None:
                 bound, reads = plan_of_text(core.catalog, text)
             else:
                 bound, reads = plan_of_object(plan, core.catalog)
-            found = core.register(bound, reads, name=name, options=options, text="" if text is None else text.strip())
+            if join_priority is not None:
+                bound = with_join_priority(bound, join_priority)
+            found = core.register(bound, reads, name=name, options=said, text="" if text is None else text.strip())
             return self._query(found)
 
     def _query(self, registered: Registered) -> Query:

@@ -9,11 +9,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
 from penstock.catalog import QueryOptions, retain_example
+from penstock.cql.declarations import altered_options, options_tree
 from penstock.database.core import Core
 from penstock.graph.latency import Latency
 from penstock.hosts.incomplete import Incomplete, flagged, with_flag
@@ -91,8 +93,8 @@ class Query:
 
     @property
     def status(self) -> Status:
-        """Whether it runs, or how it ended."""
-        return self._registered.status
+        """Whether it runs or is suspended, or how it ended."""
+        return self._registered.shown_status
 
     @property
     def error(self) -> PenstockError | None:
@@ -180,7 +182,12 @@ class Query:
 
     @property
     def note(self) -> str | None:
-        """What people should know of rows that came before the query and are not in its answer."""
+        """What people should know: rows that came before the query and are not in its answer, and options that the
+        engine cannot meet."""
+        return "; ".join(filter(None, (self._before, self._core.host.remark(self._registered)))) or None
+
+    @property
+    def _before(self) -> str | None:
         before = self._registered.before
         if not before:
             return None
@@ -331,6 +338,20 @@ class Query:
         if position is not None:
             self._core.catch_up(self._registered)
         return subscription
+
+    def alter(self, **options: object) -> None:
+        """Change options while the query runs, as ``ALTER QUERY … SET (…)`` does: ``priority``, ``latency``, ``lag``,
+        ``on_lag``, ``results``. None takes one back. Answers stay the same."""
+        self._core.alter(self._registered, partial(altered_options, options_tree(options)))
+
+    def suspend(self) -> None:
+        """Let the query rest: what comes waits for it, on disk if there is no room, until ``resume``. Other queries go
+        on. It stays suspended when a database with a directory is opened again."""
+        self._core.rest(self._registered, suspended=True)
+
+    def resume(self) -> None:
+        """Let a suspended query go on where it is."""
+        self._core.rest(self._registered, suspended=False)
 
     def stop(self) -> None:
         """End the query. Results that wait can still be fetched."""

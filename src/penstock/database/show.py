@@ -54,7 +54,7 @@ def show(core: Core, tree: exp.Expr) -> Result:
             rows = [
                 {
                     "query": q.name,
-                    "status": q.status,
+                    "status": q.shown_status,
                     "answers": str(q.answered),
                     "latency p50": _seconds(latency.p50),
                     "latency p99": _seconds(latency.p99),
@@ -143,7 +143,8 @@ def describe(core: Core, tree: exp.Expr) -> Result:
         schema, state, definition = found.schema, f"{there} {name}", definitions.of_catalog(core, found)
     elif name in core.queries and kind in ("", "query"):
         query = core.queries[name]
-        state = f"query {name}: {query.status}, {counted(query.answered, 'answer')}"
+        facts = (query.shown_status, counted(query.answered, "answer"), core.host.remark(query))
+        state = f"query {name}: {', '.join(filter(None, facts))}"
         schema, definition = query.plan.shown, definitions.of_query(query, catalog)
     elif kind in ("", "function") and (table := _functions(catalog, name.lower())).num_rows:
         yours = catalog.functions.get(name.lower())

@@ -16,6 +16,7 @@ from penstock import functions, scalar
 from penstock.catalog import RelationDef, StreamDef
 from penstock.cql import ast
 from penstock.cql.declarations import (
+    altered_options,
     check_is_stream,
     definition,
     located,
@@ -65,6 +66,10 @@ def _run(core: Core, tree: exp.Expr, text: str, held: Held) -> Result:
             return located(text, tree, lambda: _create_query(core, tree, held))
         case ast.StopQuery():
             return located(text, tree, lambda: _stop(core, tree))
+        case ast.AlterQuery():
+            return located(text, tree, lambda: _alter(core, tree))
+        case ast.SuspendQuery() | ast.ResumeQuery():
+            return located(text, tree, lambda: _rest(core, tree, suspended=isinstance(tree, ast.SuspendQuery)))
         case ast.InsertInto():
             return located(text, tree, lambda: _insert(core, tree))
         case ast.DropObject() if tree.args["kind"].lower() == "query":
@@ -153,6 +158,19 @@ def _stop(core: Core, tree: exp.Expr) -> Result:
         left = [s.name for s in core.catalog.streams.values() if query.text and s.text == query.text]
     core.stop(query)
     return Result("done", f"query {name} stopped" + "".join(f"; DROP STREAM {s} removes its stream" for s in left))
+
+
+def _alter(core: Core, tree: exp.Expr) -> Result:
+    query = core.query(identifier(tree.this))
+    core.alter(query, partial(altered_options, tree))
+    return Result("done", f"query {query.name} altered")
+
+
+def _rest(core: Core, tree: exp.Expr, *, suspended: bool) -> Result:
+    query = core.query(identifier(tree.this))
+    core.rest(query, suspended=suspended)
+    said = f"suspended; RESUME QUERY {query.name} lets it go on" if suspended else "resumed"
+    return Result("done", f"query {query.name} {said}")
 
 
 def explained(core: Core, plan: Plan, format: str, query: Registered | None = None) -> str:

@@ -361,17 +361,24 @@ class Graph:
         """A vertex is as urgent as the most urgent query that needs it."""
         vertex.priority = max(self.members[user].sink.priority for user in vertex.users)
 
+    def reprioritise(self, name: str, priority: int) -> None:
+        """A query has another priority, and with it operators that it needs."""
+        member = self.members[name]
+        member.sink.priority = priority
+        for vertex in member.vertices:
+            self.prioritise(vertex)
+
     def overtaken(self, streams: Collection[str]) -> set[int]:
         """The vertices among whose results there may be prioritised rows that may be handed on before their place;
         ``streams`` are those that have priorities."""
         ranked: set[int] = set()
-        for vertex in self._in_order():
+        for vertex in self.in_order():
             own = vertex.stream in streams if isinstance(vertex, Source) else vertex.sets_priority
             if own or any(e.source.id in ranked for e in vertex.inputs):
                 ranked.add(vertex.id)
         return {id for id in ranked if self.vertices[id].overtakable}
 
-    def _in_order(self) -> list[OperatorVertex]:
+    def in_order(self) -> list[OperatorVertex]:
         """All vertices, senders before receivers."""
         found: dict[int, OperatorVertex] = {}
 

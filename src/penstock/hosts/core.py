@@ -107,6 +107,9 @@ class Core(Protocol):
         """End a query and free its name. ``over``: what was known of it when it ended, before a restart. Without the
         lock."""
 
+    def alter_again(self, name: str, options: QueryOptions, suspended: bool) -> None:
+        """A query was given other options, suspended or resumed before a restart."""
+
     def drop(self, name: str) -> None:
         """Forget a stream, relation or view that nothing uses."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
-from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.view import GraphView
 from penstock.hosts.meter import Meter
 from penstock.ingest.relations import RelationStore
@@ -188,6 +188,12 @@ class Host(Protocol):
     def stopped(self, query: Registered) -> None:
         """A query has been stopped, and its name is free."""
 
+    def altering(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
+        """A query that runs is about to have other options, to rest or to go on. If it raises, it is not."""
+
+    def altered(self, query: Registered, before: QueryOptions) -> None:
+        """It has; these were its options."""
+
     def late_taken(self, source: StreamInput) -> None:
         """A user has taken the late rows of a stream."""
 
@@ -202,6 +208,9 @@ class Host(Protocol):
 
     def metrics(self) -> pa.Table:
         """What the last pieces of work took."""
+
+    def remark(self, query: Registered) -> str | None:
+        """What the host cannot do of what a query asks for."""
 
     def explain(self, plan: Plan, query: Registered | None = None) -> str:
         """What the host adds to the explanation of a plan, and of the query that runs it; empty: nothing."""

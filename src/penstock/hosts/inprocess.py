@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.hosts.core import Core
 from penstock.hosts.host import Abilities, QuerySettings, Runner
 from penstock.hosts.registered import Registered
@@ -94,7 +94,8 @@ class InProcess:
 
     def work(self, queries: Sequence[Registered]) -> None:
         for query in queries:
-            self.core.advance(query)
+            if not query.suspended:  # what comes waits in its runner
+                self.core.advance(query)
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
         pass
@@ -111,6 +112,12 @@ class InProcess:
     def stopped(self, query: Registered) -> None:
         pass
 
+    def altering(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
+        pass
+
+    def altered(self, query: Registered, before: QueryOptions) -> None:
+        self.work([query])
+
     def late_taken(self, source: StreamInput) -> None:
         pass
 
@@ -126,6 +133,9 @@ class InProcess:
     def metrics(self) -> pa.Table:
         apart = self.core.apart()
         return pa.table({"stream": pa.array(apart, pa.string()), "apart": pa.array(apart.values(), pa.int64())})
+
+    def remark(self, query: Registered) -> str | None:
+        return None
 
     def explain(self, plan: Plan, query: Registered | None = None) -> str:
         return ""

@@ -24,7 +24,7 @@ from penstock.plan.serial import to_json
 from penstock.plan.waiting import Waits, waits
 from penstock.plan.window import Generic
 
-Status = Literal["running", "ended", "stopped", "failed"]
+Status = Literal["running", "suspended", "ended", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class Registered:
         self.lock, self.meter = lock, meter
         self.results = Results(name, plan, runner, options.results, lock)
         self.status: Status = "running"
+        """``running`` of a query that is suspended, too: its place is kept."""
+        self.suspended = False
         self.error: PenstockError | None = None
         self.ended: int | None = None
         """When it ended, if it has and a process saw it: see ``Over``."""
@@ -117,6 +119,11 @@ class Registered:
             self.name, "stopped" if running else self.status, now if running else self.ended, self.answered, self.text,
             error,
         )  # fmt: skip
+
+    @property
+    def shown_status(self) -> Status:
+        """Its status, for people."""
+        return "suspended" if self.suspended and self.status == "running" else self.status
 
     @property
     def answered(self) -> int:

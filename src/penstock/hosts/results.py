@@ -109,6 +109,10 @@ class Results:
         self.next = 0
         """The position that the next one gets."""
 
+    def bind(self, bound: Bound | None) -> None:
+        """Keep so much for readers from the next results on; None: as where nothing is said."""
+        self._bound = bound or BOUND
+
     # -- in -------------------------------------------------------------------------------------------
 
     def append(self, answers: Answers) -> None:

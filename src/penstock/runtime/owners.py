@@ -73,7 +73,8 @@ class Workers:
             if cell.kind != "direct":
                 (shared if cell.kind == "hybrid" else own).setdefault(cell.key, []).append(cell)
         threads = max((cells[0].settings.threads for cells in shared.values()), default=0)
-        if len(shared) <= threads:  # a thread for each: nobody needs to decide who is next
+        ranks = {vertex.priority for mine in shared.values() for cell in mine for vertex in cell.vertices}
+        if len(shared) <= threads and len(ranks) <= 1:  # a thread for each: nobody needs to decide who is next
             own |= shared
             shared = {}
         self._keep(own, threads if shared else 0)

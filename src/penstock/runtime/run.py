@@ -12,6 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from penstock.graph.vertex import Edge, Vertex
@@ -27,6 +28,7 @@ from penstock.runtime.room import Room
 from penstock.runtime.settings import Settings
 from penstock.runtime.station import Partition, Station
 from penstock.runtime.storage.storage import Storage
+from penstock.runtime.worker import Instruction, Worker
 
 LOOK_AGAIN = 0.5
 """Seconds after which a push that waits for another thread's looks again: a thread that ends tells nobody."""
@@ -35,6 +37,8 @@ PUSHED = 0
 TRIES = 3
 TURN = 8_192
 """The most elements at once where prioritised rows may come."""
+BRIEF = 2_048
+"""The most elements at once for an operator that is less urgent than another."""
 
 
 class Runtime:
@@ -80,11 +84,12 @@ class Runtime:
         settings: Settings | None = None,
         settings_of: Mapping[int, Settings] | None = None,
         overtaken: Collection[int] = (),
+        held: Collection[int] | None = None,
     ) -> None:
         """Run this graph from now on, in this way. ``sources`` send from the thread that pushes. ``partition_of`` is
         needed for hybrid threading; an operator that is not in it is a partition of its own. ``settings_of``: the
         operators for which other settings hold. ``overtaken``: those among whose results there may be prioritised rows
-        that may be handed on before their place.
+        that may be handed on before their place. ``held``: those that rest, by default the same as before.
 
         What waits in front of operators that are gone is gone with them.
         """
@@ -95,7 +100,7 @@ class Runtime:
             self._graph = (list(vertices), list(sources), dict(partition_of), dict(settings_of or {}))
             self._overtaken = frozenset(overtaken)
             self._modes = {id: mode for id, mode in self._modes.items() if id in {v.id for v in vertices}}
-            self._held &= {v.id for v in vertices}
+            self._held = (self._held if held is None else set(held)) & {v.id for v in vertices}
             self._rebuild()
 
     def let_go(self) -> None:
@@ -135,6 +140,7 @@ class Runtime:
             held = vertex.id in self._held
             station = Station(vertex, runs[vertex.id])
             station.held, station.signalled = held, True  # nobody to tell yet
+            station.latency = settings_of.get(vertex.id, self.settings).limit
             for edge in layout.senders(vertex):
                 if held or runs[edge.source.id] is not runs[vertex.id]:
                     buffer = before.get(edge) or self._new_buffer(edge, self._numbers, station)
@@ -147,15 +153,16 @@ class Runtime:
                     mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
                     buffer.overtaking(mode if overtaken else None)
                     if buffer.lane is not None:
-                        station.lanes, station.turn = True, TURN
+                        station.lanes = True
                     if buffer.mode == "direct" and station.partition.lock is None:
                         station.partition.lock = threading.RLock()
             if station.buffers:
                 station.unknown = any(v.sets_priority for v in layout.cell_of[vertex.id].vertices)
                 stations.append(station)
-            if vertex.state == "suspended" and not held:
-                vertex.state = "ready"
+            if vertex.state != "stopped" and held != (vertex.state == "suspended"):
+                vertex.state = "suspended" if held else "ready"
         self.stations, self._partitions = stations, list(partitions.values())
+        self._shorten()
         self._partition_of = {id: partition.id for id, partition in runs.items()}
         for vertex in layout.order:
             for edge in vertex.inputs:
@@ -171,6 +178,14 @@ class Runtime:
         for buffer in self.all_buffers.values():
             owner = None if buffer.producer is None else buffer.producer.owner
             buffer.local = owner is not None and owner is buffer.station.owner
+
+    def _shorten(self) -> None:
+        """Turns are short where something may come that must not wait for them."""
+        highest = max((station.vertex.priority for station in self.stations), default=0)
+        for station in self.stations:
+            station.turn = TURN if station.lanes else None
+            if station.vertex.priority < highest:
+                station.turn = BRIEF
 
     def _drain(self, buffer: Buffer, partition: Partition) -> None:
         """Everything that waits is worked on here. All that could still be put has been, since buffers are drained
@@ -202,25 +217,72 @@ class Runtime:
 
     def suspend(self, vertex: Vertex) -> None:
         """Let an operator work no more until ``resume``; what comes waits in front of it."""
-        self._check_open()
-        with self._control.paused():
-            if vertex.state == "stopped" or vertex.id in self._held:
-                state = "stopped" if vertex.state == "stopped" else "suspended already"
-                raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}")
-            self._held.add(vertex.id)
-            vertex.state = "suspended"
-            self._rebuild()
+        if vertex.state == "stopped" or vertex.id in self._held:
+            state = "stopped" if vertex.state == "stopped" else "suspended already"
+            raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}")
+        self.hold(self._held | {vertex.id})
 
     def resume(self, vertex: Vertex) -> None:
         """Let a suspended operator work again."""
+        if vertex.state == "stopped" or vertex.id not in self._held:
+            state = "stopped for good" if vertex.state == "stopped" else "not suspended"
+            raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}", hint="only suspended ones resume")
+        self.hold(self._held - {vertex.id})
+
+    def hold(self, ids: Collection[int]) -> bool:
+        """Let these operators rest, and no others. Returns when they do; gives whether buffers have come or gone.
+
+        A worker is told through its instructions, and all others go on, where an operator has buffers in front of it
+        anyway. Else all workers pause while buffers are put there or taken away.
+        """
         self._check_open()
-        with self._control.paused():
-            if vertex.state == "stopped" or vertex.id not in self._held:
-                state = "stopped for good" if vertex.state == "stopped" else "not suspended"
-                raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}", hint="only suspended ones resume")
-            self._held.discard(vertex.id)
-            vertex.state = "ready"
-            self._rebuild()
+        held = set(ids)
+        changed = held ^ self._held
+        stations = {station.vertex.id: station for station in self.stations if station.vertex.id in changed}
+        owners = [self._instructed(stations.get(id)) for id in changed]
+        if self._control.pausing or any(owner is None for owner in owners):
+            with self._control.paused():
+                self._held = held
+                self._rebuild()
+            return True
+        self._held = held
+        told = [(owner, partial(_rest, stations[id], id in held)) for owner, id in zip(owners, changed, strict=True)]
+        self._tell([(owner, instruction) for owner, instruction in told if owner is not None])
+        return False
+
+    def _instructed(self, station: Station | None) -> Worker | None:
+        """The worker that can be told to let an operator rest: all that comes to it is in buffers anyway."""
+        if station is None or not isinstance(station.owner, Worker):
+            return None
+        inside = [edge for edge in station.vertex.inputs if edge.source.id in self._partition_of]
+        buffers = [self.all_buffers.get(edge) for edge in inside]
+        apart = all(buffer is not None and buffer.producer is not station.partition for buffer in buffers)
+        return station.owner if apart else None
+
+    def _tell(self, instructions: Sequence[tuple[Worker, Instruction]]) -> None:
+        """Have workers do something before anything else; returns when they have."""
+        done = [threading.Event() for _ in instructions]
+        for (worker, instruction), event in zip(instructions, done, strict=True):
+            worker.instruct(partial(_carry_out, instruction, event))
+        for event in done:
+            while not event.wait(LOOK_AGAIN) and not self._control.closed:
+                pass
+
+    def reorder(self) -> None:
+        """Operators have other priorities: strategies look at them again. Workers are told through their
+        instructions."""
+        self._shorten()
+        for worker in {station.owner for station in self.stations if isinstance(station.owner, Worker)}:
+            worker.instruct(worker.reorder)
+
+    def limit(self, settings: Settings, settings_of: Mapping[int, Settings]) -> None:
+        """Other budgets, lags and latencies than before, and nothing else: nobody pauses for that."""
+        self._check_open()
+        self.settings = settings
+        self.storage.configure(*settings.budgets)
+        self._graph = (*self._graph[:3], dict(settings_of))
+        for station in self.stations:
+            station.latency = settings_of.get(station.vertex.id, settings).limit
 
     def overtake(self, vertex: Vertex, mode: str) -> None:
         """How rows overtake in the buffers in front of an operator, whatever is set for all."""
@@ -342,6 +404,23 @@ class Runtime:
     def partitions(self) -> tuple[PartitionView, ...]:
         """The virtual operators as they are run now."""
         return tuple(_view(partition) for partition in self._partitions if partition.vertices)
+
+
+def _rest(station: Station, held: bool) -> None:
+    """Done by the worker that owns the station."""
+    station.held = held
+    if station.vertex.state != "stopped":
+        station.vertex.state = "suspended" if held else "ready"
+    if not held:
+        station.signalled = True
+        station.tell(local=True)
+
+
+def _carry_out(instruction: Instruction, done: threading.Event) -> None:
+    try:
+        instruction()
+    finally:
+        done.set()
 
 
 def waits_for(station: Station, number: int) -> bool:

@@ -45,7 +45,8 @@ class Settings:
     ``BUFFERS``, ``MASTERS``; the last two count for buffers and queries that come from then on. ``read_ahead``: what is
     on disk is read again when so many percent of the memory are empty.
 
-    Said when something is made: ``latency``: the limit of chain-flush in seconds, or a text. ``lag``: how far a query
+    Said when something is made: ``latency``: the limit of chain-flush in seconds, or a text; of a query it counts where
+    it is less than that of all. ``lag``: how far a query
     may fall behind, rows or bytes as a text; ``on_lag``: what becomes of one that does: suspend or stop.
     ``when_full``: with memory and disk reached, a push blocks until there is room, or raises.
 
@@ -143,14 +144,19 @@ class Settings:
     @property
     def how(self) -> tuple[object, ...]:
         """What two parts of the graph have in common that one strategy can serve."""
-        return (self.strategy, _quantum(self.quantum), _seconds("latency", self.latency))
+        return (self.strategy, _quantum(self.quantum))
+
+    @property
+    def limit(self) -> float:
+        """``latency`` in seconds."""
+        return _seconds("latency", self.latency)
 
     def new_strategy(self, *, prioritised: bool = False) -> Strategy:
         """As it is set here; ``prioritised``: there may be rows that overtake."""
         name = self.strategy
         if name == AUTO:
             name = "highest-priority+" if prioritised else "fifo+"
-        return strategy(name, _quantum(self.quantum), _seconds("latency", self.latency))
+        return strategy(name, _quantum(self.quantum), self.limit)
 
 
 EXPERIMENTS = tuple(f.name for f in fields(Settings) if f.name not in (*USERS, "queries"))

@@ -13,6 +13,9 @@ from penstock.graph.vertex import Vertex
 from penstock.model.delta import Instant
 from penstock.runtime.buffer import Buffer
 
+AGEING = 0.1
+"""Seconds: what has waited so much longer goes before what has a priority higher by one, so nothing starves."""
+
 
 class Partition:
     """A virtual operator: operators without a buffer between them. One thread runs it at a time.
@@ -58,8 +61,8 @@ class Station:
     elements at once, where rows may come that must not wait long.
     """
 
-    __slots__ = ("buffers", "cost", "held", "lanes", "owner", "partition", "ready", "signalled", "turn", "unknown",
-                 "vertex")
+    __slots__ = ("buffers", "cost", "held", "lanes", "latency", "owner", "partition", "ready", "signalled", "turn",
+                 "unknown", "vertex")
 
     def __init__(self, vertex: Vertex, partition: Partition) -> None:
         self.vertex, self.partition = vertex, partition
@@ -70,6 +73,7 @@ class Station:
         self.unknown = False  # whether what waits here is given its priorities in this partition
         self.signalled, self.ready, self.held = False, False, False
         self.cost: float | None = None  # seconds for one element, what is called directly included
+        self.latency = math.inf  # seconds for which nothing is to wait, where its queries say so
 
     def tell(self, local: bool) -> None:
         """The signal *available*."""
@@ -153,6 +157,13 @@ class Station:
         """The highest priority of the elements in front of it."""
         buffers = self.buffers
         return buffers[0].rank if len(buffers) == 1 else max([b.rank for b in buffers])
+
+    @property
+    def urgency(self) -> tuple[float, float]:
+        """What is worked on first where nothing else counts, the least first: the time of entry of what waits longest,
+        each priority counting as much as ``AGEING`` seconds of waiting; and the number of that."""
+        number, entered = self.oldest
+        return entered - AGEING * self.vertex.priority, number
 
     @property
     def oldest(self) -> tuple[float, float]:

@@ -68,14 +68,16 @@ class WeightedRoundRobin(RoundRobin):
 
 
 class Fifo(ByKey):
-    """What entered first is worked on first, all the way to the answers."""
+    """What entered first is worked on first, all the way to the answers; what urgent queries need, as if it had entered
+    earlier (``Station.urgency``)."""
 
     def key(self, station: Station) -> tuple[float, ...]:
-        return (station.oldest[0],)
+        return station.urgency
 
 
 class Chain(ByPlan):
-    """Where the most memory is released in the least time: steepest segment of the lower envelope first."""
+    """Where the most memory is released in the least time: steepest segment of the lower envelope first. What a segment
+    releases counts more the higher the priority of the operator, as turns do in weighted round robin."""
 
     _steep: Mapping[int, float] = MappingProxyType({})
 
@@ -83,11 +85,12 @@ class Chain(ByPlan):
         self._steep = paths.steepness(vertices(stations))
 
     def key(self, station: Station) -> tuple[float, ...]:
-        return (-self._steep.get(station.vertex.id, 0.0), station.oldest[0])
+        return (-self._steep.get(station.vertex.id, 0.0) * (station.vertex.priority + 1), station.oldest[0])
 
 
 class ChainFlush(Chain):
-    """Chain, but what has been in the system for longer than the limit goes first."""
+    """Chain, but what has been in the system for longer than the limit goes first: that of the strategy, or of a query
+    that asks for less."""
 
     def __init__(self, name: str, train: bool, quantum: Quantum | None, latency: float) -> None:
         super().__init__(name, train, quantum, latency)
@@ -97,12 +100,13 @@ class ChainFlush(Chain):
     def available(self, station: Station) -> None:
         super().available(station)
         self._here[station] = self._count
-        heapq.heappush(self._old, (station.oldest[1], self._count, station))
+        due = station.oldest[1] + min(self.latency, station.latency)
+        heapq.heappush(self._old, (due, self._count, station))
 
     def choose(self, now: float) -> Station | None:
         while self._old and self._here.get(self._old[0][2]) != self._old[0][1]:
             heapq.heappop(self._old)
-        if self._old and now - self._old[0][0] > self.latency:
+        if self._old and now > self._old[0][0]:
             station = heapq.heappop(self._old)[2]
         else:
             while self._heap and self._here.get(self._heap[0][2]) != self._heap[0][1]:
@@ -153,13 +157,15 @@ class ByLook(Strategy):
 
 
 class HighestPriority(ByLook):
-    """Where the element of the highest priority waits; of equals, the operator of the highest priority. Elements that
-    wait to be given a priority may have any, so they come before all."""
+    """Where the element of the highest priority waits; of equals, the operator of the highest priority, unless another
+    has waited long (``Station.urgency``). Elements that wait to be given a priority may have any, so they come before
+    all."""
 
     apart = True
 
     def key(self, station: Station) -> tuple[float, ...]:
-        return (station.vertex.priority, -station.oldest[0])
+        entered, number = station.urgency
+        return (-entered, -number)
 
     def choose(self, now: float) -> Station | None:
         found = [station for station in self._here if station.unknown]

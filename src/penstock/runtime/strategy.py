@@ -55,6 +55,9 @@ class Strategy(ABC):
     def __len__(self) -> int:
         """How many are available and not away."""
 
+    def reordered(self) -> None:  # noqa: B027 - most look when they choose
+        """Operators have other priorities than when they became available."""
+
     def limit(self, station: Station) -> int | None:
         """How many elements at most."""
         quantum = self.quantum
@@ -91,6 +94,10 @@ class ByKey(Strategy):
         if more:
             self.available(station)
 
+    def reordered(self) -> None:
+        self._heap = [(self.key(station), count, station) for _, count, station in self._heap]
+        heapq.heapify(self._heap)
+
     def __len__(self) -> int:
         return len(self._heap)
 
@@ -118,6 +125,5 @@ class ByPlan(ByKey):
         elif now >= self._due and self._stations:
             self._due = now + REFRESH
             self.plan(self._stations)
-            self._heap = [(self.key(station), count, station) for _, count, station in self._heap]
-            heapq.heapify(self._heap)
+            self.reordered()
         return super().choose(now)

@@ -2,6 +2,9 @@
 
 Who waits gets more important with time, so nobody starves: a worker that has waited ``AGEING`` seconds longer goes
 before one whose priority is higher by one.
+
+Threads share one interpreter, so a worker takes time from those that run beside it. None begins beside a more important
+one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from penstock.runtime.control import Control, Thread
+from penstock.runtime.station import AGEING
 from penstock.runtime.worker import Worker
 
-AGEING = 0.01
 SLICE = 0.005
 """Seconds for which a worker runs before others get their turn; never in the middle of a message."""
 
@@ -37,6 +40,10 @@ class Turns(Generic[T]):
     def next(self) -> T | None:
         return heapq.heappop(self._heap)[2] if self._heap else None
 
+    def first(self) -> T | None:
+        """Who is next, and stays."""
+        return self._heap[0][2] if self._heap else None
+
     def clear(self) -> None:
         self._heap.clear()
 
@@ -52,7 +59,8 @@ class ThreadScheduler:
         self._control, self._clock = control, clock
         self._lock = threading.Lock()
         self._turns: Turns[Worker] = Turns()
-        self._scheduled: set[Worker] = set()
+        self._scheduled: dict[Worker, float] = {}  # since when each has something to do without a break
+        self._running: set[Worker] = set()
         self._idle: list[Thread] = []
         self._threads = [control.start(self, f"penstock-worker-{i + 1}") for i in range(threads)]
 
@@ -73,9 +81,10 @@ class ThreadScheduler:
         with self._lock:
             if worker in self._scheduled:
                 return
-            self._scheduled.add(worker)
-            self._turns.add(worker, worker.priority, self._clock())
-            thread = self._idle.pop() if self._idle else None
+            now = self._clock()
+            self._scheduled[worker] = now
+            self._turns.add(worker, worker.priority, now)
+            thread = self._helper(now)
         if thread is not None:
             thread.wake()
 
@@ -83,22 +92,44 @@ class ThreadScheduler:
         worked = False
         while not thread.hurried:
             with self._lock:
-                worker = self._turns.next()
-            if worker is None:
-                break
-            worker.run(thread, self._control, self._clock() + SLICE)
+                now = self._clock()
+                worker = self._turns.next() if self._may_begin(now) else None
+                if worker is None:
+                    break
+                self._running.add(worker)
+                helper = self._helper(now)
+            if helper is not None:
+                helper.wake()
+            worker.run(thread, self._control, now + SLICE)
             with self._lock:
-                self._scheduled.discard(worker)
-            if not worker.idle:
-                self.schedule(worker)
-            elif self._control.watched:
-                self._control.notify()
+                self._running.discard(worker)
+                if not worker.idle:
+                    self._turns.add(worker, worker.priority, self._clock())
+                else:
+                    del self._scheduled[worker]
+            if worker not in self._scheduled:
+                if not worker.idle:  # an instruction came in between
+                    self.schedule(worker)
+                elif self._control.watched:
+                    self._control.notify()
             worked = True
         return worked
 
+    def _may_begin(self, now: float) -> bool:
+        """Whether the next worker may run beside those that do. Under the lock."""
+        worker = self._turns.first()
+        if worker is None or not self._running:
+            return worker is not None
+        least = worker.priority
+        return not any(now - self._scheduled[other] < AGEING * (other.priority - least) for other in self._running)
+
+    def _helper(self, now: float) -> Thread | None:
+        """A thread to wake, if one sleeps and there is something for it. Under the lock."""
+        return self._idle.pop() if self._idle and self._may_begin(now) else None
+
     def sleeps(self, thread: Thread) -> bool:
         with self._lock:
-            if self._turns:
+            if self._may_begin(self._clock()):
                 return False
             if thread not in self._idle:
                 self._idle.append(thread)

@@ -69,7 +69,7 @@ class Worker:
         self.name = name
         self.stations: Sequence[Station] = ()
         self.waker: Callable[[], None] = _nobody
-        self._instructions: deque[Station | Instruction] = deque()  # bounded: a station is in it once
+        self._instructions: deque[Station | Instruction] = deque()  # bounded: a station once, and what callers wait for
         self._strategy: Strategy | None = None
         self._failed, self._clock = failed, clock
 
@@ -103,6 +103,11 @@ class Worker:
         """Have something done by the thread of the worker before anything else. Callable from any thread."""
         self._instructions.append(instruction)
         self.waker()
+
+    def reorder(self) -> None:
+        """Operators have other priorities. Called by the thread of the worker."""
+        if self._strategy is not None:
+            self._strategy.reordered()
 
     @property
     def idle(self) -> bool:

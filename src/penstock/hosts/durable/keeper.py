@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.relations import changes_schema, changes_table
 from penstock.hosts.core import Core
 from penstock.hosts.durable import forms
@@ -215,6 +215,8 @@ class Keeper:
             "kind": "query", "name": query.name, "plan": query.plan_json, "text": query.text,
             "reads": sorted(query.reads), "options": forms.options_json(query.options), "count": self._core.query_count,
         }  # fmt: skip
+        if query.suspended:
+            record["suspended"] = True
         if query.versions:
             record["functions"] = dict(query.versions)
         return {**record, "placement": dict(query.placement)} if query.placement else record
@@ -228,6 +230,12 @@ class Keeper:
         if not self.again:
             over = {} if query.over is None else {"over": asdict(query.over)}
             self._record({"kind": "stop", "name": query.name, **over})
+
+    def altered(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
+        """A query has other options from now on, rests or goes on."""
+        if not self.again:
+            more = {"options": forms.options_json(options), "suspended": suspended}
+            self._record({"kind": "alter", "name": query.name, **more})
 
     def delivered(
         self, query: int, upto: int, notes: Mapping[str, object] | None, rows: Sequence[int] | None = None

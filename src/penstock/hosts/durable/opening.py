@@ -152,6 +152,8 @@ class Opening:
                 core.start(self._made(record))
             case "stop":
                 core.stop(core.queries[record["name"]], Over(**record["over"]) if "over" in record else None)
+            case "alter":
+                core.alter_again(record["name"], forms.options_again(record["options"]), record["suspended"])
             case other:
                 raise StorageError(
                     f"there is a record `{other}`, which this release does not know",
@@ -185,6 +187,7 @@ class Opening:
         )  # fmt: skip
         query.versions = dict(versions)
         query.placement = record.get("placement", {})
+        query.suspended = record.get("suspended", False)
         if running and changed is not None:
             name, what = changed
             query.status, query.error = (

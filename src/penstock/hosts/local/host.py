@@ -33,11 +33,13 @@ from penstock.hosts.durable.kept import Kept
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery
-from penstock.hosts.local.lags import Lags
+from penstock.hosts.local.lags import Lags, suspended
 from penstock.hosts.local.placing import Placing
+from penstock.hosts.local.resting import Resting
 from penstock.hosts.local.room import Admission, runtime_of
 from penstock.hosts.local.runner import GraphRunner
 from penstock.hosts.local.view import graph_view, metrics, stream_of
+from penstock.hosts.local.waiting import Waiting, put_back
 from penstock.hosts.options import Keeping, LocalOptions
 from penstock.hosts.registered import Registered
 from penstock.hosts.trimming import TRIMMING
@@ -45,7 +47,7 @@ from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
-from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StateError, StorageError, suggest
+from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StorageError, suggest
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from penstock.hosts.local.sharded import Shards
 
 Window = tuple[str, int, WindowSpec]
+BUDGETS = {"memory", "disk", "read_ahead", "latency", "lag", "on_lag"}
+"""Settings that change nothing of who works on what."""
 SLOTS = "slots"
 """Where a saved state says how many shards the directory has on Spark."""
 CONVERGE_EVERY = 16
@@ -84,7 +88,9 @@ class LocalHost(InProcess, Abilities):
         self.graph = Graph(self._told)
         self.runtime = runtime_of(options or LocalOptions(), self._failed, self._bound_of)
         self._admission = Admission(self.graph, self.runtime)
-        self._lags = Lags(self.graph, self.runtime, self._suspend, self._stop)
+        self._lags = Lags(self.graph, self.runtime, self._fallen_behind, self._stop)
+        self._waiting = Waiting()
+        self._resting = Resting(core, self.graph, self.runtime)
         self._placing = Placing()
         self._runners: dict[str, GraphRunner] = {}
         self._delivery: Delivery | None = None
@@ -138,6 +144,7 @@ class LocalHost(InProcess, Abilities):
     def open(self) -> None:
         if self._kept is not None:
             self._kept.open()
+            self.work(list(self.core.running()))  # what waited for operators that do not rest any more
             self._kept.begin()
 
     # -- queries ------------------------------------------------------------------------------------
@@ -220,6 +227,33 @@ class LocalHost(InProcess, Abilities):
 
     def finishing(self, query: Registered) -> None:
         self.settle()
+
+    def altering(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
+        if self._kept is not None:
+            self._kept.keeper.altered(query, options, suspended)
+
+    def altered(self, query: Registered, before: QueryOptions) -> None:
+        options, name = query.options, query.name
+        if name in self.graph.members:
+            if options.priority != before.priority:
+                self.graph.reprioritise(name, options.priority)
+                self.runtime.reorder()
+                if self._partitioned(self.runtime.settings) and self._placing.differs(self._others(), self._placement):
+                    self._place()
+            if _own(options) != _own(before):
+                settings = self.runtime.settings
+                own = {k: v for k, v in settings.queries.get(name, {}).items() if k not in _own(before)}
+                self._limit(replace(settings, queries={**settings.queries, name: {**own, **_own(options)}}))
+            if not query.suspended and suspended(self.graph, self.runtime)[name]:
+                self._lags.resumed({name})
+            self._hold()
+        self.work(list(self.core.running()))
+
+    def _fallen_behind(self, name: str) -> None:
+        query = self.core.queries[name]
+        self.altering(query, query.options, True)
+        query.suspended = True
+        self._hold()
 
     # -- data ---------------------------------------------------------------------------------------
 
@@ -310,10 +344,11 @@ class LocalHost(InProcess, Abilities):
     def work(self, queries: Sequence[Registered]) -> None:
         if self._delivery is None:
             for query in queries:
-                self.core.advance(query)
+                if not (query.suspended and any(_sharded([query]))):
+                    self.core.advance(query)
         else:
             for query in queries if self._slots else ():
-                if any(_sharded([query])):
+                if any(_sharded([query])) and not query.suspended:
                     self.core.advance(query)
             if self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
                 self._place_again()
@@ -389,7 +424,8 @@ class LocalHost(InProcess, Abilities):
         running = list(self.core.running())
         for query in running:
             self.core.advance(query)
-        state = save(self.graph)
+        with self.runtime.paused():
+            state = save(self.graph) | self._waiting.save(self.runtime)
         if self._slots:
             state[SLOTS] = Saved({"slots": self._slots})
         for shards in _sharded(running):
@@ -400,6 +436,10 @@ class LocalHost(InProcess, Abilities):
         assert self._kept is not None, "it has a directory"
         from penstock.hosts.handing import to_spark
 
+        with self.core.lock:
+            self._resting.clear()
+            self._hold(everything=True)  # the other engine begins where all is worked on
+            self._kept.keeper.note({})  # so that it is another state than the one that is saved
         self._kept.saver.save()
         with self._kept.saver.still():
             to_spark(self._kept.keeper.store, self._kept.root, shards)
@@ -444,7 +484,11 @@ class LocalHost(InProcess, Abilities):
         restore(self.graph, state, plans)
         for name, runner in self._runners.items():
             runner.sink, runner.had_past = self.graph.members[name].sink, True
+            self.graph.reprioritise(name, self.core.queries[name].options.priority)
         self._changed = True
+        if any(self.core.queries[name].suspended for name in self._runners):
+            self._place()
+        put_back(self.graph, state)
 
     def settle(self, query: Registered | None = None) -> None:
         if self.inside:
@@ -497,8 +541,29 @@ class LocalHost(InProcess, Abilities):
             self._configure_operator(changes.pop("operator"), changes)
             return
         now = self.runtime.settings
+        wanted = now.changed(**changes) if name is None else now.changed_for(str(name), changes)
+        if changes.keys() <= BUDGETS and name is None:
+            self._limit(wanted)
+            return
         self._freed = True  # with its threads
-        self._place(now.changed(**changes) if name is None else now.changed_for(str(name), changes))
+        self._place(wanted)
+
+    def _limit(self, settings: Settings) -> None:
+        """Run the graph as it is run, with other budgets, lags and latencies."""
+        settings = _known(settings, self.graph)
+        self.runtime.limit(settings, self._settings_of(settings))
+        self._lags.become(settings, self.graph.members)
+
+    def _settings_of(self, settings: Settings) -> dict[int, Settings]:
+        """The operators for which other settings hold than for all."""
+        return {v.id: settings.of_queries(v.users) for v in self._others()} if settings.queries else {}
+
+    def _others(self) -> list[OperatorVertex]:
+        """The operators but those where rows come in."""
+        return [v for v in self.graph.vertices.values() if not isinstance(v, Source | Ticks)]
+
+    def _partitioned(self, settings: Settings) -> bool:
+        return "hybrid" in {settings.threading, *(own.get("threading") for own in settings.queries.values())}
 
     def _configure_operator(self, id: object, changes: dict[str, Any]) -> None:
         mode = changes.pop("mode", None)
@@ -516,18 +581,15 @@ class LocalHost(InProcess, Abilities):
         self._unplaced = False
         settings = settings or self.runtime.settings
         settings = _known(settings, self.graph)
-        vertices = list(self.graph.vertices.values())
-        pushing = [v for v in vertices if isinstance(v, Source | Ticks)]
-        others = [v for v in vertices if not isinstance(v, Source | Ticks)]
-        ways = {settings.threading, *(own.get("threading") for own in settings.queries.values())}
-        partitions = self._placing.partitions(others, settings.placement) if "hybrid" in ways else {}
-        own = {v.id: settings.of_queries(v.users) for v in others} if settings.queries else {}
+        pushing = [v for v in self.graph.vertices.values() if isinstance(v, Source | Ticks)]
+        others, own = self._others(), self._settings_of(settings)
+        partitions = self._placing.partitions(others, settings.placement) if self._partitioned(settings) else {}
         threads = _has_threads(settings)
         if threads and self._delivery is None:
             self._delivery = Delivery(self.core)
         with self.runtime.paused():
             overtaken = self.graph.overtaken(self._prioritised())
-            self.runtime.place(others, pushing, partitions, settings, own, overtaken)
+            self.runtime.place(others, pushing, partitions, settings, own, overtaken, self._resting.held())
             buffered = threads or self.runtime.holds
             if self.graph.buffered or buffered:
                 self.graph.buffered = buffered
@@ -545,9 +607,12 @@ class LocalHost(InProcess, Abilities):
     def _place_again(self) -> None:
         """Where measured costs have become others, so may the placement."""
         self._next_placing = time.monotonic() + _REPLACE
-        others = [v for v in self.graph.vertices.values() if not isinstance(v, Source | Ticks)]
-        if self._placing.changes(others, self.runtime.settings.placement):
+        if self._placing.changes(self._others(), self._placement):
             self._place()
+
+    @property
+    def _placement(self) -> str:
+        return self.runtime.settings.placement
 
     def operator(self, id: int) -> OperatorVertex:
         """The operator of this number."""
@@ -557,34 +622,26 @@ class LocalHost(InProcess, Abilities):
         return found
 
     def suspend(self, operator: int) -> None:
-        with self.runtime.paused():
-            self._see()
-            found = self.operator(operator)
-            if isinstance(found, Source | Ticks):
-                raise StateError(
-                    f"operator {operator} ({found.label}) is where rows come in", hint="suspend one that it feeds"
-                )
-            self._suspend([found])
-
-    def _suspend(self, vertices: Sequence[OperatorVertex]) -> None:
-        for query in self.core.running():
-            query.meter.look_up()  # results that wait there are of calls before the one that lets them go on
-        with self.runtime.paused():
-            for vertex in vertices:
-                self.runtime.suspend(vertex)
-            self.graph.buffered = True
-            self.graph.wire()
+        self._see()
+        self._resting.add(self.operator(operator))
+        self._hold()
 
     def resume(self, operator: int) -> None:
-        with self.runtime.paused():
-            found = self.operator(operator)
-            self.runtime.resume(found)
-            self._lags.resumed(found)
-            for query in self.core.running() if self._delivery is None else ():
-                self.core.advance(query)
-            self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
-            self.graph.wire()
+        found = self.operator(operator)
+        self._resting.remove(found)
+        self._lags.resumed(found.users)
+        self._hold()
         self.work(list(self.core.running()))
+
+    def _hold(self, *, everything: bool = False) -> None:
+        """Let operators rest that are to, and no others. ``everything``: let all go on."""
+        for query in self.core.running():
+            query.meter.look_up()  # results that wait there are of calls before the one that lets them go on
+        self._see()
+        if self.runtime.hold(set() if everything else self._resting.held()):
+            with self.runtime.paused():
+                self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
+                self.graph.wire()
 
     def _see(self) -> None:
         """Let the runtime know the graph as it is."""

@@ -15,7 +15,7 @@ from penstock.runtime.settings import Settings
 
 _log = logging.getLogger("penstock")
 
-Suspend = Callable[[list[OperatorVertex]], None]
+Suspend = Callable[[str], None]
 Stop = Callable[[str, QueryFailed], None]
 
 
@@ -43,9 +43,9 @@ class Lags:
                 self.bounds[name] = own.lag_bound, own.on_lag
         self._known &= self.bounds.keys()
 
-    def resumed(self, vertex: OperatorVertex) -> None:
-        """Somebody lets an operator go on: queries that need it may catch up."""
-        self._known |= vertex.users & self.bounds.keys()
+    def resumed(self, names: Collection[str]) -> None:
+        """Queries, or operators that they need, go on: they may catch up."""
+        self._known |= self.bounds.keys() & names
 
     def check(self) -> None:
         """Look at all that have a limit. Called under the database's lock."""
@@ -67,20 +67,13 @@ class Lags:
                     continue
                 said = f"{rows:,} rows ({shown(bytes)}) wait for it, more than lag = '{bound}' allows"
                 if way == "suspend":
-                    self._rest(name, own, said)
+                    self._known.add(name)
+                    if not any(map(self._runtime.is_held, own)):
+                        _log.warning("query %s is suspended (RESUME QUERY %s lets it go on): %s", name, name, said)
+                        self._suspend(name)
             if way == "stop":
                 hint = "what waited is gone with it; give it more room, or less to do"
                 self._stop(name, QueryFailed(f"query `{name}` fell behind: {said}", hint=hint))
-
-    def _rest(self, name: str, own: list[OperatorVertex], said: str) -> None:
-        self._known.add(name)
-        if any(map(self._runtime.is_held, own)):
-            return  # somebody has done it
-        ids = {v.id for v in own}
-        front = [v for v in own if any(e.source.id not in ids for e in v.inputs)]
-        numbers = ", ".join(str(v.id) for v in front)
-        _log.warning("query %s is suspended (db.resume lets operator %s go on): %s", name, numbers, said)
-        self._suspend(front)
 
 
 def _exceeds(bound: Bound, rows: int, bytes: int) -> bool:
@@ -90,6 +83,13 @@ def _exceeds(bound: Bound, rows: int, bytes: int) -> bool:
 def alone(member: Member, name: str) -> list[OperatorVertex]:
     """The operators that only this query needs, except those where rows come in."""
     return [v for v in member.vertices if v.users == {name} and not isinstance(v, Source | Ticks)]
+
+
+def front(member: Member, name: str) -> set[int]:
+    """Where rows come to the operators that only this query needs."""
+    own = alone(member, name)
+    ids = {v.id for v in own}
+    return {v.id for v in own if any(e.source.id not in ids for e in v.inputs)}
 
 
 def suspended(graph: Graph, runtime: Runtime) -> Mapping[str, bool]:

@@ -30,10 +30,14 @@ class Placing:
         lasting, self._wanted = now == self._wanted, now
         return lasting and now != _groups(self._last)
 
+    def differs(self, vertices: Sequence[OperatorVertex], placement: str) -> bool:
+        """Whether the partitions would be others now, since operators have other priorities."""
+        return _groups(_computed(vertices, placement)) != _groups(self._last)
+
 
 def _computed(vertices: Sequence[OperatorVertex], placement: str) -> Placement:
     inside = {v.id for v in vertices}
-    nodes = tuple(Node(v.id, v.stats.cost, v.stats.interarrival, v.stats.selectivity) for v in vertices)
+    nodes = tuple(Node(v.id, v.stats.cost, v.stats.interarrival, v.stats.selectivity, v.priority) for v in vertices)
     edges = tuple((e.source.id, v.id) for v in vertices for e in v.inputs if e.source.id in inside)
     return PLACEMENTS[placement](PlacementGraph(nodes, edges))
 

@@ -236,7 +236,8 @@ class Cluster:
         context = spark.sparkContext
         spark.dataSource.register(PartSource)
         # In this thread: the thread of the streaming query has what it has.
-        context.setLocalProperty("spark.scheduler.pool", pool(part.priority))
+        part.pool = part.priority
+        context.setLocalProperty("spark.scheduler.pool", pool(part.pool))
         place = host.checkpoints / f"{host.epoch}-part-{part.id}"
         frame = (
             spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))

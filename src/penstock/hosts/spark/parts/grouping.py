@@ -75,18 +75,23 @@ class Settings:
 
 @dataclass(frozen=True)
 class Member:
-    """A running query. ``apart``: it was found to make others wait."""
+    """A query that is not over. ``apart``: it was found to make others wait. ``suspended``: it has no micro-batches."""
 
     id: str
     priority: int
     apart: bool = False
+    suspended: bool = False
 
 
 def groups(members: Sequence[Member], settings: Settings, most: int) -> list[tuple[str, ...]]:
     """The queries of each part, in the order in which their first ones were registered; at most ``most`` parts: each
-    has a streaming query and a process, and more of them than cores let nobody wait less."""
+    has a streaming query and a process, and more of them than cores let nobody wait less. Those that are suspended are
+    in one more part, which rests."""
     found: dict[object, list[str]] = {}
+    resting = tuple(member.id for member in members if member.suspended)
     for member in members:
+        if member.suspended:
+            continue
         key: object = None
         if settings.threading in ("graph", "operator") or (settings.threading == "hybrid" and member.apart):
             key = member.id
@@ -96,7 +101,7 @@ def groups(members: Sequence[Member], settings: Settings, most: int) -> list[tup
     several = list(found.values())
     for i, ids in enumerate(several[most:]):
         several[i % most] += ids
-    return [tuple(ids) for ids in several[:most]]
+    return [*(tuple(ids) for ids in several[:most]), *([resting] if resting else [])]
 
 
 def placed(wanted: Iterable[Sequence[str]], now: Mapping[str, int], free: int) -> dict[str, int]:

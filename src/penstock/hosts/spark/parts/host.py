@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.catalog import FunctionDef, RelationDef, StreamDef, ViewDef
+from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.view import GraphView
 from penstock.hosts.core import Core
 from penstock.hosts.durable.forms import instant_again, spans_again
@@ -50,12 +51,17 @@ from penstock.model.errors import EngineError, PenstockError, StorageError
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.plan.nodes import Query as QueryPlan
 from penstock.plan.nodes import declared_scans
+from penstock.plan.show import show_duration
 from penstock.storage.log import Log
 from penstock.storage.objects import Root
 from penstock.storage.shards import ANSWERS, PART, PARTS, PROGRAMS, QUERIES, SHARDS
 from penstock.storage.store import Item
 
 _KEPT_METRICS = 1_000
+_MEASURED = 10
+"""Micro-batches after which what they take counts as measured."""
+_MICRO_BATCH = 1.0
+"""Seconds that a micro-batch takes where nothing has been measured."""
 _FORGIVEN = 1
 """Attempts at micro-batches that may fail before a call that waits for results says so: a cluster has its hiccups."""
 _SPLITS = 4
@@ -171,6 +177,9 @@ class SparkHost(Abilities):
         self.kept.begin()
         self.cluster.begin(self)
         self.parts.start()
+        if self.parts.misplaced:
+            self.parts.ask({})
+            self.parts.configure()
         for source in self.core.inputs.values():
             self._begin_inflow(source.definition, closed=source.closed)
 
@@ -227,10 +236,11 @@ class SparkHost(Abilities):
 
     def _become(self, runner: SparkRunner, query: Registered) -> None:
         runner.id, runner.slot = query.placement["id"], query.placement["slot"]
-        self._begun(runner, query)
+        self._run_as(runner, query)
 
-    def _begun(self, runner: SparkRunner, query: Registered) -> None:
+    def _run_as(self, runner: SparkRunner, query: Registered) -> None:
         runner.priority, runner.latency = query.options.priority, query.options.latency
+        runner.suspended = query.suspended
         query.meter.look_up()
 
     def again(self, item: Item) -> None:
@@ -257,7 +267,7 @@ class SparkHost(Abilities):
         runner, keeper = query.runner, self.kept.keeper
         assert isinstance(runner, SparkRunner), "this host made it"
         runner.id = query.placement.get("id") or uuid.uuid4().hex[:12]
-        self._begun(runner, query)
+        self._run_as(runner, query)
         if not query.placement:
             if keeper.again:
                 raise self._of_local()
@@ -302,6 +312,32 @@ class SparkHost(Abilities):
 
     def stopped(self, query: Registered) -> None:
         pass
+
+    def altering(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
+        self.kept.keeper.altered(query, options, suspended)
+
+    def altered(self, query: Registered, before: QueryOptions) -> None:
+        runner = query.runner
+        assert isinstance(runner, SparkRunner), "this host made it"
+        self._run_as(runner, query)
+        if not self.opening:
+            self.parts.alter(runner, priority=query.options.priority != before.priority)
+
+    def remark(self, query: Registered) -> str | None:
+        asked = query.options.latency
+        took, measured = self._took()
+        if asked is None or asked / 1e6 >= took:
+            return None
+        how = "as measured here" if measured else "as a rule"
+        return (
+            f"latency = '{show_duration(asked, 'timestamp').lower()}' cannot be met on Spark: an answer comes with the "
+            f"micro-batch that takes its rows, and one takes about {took:.1f} s {how}; engine='local' answers sooner"
+        )
+
+    def _took(self) -> tuple[float, bool]:
+        """Seconds of a micro-batch, and whether that has been measured."""
+        seconds = [metrics.seconds for metrics in list(self._metrics)[-_MEASURED:]]
+        return (median(seconds), True) if len(seconds) == _MEASURED else (_MICRO_BATCH, False)
 
     # -- data -----------------------------------------------------------------------------------------
 
@@ -492,6 +528,11 @@ class SparkHost(Abilities):
     def hand_over(self, shards: int) -> None:
         from penstock.hosts.handing import to_local
 
+        with self.changed:
+            for part in self.parts:
+                for runner in part.queries.values():
+                    runner.suspended = False  # the other engine begins where all is worked on
+                part.wake()
         self.settle()
         self.kept.saver.save()
         with self.kept.saver.still():
@@ -658,7 +699,7 @@ class SparkHost(Abilities):
         return self.parts.view()
 
     def suspend(self, operator: int) -> None:
-        raise EngineError("engine `spark` runs the operators of a query together", hint="STOP QUERY stops them")
+        raise EngineError("engine `spark` runs the operators of a query together", hint="SUSPEND QUERY suspends them")
 
     def resume(self, operator: int) -> None:
         self.suspend(operator)

@@ -116,6 +116,8 @@ class Part:
         self.pending = Backlog()
         """Entries of streams and relations that no micro-batch has taken."""
         self.load = Load(time.monotonic())
+        self.pool: int | None = None
+        """The priority for which its streaming query runs, once it does: Spark fixes the pool when it starts."""
         self.busy = False
         """A micro-batch is under way."""
         self.over = False
@@ -198,8 +200,15 @@ class Part:
         self._host.parts.gate.wake()
         self._host.cluster.stop(self)
 
+    @property
+    def rests(self) -> bool:
+        """Whether all its queries are suspended: entries wait."""
+        return bool(self.queries) and all(runner.suspended for runner in list(self.queries.values()))
+
     def has_work(self, upto: float = math.inf) -> bool:
-        """Are there entries up to a number, or queries that have not begun?"""
+        """Are there entries up to a number, or queries that have not begun? Not for a part that rests."""
+        if self.rests:
+            return False
         if self.pending and self.pending.first <= upto:
             return True
         return any(not r.started and r.number <= upto for r in self.queries.values())

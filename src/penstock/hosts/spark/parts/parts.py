@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.graph.view import GraphView
@@ -44,6 +44,8 @@ class Parts:
         """Parts that begin no micro-batch, because queries are about to move."""
         self._configuring = threading.Lock()
         self._asked: deque[dict[str, object]] = deque()
+        self._altered: set[str] = set()
+        """Queries whose priority has changed, and which are still where it was."""
         self._started = False
 
     def __iter__(self) -> Iterator[Part]:
@@ -162,6 +164,17 @@ class Parts:
         self.settings.with_(given)
         self._asked.append(dict(given))
 
+    def alter(self, runner: SparkRunner, *, priority: bool) -> None:
+        """A query rests, goes on, or has another ``priority``: ``configure``, which is called next, may move it."""
+        if priority:
+            self._altered.add(runner.id)
+        self.ask({})
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether a suspended query is in a part that works: the process ended before it could move."""
+        return any(not part.rests and any(r.suspended for r in part.queries.values()) for part in self)
+
     def configure(self) -> None:
         """Change what was asked for; returns when queries are in the parts that the settings ask for."""
         with self._configuring, self._host.changed:
@@ -178,13 +191,18 @@ class Parts:
                     raise StateError("the database is closed", hint="connect again")
                 apart = set() if "threading" in given else {m.id for m in self._members() if m.apart}
                 moves, now = self._wanted(settings, apart), self._now()
-                self.held = frozenset({*moves.values(), *(now[id] for id in moves)})
+                resting = (part.id for part in self if part.rests)
+                self.held = frozenset({*moves.values(), *(now[id] for id in moves), *resting})
                 if not any(p.busy for p in self if p.id in self.held):
                     break
                 host.changed.wait()
-            self._move(moves, apart, settings)
+            if moves or settings != self.settings or apart != {m.id for m in self._members() if m.apart}:
+                self._move(moves, apart, settings)
+            self._altered.clear()
         finally:
             self.held = frozenset()
+            for part in self:
+                part.wake()
             host.changed.notify_all()
 
     def after_batch(self, part: Part) -> None:
@@ -208,7 +226,7 @@ class Parts:
         return True
 
     def _members(self) -> list[Member]:
-        return [Member(id, r.priority, r.apart) for part in self for id, r in part.queries.items()]
+        return [Member(id, r.priority, r.apart, r.suspended) for part in self for id, r in part.queries.items()]
 
     def _now(self) -> dict[str, int]:
         return {id: part.id for part in self for id in part.queries}
@@ -217,8 +235,14 @@ class Parts:
         """The queries that are to move, and where to."""
         now = self._now()
         members = sorted(self._members(), key=lambda m: self._number(m.id))
-        members = [Member(m.id, m.priority, m.id in apart) for m in members]
-        wanted = placed(self._groups(members, settings), now, self.next)
+        members = [replace(m, apart=m.id in apart) for m in members]
+        # One whose priority has changed needs another pool, and so a part that has it, or a new one.
+        stale = {id for id in self._altered & now.keys() if (pool := self._parts[now[id]].pool) is not None
+                 and pool != next(m.priority for m in members if m.id == id)}  # fmt: skip
+        stale = stale if settings.threading == "hybrid" else set()
+        wanted = placed(
+            self._groups(members, settings), {id: part for id, part in now.items() if id not in stale}, self.next
+        )
         return {id: part for id, part in wanted.items() if now[id] != part}
 
     def _number(self, id: str) -> int:
@@ -288,6 +312,8 @@ class Parts:
             f"threading: {threading} ({THREADING[threading]})",
             f"priority {part.priority}: {self._host.cluster.scheduling(part.priority)}",
         ]
+        if runner.suspended:
+            lines.append(f"suspended: rows wait in the logs until RESUME QUERY {query.name}")
         if runner.reads:
             lines.append(f"stream buffers: {', '.join(f'log of {self._log(name)}' for name in sorted(runner.reads))}")
         return lines

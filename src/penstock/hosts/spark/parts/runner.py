@@ -72,6 +72,7 @@ class SparkRunner:
         self.priority = 5
         self.latency: int | None = None
         """Ticks after which it is to answer at the latest."""
+        self.suspended = False
         self.part: Part | None = None
         """Where it is worked on; None when it is over."""
         self.started = False

@@ -66,7 +66,8 @@ def graph_view(
             edges.append(EdgeView(edge.source.id, edge.target.id, edge.port, buffer))
     found = tuple(
         QueryView(
-            q.name, q.text, graph.members[q.name].sink.id, q.options.priority, q.status, q.answered, q.meter.latency
+            q.name, q.text, graph.members[q.name].sink.id, q.options.priority, q.shown_status, q.answered,
+            q.meter.latency,
         )
         for q in queries
     )
