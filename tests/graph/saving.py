@@ -56,7 +56,7 @@ class Restarts:
             was, now = shape(host.graph), shape(graph)
             assert now == was, [(a, b) for a, b in zip(was, now, strict=True) if a != b]
             graph.buffered = host.graph.buffered
-            host.graph = host._admission._graph = host._lags._graph = graph
+            host.graph = host._admission._graph = host._lags._graph = host._resting._graph = graph
             for name, runner in runners.items():
                 runner.sink = graph.members[name].sink
         host._tidy()

@@ -343,9 +343,7 @@ class LocalHost(InProcess, Abilities):
 
     def work(self, queries: Sequence[Registered]) -> None:
         if self._delivery is None:
-            for query in queries:
-                if not (query.suspended and any(_sharded([query]))):
-                    self.core.advance(query)
+            self._advance(queries)
         else:
             for query in queries if self._slots else ():
                 if any(_sharded([query])) and not query.suspended:
@@ -358,6 +356,11 @@ class LocalHost(InProcess, Abilities):
             self._lags.check()
         if self.graph.buffered:
             self.runtime.changed()  # it may be what others wait for
+
+    def _advance(self, queries: Sequence[Registered]) -> None:
+        for query in queries:
+            if not (query.suspended and any(_sharded([query]))):
+                self.core.advance(query)
 
     def after(self) -> None:
         # What there was to do has been done, or workers do it.
@@ -640,6 +643,8 @@ class LocalHost(InProcess, Abilities):
         self._see()
         if self.runtime.hold(set() if everything else self._resting.held()):
             with self.runtime.paused():
+                if self._delivery is None:
+                    self._advance(self.core.running())
                 self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
                 self.graph.wire()
 
