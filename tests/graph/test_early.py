@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import experiments  # noqa: F401 - more modes
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.graph import operators
 from penstock.runtime.lanes import LANES
 from tests.budget import examples
 
@@ -68,6 +70,7 @@ Event = Push | Hold
 def lives(draw: st.DrawFn) -> tuple[list[str], list[Event]]:
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
     queries = [shape.format(a=draw(st.integers(1, 9)), b=draw(st.integers(1, 9))) for shape in shapes]
+    queries = [text + draw(st.sampled_from(["", "", " WITH (ordered = TRUE)"])) for text in queries]
     now = {"s": 0, "r": 0}
     events: list[Event] = []
     for _ in range(draw(st.integers(1, 14))):
@@ -91,7 +94,7 @@ def lived(
     with penstock.connect(engine=engine) as db:
         db.execute(DECLARE)
         for i, text in enumerate(queries):
-            db.query(text, name=f"q{i}")
+            db.execute(f"CREATE QUERY q{i} AS {text}")
         if engine == "local":
             db.configure(**config)
         held: int | None = None
@@ -130,11 +133,16 @@ def counted(table: pa.Table) -> Counter[object]:
             {"threading": "operator", "workers": 2, "experiments": {"architecture": "pool"}},
         ]
     ),
+    ahead=st.sampled_from([0, 1, 3, 1_024]),
 )
-def test_answers_are_the_same(life: tuple[list[str], list[Event]], mode: str, config: dict[str, Any]) -> None:
+def test_answers_are_the_same(
+    life: tuple[list[str], list[Event]], mode: str, config: dict[str, Any], ahead: int
+) -> None:
     queries, events = life
     given = {**config, "mode": mode}
-    assert lived("local", queries, events, given) == lived("reference", queries, events, {}), f"{queries} {events}"
+    with patch.object(operators, "AHEAD", ahead):
+        found = lived("local", queries, events, given)
+    assert found == lived("reference", queries, events, {}), f"{queries} {events}"
 
 
 JOIN = "SELECT ISTREAM s.v, r.w FROM s [RANGE 100], r [RANGE 100] WHERE s.k = r.k"
@@ -153,7 +161,8 @@ def intake(db: penstock.Database, stream: str) -> int:
 
 def test_the_answers_are_weakly_ordered(db: penstock.Database) -> None:
     """An answer without priority comes after all that are earlier in time; any other may come before them."""
-    query = db.query(JOIN)
+    db.execute(f"CREATE QUERY q AS {JOIN} WITH (ordered = TRUE)")
+    query = db.queries["q"]
     tables: list[pa.Table] = []
     query.subscribe(tables.append)
     db.push("r", [(0, k, k, 0) for k in range(3)])
@@ -178,6 +187,63 @@ def test_the_answers_are_weakly_ordered(db: penstock.Database) -> None:
     assert overtook > 5
 
 
+def pairs(db: penstock.Database, name: str) -> list[tuple[int, int, int]]:
+    return [(row["ts"], row["v"], row["w"]) for row in db.queries[name].fetch().to_pylist()]
+
+
+def test_a_join_does_not_wait_for_the_stream_that_is_behind(db: penstock.Database) -> None:
+    """An ordered query gives the pairs of prioritised rows at once, any other all of them."""
+    db.execute(f"CREATE QUERY free AS {JOIN}; CREATE QUERY ordered AS {JOIN} WITH (ordered = TRUE)")
+    db.push("r", [(1, 1, 70, 0)])
+    db.push("s", [(50, 1, 1, 0)])
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([(50, 1, 70)], [])
+    db.push("s", [(60, 1, 2, 5)])
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([(60, 2, 70)], [(60, 2, 70)])
+    db.push("r", [(20, 1, 71, 0)])
+    assert (sorted(pairs(db, "free")), pairs(db, "ordered")) == ([(50, 1, 71), (60, 2, 71)], [(60, 2, 71)])
+    db.heartbeat("r", 55)
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([], [(50, 1, 70), (50, 1, 71)])
+    db.push("r", [(155, 1, 72, 0)])
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([(155, 2, 72)], [(155, 2, 72)])
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "SELECT v, w FROM d2",
+        "SELECT last(v) AS v, max(w) AS w FROM d2 [ROWS 3]",
+        "SELECT ISTREAM s.v, r.w FROM s [RANGE 100], r [RANGE 100] WHERE s.k = r.k MASTER r",
+    ],
+)
+def test_what_needs_the_order_of_a_join_waits_for_it(db: penstock.Database, above: str) -> None:
+    db.execute(f"CREATE STREAM d2 AS {JOIN}; CREATE QUERY free AS {JOIN}; CREATE QUERY above AS {above}")
+    with penstock.connect(engine="reference") as other:
+        other.execute(f"{DECLARE}; CREATE STREAM d2 AS {JOIN}; CREATE QUERY above AS {above}")
+        for stream, row in [
+            ("r", (1, 1, 70, 0)), ("s", (50, 1, 1, 0)), ("s", (60, 1, 2, 5)), ("r", (20, 1, 71, 0)),
+            ("s", (61, 1, 3, 0)), ("r", (60, 1, 72, 0)), ("r", (99, 1, 73, 3)),
+        ]:  # fmt: skip
+            db.push(stream, [row])
+            other.push(stream, [row])
+            assert counted(db.queries["above"].fetch()) == counted(other.queries["above"].fetch())
+    assert len(pairs(db, "free")) == 12
+
+
+def test_a_join_lets_no_more_than_some_rows_in_ahead(db: penstock.Database) -> None:
+    """Rows beyond that wait for the other stream, but not those that are prioritised."""
+    db.execute(f"CREATE QUERY free AS {JOIN}")
+    db.push("r", [(1, 1, 70, 0)])
+    with patch.object(operators, "AHEAD", 2):
+        db.push("s", [(10, 1, 1, 0), (11, 1, 2, 0)])
+        db.push("s", [(12, 1, 3, 0)])
+        db.push("s", [(13, 1, 4, 9)])
+        assert pairs(db, "free") == [(10, 1, 70), (11, 2, 70), (13, 4, 70)]
+        db.heartbeat("r", 11)
+        assert pairs(db, "free") == []
+        db.push("r", [(40, 1, 71, 0)])
+    assert sorted(pairs(db, "free")) == [(12, 3, 70), *((40, v, 71) for v in (1, 2, 3, 4))]
+
+
 def test_a_join_gives_the_pairs_of_an_early_row_before_its_place(db: penstock.Database) -> None:
     query = db.query(JOIN)
     db.push("r", [(0, 1, 70, 0), (1, 2, 71, 0)])
@@ -190,9 +256,9 @@ def test_a_join_gives_the_pairs_of_an_early_row_before_its_place(db: penstock.Da
     early = [e.buffer for e in db.graph().edges if e.buffer is not None and e.buffer.overtook]
     assert sum(b.overtook for b in early) == 1
     db.resume(intake(db, "s"))
-    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": 70}, {"v": 1, "w": 71}]
+    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": w} for w in (70, 72)] + [{"v": 1, "w": 71}]
     db.push("s", [(60, 9, 0, 0)])
-    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": 72}]
+    assert query.fetch().num_rows == 0
 
 
 def test_joins_forget_early_rows_when_time_has_passed_them(db: penstock.Database) -> None:
@@ -220,7 +286,7 @@ def test_pairs_may_have_another_priority(db: penstock.Database) -> None:
 
 
 def test_a_pair_without_priority_waits_for_its_place(db: penstock.Database) -> None:
-    db.execute(f"CREATE QUERY lowest AS {JOIN} WITH (join_priority = 'min')")
+    db.execute(f"CREATE QUERY lowest AS {JOIN} WITH (join_priority = 'min', ordered = TRUE)")
     query = db.queries["lowest"]
     db.push("r", [(0, 1, 70, 0)])
     db.push("s", [(1, 9, 0, 0)])

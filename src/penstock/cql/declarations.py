@@ -359,14 +359,14 @@ def _view(tree: exp.Expr, catalog: Catalog) -> ViewDef:
 Parser = Callable[[str, exp.Expr], Any]
 
 
-def query_options(tree: exp.Expr) -> tuple[QueryOptions, str]:
-    """``WITH (…)`` of a query: how it is run, and the priority of its joins."""
+def query_options(tree: exp.Expr) -> tuple[QueryOptions, str, bool]:
+    """``WITH (…)`` of a query: how it is run, the priority of its joins, and whether its answers keep their order."""
     known: dict[str, Parser] = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
     known |= {"start": _start_option, "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option}
-    known |= {"join_priority": _join_priority_option}
+    known |= {"join_priority": _join_priority_option, "ordered": _boolean_option}
     given = parse_options(tree, known)
-    join_priority = given.pop("join_priority", "max")
-    return replace(QueryOptions(), **given), join_priority
+    join_priority, ordered = given.pop("join_priority", "max"), given.pop("ordered", False)
+    return replace(QueryOptions(), **given), join_priority, ordered
 
 
 def check_start(value: str, what: str) -> Start:

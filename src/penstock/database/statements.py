@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 
@@ -139,8 +140,8 @@ def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
         plan, reads = bind_query(tree.expression, core.catalog)
         if target is not None:
             check_is_stream(plan, target)
-        options, join_priority = query_options(tree)
-        plan = with_join_priority(plan, join_priority)
+        options, join_priority, ordered = query_options(tree)
+        plan = replace(with_join_priority(plan, join_priority), ordered=ordered)
         text = format_statement(tree)
         made = None if target is None else stream_of_query(target, plan, reads, text, core.catalog)
         query = held(core.register(plan, reads, name=name, options=options, text=text, into=made))

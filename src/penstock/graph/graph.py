@@ -20,7 +20,7 @@ from penstock.graph.converge import Twins
 from penstock.graph.faults import located
 from penstock.graph.masters import SMART
 from penstock.graph.message import Data
-from penstock.graph.operators import Emitting, Stateless, Windowed
+from penstock.graph.operators import Emitting, Staged, Stateless, Windowed
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Place, Relation, Source, Ticks, whole_columns
 from penstock.graph.vertex import Edge
@@ -117,7 +117,7 @@ class Graph:
         compiler = Compiler(self, functions, strict, mirrors=self.mirrors, masters=masters)
         try:
             answers = compiler.answers(query)
-            sink = Sink(name, query.schema, self.told)
+            sink = Sink(name, query.schema, self.told, ordered=query.ordered)
             self.add_vertex(sink, [answers])
         except BaseException:
             for vertex in reversed(list(self._new.values())):
@@ -363,10 +363,12 @@ class Graph:
 
     def overtaken(self, streams: Collection[str]) -> set[int]:
         """The vertices among whose results there may be prioritised rows that may be handed on before their place;
-        ``streams`` are those that have priorities."""
+        ``streams`` are those that have priorities. Results of joins that do not wait count as such."""
+        self._hurry()
         ranked: set[int] = set()
         for vertex in self._in_order():
             own = vertex.stream in streams if isinstance(vertex, Source) else vertex.sets_priority
+            own = own or (isinstance(vertex, Staged) and vertex.eager)
             if own or any(e.source.id in ranked for e in vertex.inputs):
                 ranked.add(vertex.id)
         return {id for id in ranked if self.vertices[id].overtakable}
@@ -387,11 +389,29 @@ class Graph:
             visit(vertex)
         return list(found.values())
 
+    def _hurry(self) -> None:
+        """See which joins need not wait: a query takes their results as they come, and nothing in between waits."""
+        hurried: set[int] = set()
+        for vertex in reversed(self._in_order()):
+            match vertex:
+                case Sink():
+                    hurries = not vertex.ordered
+                case Stateless() | Emitting(as_it_is=True) | Staged(joins=True) | Staged(passes=True):
+                    hurries = any(t.id in hurried for t in _targets(vertex))
+                case _:
+                    hurries = False
+            if isinstance(vertex, Staged) and vertex.joins:
+                vertex.eager = hurries
+            elif hurries:
+                hurried.add(vertex.id)
+
     def wire(self) -> None:
         """See, after a change of edges or their buffers, whom to call and how.
 
-        Who need not be told how far its sender is when there are no rows; and which filters are worked on together.
+        Who need not be told how far its sender is when there are no rows; which joins need not wait; and which filters are
+        worked on together.
         """
+        self._hurry()
         quiet: dict[int, bool] = {}
 
         def indifferent(vertex: OperatorVertex) -> bool:
@@ -399,7 +419,7 @@ class Graph:
             if known is None:
                 match vertex:
                     case Sink():
-                        known = True
+                        known = not vertex.ordered
                     case Stateless() | Emitting(as_it_is=True) | Windowed(stateless=True):
                         known = all(indifferent(t) for t in _targets(vertex))
                     case _:

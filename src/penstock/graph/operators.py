@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.graph.early import Aside
-from penstock.graph.message import BEGIN, Data, Mark
+from penstock.graph.early import Aside, is_prioritised
+from penstock.graph.message import BEGIN, Data, Mark, Message, before, chosen, cut
 from penstock.graph.ports import Port
 from penstock.graph.vertices import OperatorVertex
-from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty, joined
+from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, concat, empty, joined
 from penstock.model.schema import Schema
 from penstock.operators.base import Operator, StateSize, WindowOperator
 from penstock.operators.distinct import GeneralSetOp
 from penstock.operators.early_join import EarlyJoin
 from penstock.operators.emit import Emit
-from penstock.operators.fast_join import FastJoin
+from penstock.operators.fast_join import FastJoin, in_order
 from penstock.operators.gate import MasterGate
 from penstock.operators.priority import SetPriority
 from penstock.operators.smart import SmartWindow
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
     from penstock.graph.composed import Tail
 
 Instants = tuple[Ints, Ints]
+_clock = time.perf_counter_ns
 _FIRST = (0, 0)
 _NONE: Instants = (np.empty(0, np.int64), np.empty(0, np.int64))
+AHEAD = 1_024
+"""At most this many ordinary rows of an input are in a join ahead of the other input. Each row of the other input is
+compared with those of its key, also where they come too late to be its partners."""
 
 
 class Stateless(OperatorVertex):
@@ -188,7 +193,11 @@ class Gated(OperatorVertex):
 
 
 class Staged(OperatorVertex):
-    """A relational operator over changes. ``inner``: it is an inner join."""
+    """A relational operator over changes. ``inner``: it is an inner join.
+
+    A join of rows that say when they leave does not wait for the input that is behind: it gives the pairs of
+    prioritised rows at once, and where ``eager`` those of all rows, as long as there are not many.
+    """
 
     def __init__(
         self, kind: str, name: str, label: str, stage: Operator, inputs: Sequence[Port], *, inner: bool = False
@@ -200,7 +209,10 @@ class Staged(OperatorVertex):
         self.early: EarlyJoin | None = None
         """Of a join: rows that came before their place."""
         self.sets_priority = isinstance(stage, SetPriority)
-        self._joins = isinstance(stage, FastJoin) and stage.ends
+        self.joins = isinstance(stage, FastJoin) and stage.ends
+        """Whether it joins rows that say when they leave."""
+        self.eager = False
+        """Whether some query takes the results of a join as they come, in any order."""
         self._unites = isinstance(stage, GeneralSetOp) and stage.passes
 
     @property
@@ -213,12 +225,71 @@ class Staged(OperatorVertex):
 
     @property
     def works_early(self) -> bool:
-        return self._joins or self.overtakable
+        return self.joins or self.overtakable
 
     @property
     def overtakable(self) -> bool:
-        passes = self._unites or self.sets_priority
-        return self._joins or (passes and all(e.source.overtakable for e in self.inputs))
+        return self.joins or (self.passes and all(e.source.overtakable for e in self.inputs))
+
+    @property
+    def passes(self) -> bool:
+        """Whether each row that enters is a result by itself."""
+        return self._unites or self.sets_priority
+
+    def take(self, port: int, message: Message) -> None:
+        if not self.joins or not len(message.data.ts):
+            super().take(port, message)
+            return
+        message, ahead, is_in_order = self._parted(port, message)
+        if ahead is not None and not is_in_order:
+            self.take_early(port, ahead)
+        super().take(port, message)
+        if ahead is not None and is_in_order:
+            self._enter_ahead(port, ahead)
+
+    def _parted(self, port: int, message: Message) -> tuple[Message, Delta | None, bool]:
+        """A message without the rows that need not wait for the other input, these rows, and whether they are all that
+        follow the others of their input."""
+        assert self.ports is not None
+        assert isinstance(self.stage, FastJoin)
+        own, other = self.ports[port], self.ports[1 - port]
+        data, mark = message.data, message.mark
+        assert isinstance(data, Delta)
+        count, first = len(data.ts), before(data, other.mark.frontier)
+        if first == count:
+            return message, None, False
+        ahead = cut(data, first, count)
+        assert isinstance(ahead, Delta)
+        room = AHEAD - self.stage.ahead(port, other.mark.frontier)
+        if self.eager and not own.waiting and len(ahead) <= room:
+            return Message(cut(data, 0, first), mark), ahead, True
+        if not is_prioritised(ahead):
+            return message, None, False
+        assert data.priority is not None
+        overtakes = data.priority > 0
+        overtakes[:first] = False
+        rest = chosen(data, np.flatnonzero(~overtakes))
+        return Message(rest, mark), data.take(np.flatnonzero(overtakes)), False
+
+    def _enter_ahead(self, port: int, rows: Delta) -> None:
+        """Work on rows of an input that the other one has not reached."""
+        if self.state == "stopped":
+            return
+        assert isinstance(self.stage, FastJoin)
+        assert self.ports is not None
+        self.touched = True
+        began = _clock()
+        try:
+            out = self.stage.enter_ahead(port, rows, self.ports[1 - port].mark.frontier[0])
+            if self.early is not None:
+                met = self.early.pass_by(port, rows, hold=not self.eager)
+                out = in_order(concat([out, met])) if len(out) and len(met) else out if len(out) else met
+        except Exception as error:
+            self.failed(error, [rows])
+            return
+        self.stats.busy += _clock() - began
+        if len(out.ts):
+            self.send_early(out)
 
     def work_early(self, port: int, data: Data) -> Data:
         assert isinstance(data, Delta)
@@ -228,15 +299,18 @@ class Staged(OperatorVertex):
             return data.with_columns(self.schema, data.columns)
         if self.early is None:
             self.early = EarlyJoin(self.stage)
-        return self.early.arrive(port, data)
+        return self.early.arrive(port, data, hold=not self.eager)
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         out = self.stage.process(inputs, Step(mark.frontier))  # type: ignore[arg-type]
+        if self.joins and len(out.ts) and (due := before(out, mark.frontier)) < len(out.ts):
+            self.send_early(out.slice(due, len(out.ts)))
+            out = out.slice(0, due)
         if self.early is not None:
             left, right = inputs
             assert isinstance(left, Delta)
             assert isinstance(right, Delta)
-            out, ahead = self.early.meet(out, left, right, mark.frontier)
+            out, ahead = self.early.meet(out, left, right, mark.frontier, hold=not self.eager)
             if len(ahead):
                 self.send_early(ahead)
             if not self.early:

@@ -264,7 +264,8 @@ class Query:
 
     ``windows``: the answer of each bounded window at its end. ``masters``: names of the streams (``StreamScan.stream``,
     ``QueryStream.name``) whose arrivals are the only instants of evaluation; empty means all instants. ``hidden``: so
-    many of the last columns are not shown; they are there for the order of the rows.
+    many of the last columns are not shown; they are there for the order of the rows. ``ordered``: an answer without
+    priority is delivered after all that are earlier in time.
     """
 
     input: Node
@@ -272,6 +273,7 @@ class Query:
     masters: tuple[str, ...] = ()
     clock: Clock = "timestamp"
     hidden: int = 0
+    ordered: bool = False
 
     @property
     def schema(self) -> Schema:

@@ -104,7 +104,7 @@ def from_json(obj: object, *, whatever_it_meant: bool = False) -> Query:
     return query
 
 
-_OMITTED = {"priority": "max", "hidden": 0}
+_OMITTED = {"priority": "max", "hidden": 0, "ordered": False}
 """Fields that are not written where they have these values."""
 
 
@@ -144,7 +144,7 @@ def _query(value: object, path: str) -> Query:
     hidden = obj.integer("hidden", 0, least=0)
     if hidden and hidden >= len(below.schema):
         raise PlanError(f"{path}: `hidden` is {hidden} of {len(below.schema)} columns", hint="at least one is shown")
-    query = Query(below, output, masters, clock, hidden)
+    query = Query(below, output, masters, clock, hidden, obj.flag("ordered", False))
     obj.done()
     _check_query(query, path)
     return query
