@@ -20,7 +20,7 @@ from penstock.runtime.lanes import LANES
 from tests.budget import examples
 
 DECLARE = """
-CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
+CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t SLACK 0 PRIORITY BY p;
 CREATE STREAM r (t BIGINT, k BIGINT, w BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
 CREATE STREAM d AS SELECT ISTREAM s.k, s.v FROM s [RANGE 5], r [RANGE 5] WHERE s.k = r.k;
 """
@@ -63,15 +63,24 @@ class Hold:
     operator: int
 
 
-Event = Push | Hold
+@dataclass(frozen=True)
+class Register:
+    """From here on there is a query."""
+
+    text: str
+
+
+Event = Push | Hold | Register
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> tuple[list[str], list[Event]]:
+def lives(draw: st.DrawFn) -> tuple[int, list[Event]]:
+    """How much slack ``s`` has, and what happens."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
     queries = [shape.format(a=draw(st.integers(1, 9)), b=draw(st.integers(1, 9))) for shape in shapes]
     queries = [text + draw(st.sampled_from(["", "", " WITH (ordered = TRUE)"])) for text in queries]
     now = {"s": 0, "r": 0}
+    slack = draw(st.sampled_from([0, 0, 3, 10]))
     events: list[Event] = []
     for _ in range(draw(st.integers(1, 14))):
         if draw(st.integers(0, 3)) == 0:
@@ -81,33 +90,35 @@ def lives(draw: st.DrawFn) -> tuple[list[str], list[Event]]:
         rows = []
         for _ in range(draw(st.integers(0, 6))):
             now[stream] += draw(st.sampled_from([0, 0, 1, 1, 2, 6]))
+            back = draw(st.integers(0, slack + 1)) if stream == "s" and slack else 0
             rows.append(
-                (now[stream], draw(st.integers(0, 2)), draw(st.integers(0, 5)), draw(st.sampled_from([0, 0, 0, 1, 7])))
+                (now[stream] - back, draw(st.integers(0, 2)), draw(st.integers(0, 5)), draw(st.sampled_from([0, 0, 0, 1, 7])))
             )
         events.append(Push(stream, rows))
-    return queries, events
+    for text in queries:
+        events.insert(draw(st.sampled_from([0, 0, 0, len(events) // 2, len(events)])), Register(text))
+    return slack, events
 
 
-def lived(
-    engine: str, queries: Sequence[str], events: Sequence[Event], config: dict[str, Any]
-) -> dict[str, Counter[object]]:
+def lived(engine: str, slack: int, events: Sequence[Event], config: dict[str, Any]) -> dict[str, Counter[object]]:
     with penstock.connect(engine=engine) as db:
-        db.execute(DECLARE)
-        for i, text in enumerate(queries):
-            db.execute(f"CREATE QUERY q{i} AS {text}")
+        db.execute(DECLARE.replace("SLACK 0", f"SLACK {slack}"))
         if engine == "local":
             db.configure(**config)
         held: int | None = None
         for event in events:
             match event:
+                case Register(text):
+                    db.execute(f"CREATE QUERY q{len(db.queries)} AS {text}")
                 case Push(stream, rows):
                     db.push(stream, rows)
                 case Hold(number) if engine == "local":
                     if held is not None:
                         db.resume(held)
                     operators = [o.id for o in db.graph().operators if o.kind != "source"]
-                    held = operators[number % len(operators)]
-                    db.suspend(held)
+                    held = operators[number % len(operators)] if operators else None
+                    if held is not None:
+                        db.suspend(held)
         if held is not None:
             db.resume(held)
         db.close_stream("s")
@@ -136,13 +147,12 @@ def counted(table: pa.Table) -> Counter[object]:
     ahead=st.sampled_from([0, 1, 3, 1_024]),
 )
 def test_answers_are_the_same(
-    life: tuple[list[str], list[Event]], mode: str, config: dict[str, Any], ahead: int
+    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int
 ) -> None:
-    queries, events = life
     given = {**config, "mode": mode}
     with patch.object(operators, "AHEAD", ahead):
-        found = lived("local", queries, events, given)
-    assert found == lived("reference", queries, events, {}), f"{queries} {events}"
+        found = lived("local", *life, given)
+    assert found == lived("reference", *life, {}), f"{life}"
 
 
 JOIN = "SELECT ISTREAM s.v, r.w FROM s [RANGE 100], r [RANGE 100] WHERE s.k = r.k"
@@ -227,6 +237,50 @@ def test_what_needs_the_order_of_a_join_waits_for_it(db: penstock.Database, abov
             other.push(stream, [row])
             assert counted(db.queries["above"].fetch()) == counted(other.queries["above"].fetch())
     assert len(pairs(db, "free")) == 12
+
+
+SLACK = DECLARE.replace("SLACK 0", "SLACK 100")
+
+
+def values(db: penstock.Database, name: str) -> list[int]:
+    return [row["v"] for row in db.queries[name].fetch().to_pylist()]
+
+
+def test_a_prioritised_row_does_not_wait_for_slack() -> None:
+    """Filters and joins take it at once, a count at its place, and a query that comes meanwhile gets it once, too."""
+    with penstock.connect(engine="local") as db:
+        db.execute(SLACK)
+        db.execute(f"""CREATE QUERY filter AS SELECT v FROM s WHERE k > 0; CREATE QUERY pairs AS {JOIN};
+                       CREATE QUERY count AS SELECT ISTREAM count(*) AS v FROM s [RANGE 50]""")
+        db.push("r", [(0, 1, 70, 0)])
+        db.push("s", [(10, 1, 1, 0), (20, 1, 2, 5)])
+        assert [values(db, name) for name in ("filter", "pairs", "count")] == [[2], [2], []]
+        db.execute("CREATE QUERY younger AS SELECT v FROM s WHERE k > 0")
+        assert values(db, "younger") == [2]
+        db.push("s", [(15, 1, 3, 7)])
+        assert [values(db, name) for name in ("filter", "pairs", "count", "younger")] == [[3], [3], [], [3]]
+        db.push("s", [(200, 1, 4, 0)])
+        assert [values(db, name) for name in ("filter", "younger")] == [[1], [1]]
+        assert values(db, "count") == [1, 2, 3, 2, 1, 0]
+        db.push("r", [(60, 9, 0, 0)])
+        assert values(db, "pairs") == [1]
+        db.close_stream("s")
+        assert [values(db, name) for name in ("filter", "younger")] == [[4], [4]]
+
+
+def test_with_mode_normal_prioritised_rows_wait_for_slack_like_others() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(SLACK)
+        db.configure(mode="normal")
+        db.execute("CREATE QUERY filter AS SELECT v FROM s WHERE k > 0")
+        db.push("s", [(10, 1, 1, 0), (20, 1, 2, 5)])
+        assert values(db, "filter") == []
+        db.execute("CREATE QUERY younger AS SELECT v FROM s WHERE k > 0")
+        db.configure(mode="strong")
+        db.push("s", [(30, 1, 3, 5)])
+        assert values(db, "filter") == [3]
+        db.push("s", [(150, 1, 4, 0)])
+        assert (values(db, "filter"), values(db, "younger")) == ([2, 1], [3, 2, 1])
 
 
 def test_a_join_lets_no_more_than_some_rows_in_ahead(db: penstock.Database) -> None:

@@ -37,11 +37,13 @@ _GROUP = 4
 @dataclass
 class Past:
     """What a query is given before the first element of its own: relations as they are, the elements that streams have
-    retained, and how far they are."""
+    retained, and how far they are. ``early``: prioritised elements that wait for slack; ``overtakes``: they need not."""
 
     changes: dict[str, Sequence[Change]] = field(default_factory=dict)
     rows: dict[str, list[Batch]] = field(default_factory=dict)
     progress: dict[str, float] = field(default_factory=dict)
+    early: dict[str, Batch] = field(default_factory=dict)
+    overtakes: bool = True
 
 
 @dataclass

@@ -155,7 +155,7 @@ class OperatorVertex:
             self.aside.add(port, data)
             return
         stats = self.stats
-        began = _clock()
+        stats.began = began = _clock()
         stats.calls += 1
         stats.elements_in += len(data.ts)
         stats.until = began

@@ -184,6 +184,9 @@ class LocalHost(InProcess, Abilities):
 
     def _add(self, runner: GraphRunner, query: Registered, windows: set[Window]) -> None:
         runner.raised = windows
+        urgent = {name: self.core.inputs[name].urgent() for name in query.inputs}
+        runner.past.early = {name: rows for name, rows in urgent.items() if rows is not None}
+        runner.past.overtakes = self._overtakes
         runner.sink = self.graph.add(
             query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
             priority=query.options.priority, past=runner.past, masters=self.runtime.settings.masters,
@@ -240,10 +243,19 @@ class LocalHost(InProcess, Abilities):
                 self._converge()
         waiting = self.runtime.rows_in() if self.graph.buffered else 0
         self._delivering = time.perf_counter_ns(), self.graph.sources(name), self.graph.places(name), waiting
+        if source.came is not None and self._overtakes:
+            urgent = source.urgent(source.came.arrival)
+            if urgent is not None:
+                self.graph.push_early(name, urgent)
         if len(batch.ts):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)
         self.graph.flush(name)
+
+    @property
+    def _overtakes(self) -> bool:
+        """Whether prioritised rows need not wait for slack."""
+        return self.runtime.settings.mode != "normal"
 
     def reached(
         self, source: StreamInput, batch: Batch, readers: Sequence[Registered]

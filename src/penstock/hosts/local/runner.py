@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.graph.answers import DeltaAnswers, ordered
 from penstock.graph.graph import Past
+from penstock.graph.operators import Staged
 from penstock.graph.programs import sizes
 from penstock.graph.sharing import Demand
 from penstock.graph.sink import Sink
@@ -49,6 +50,8 @@ class GraphRunner(DeltaAnswers):
         """Of a query that comes from Spark: it is not in the graph."""
         self._host = host
         self._ended = False
+        self._threaded = False
+        """Whether a join that does not wait has been run by workers: its results came in an order of their own."""
         self._failures: tuple[int, str | None] = (0, None)
 
     @property
@@ -96,8 +99,17 @@ class GraphRunner(DeltaAnswers):
     ) -> None:
         if upto is not None:
             # Where rows overtake others, results come in another order when it is all done again.
-            rows = digests(self.table(answers)) if self._prioritised else None
+            rows = digests(self.table(answers)) if self._host.keeps and self._reorders else None
             self._host.delivered(self, upto, notes, rows)
+
+    @property
+    def _reorders(self) -> bool:
+        """Whether the order of results is that of the threads, or of the settings of then."""
+        graph = self._host.graph
+        if not self._prioritised and not self._threaded and graph.buffered:
+            member = graph.members.get(self.name)
+            self._threaded = member is not None and any(isinstance(v, Staged) and v.eager for v in member.vertices)
+        return self._prioritised or self._threaded
 
     @cached_property
     def _prioritised(self) -> bool:
