@@ -50,6 +50,9 @@ SHAPES = [
 ]
 
 
+WITH = ["", "", " WITH (ordered = TRUE)", " WITH (join_priority = 5 * left_priority - right_priority)"]
+
+
 @dataclass(frozen=True)
 class Push:
     stream: str
@@ -78,7 +81,7 @@ def lives(draw: st.DrawFn) -> tuple[int, list[Event]]:
     """How much slack ``s`` has, and what happens."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
     queries = [shape.format(a=draw(st.integers(1, 9)), b=draw(st.integers(1, 9))) for shape in shapes]
-    queries = [text + draw(st.sampled_from(["", "", " WITH (ordered = TRUE)"])) for text in queries]
+    queries = [text + draw(st.sampled_from(WITH)) for text in queries]
     now = {"s": 0, "r": 0}
     slack = draw(st.sampled_from([0, 0, 3, 10]))
     events: list[Event] = []
@@ -337,6 +340,43 @@ def test_pairs_may_have_another_priority(db: penstock.Database) -> None:
     db.heartbeat("r", 10)
     order = {name: query.fetch()["v"].to_pylist() for name, query in db.queries.items()}
     assert order == {"lowest": [3, 2, 1], "highest": [1, 2, 3], "both": [3, 1, 2]}
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_the_priority_of_a_pair_may_be_an_expression(engine: str) -> None:
+    """Of the rows' priorities; the sides keep their names where a join is shared the other way round."""
+    turned = "SELECT ISTREAM s.v, r.w FROM r [RANGE 100], s [RANGE 100] WHERE s.k = r.k"
+    outer = "SELECT ISTREAM s.v, r.w FROM s [RANGE 100] LEFT JOIN r [RANGE 100] ON s.k = r.k"
+    with penstock.connect(engine=engine) as db:
+        db.execute(f"""{DECLARE}
+            CREATE QUERY left_first AS {JOIN} WITH (join_priority = 10 * left_priority + right_priority);
+            CREATE QUERY right_first AS {JOIN} WITH (join_priority = 10 * right_priority + left_priority);
+            CREATE QUERY turned AS {turned} WITH (join_priority = 10 * left_priority + right_priority);
+            CREATE QUERY outer_join AS {outer} WITH (join_priority = 10 * left_priority + right_priority);
+            CREATE QUERY last AS {JOIN} WITH (join_priority = CASE WHEN left_priority > 5 THEN NULL ELSE 1 END)""")
+        db.push("r", [(0, 0, 70, 5), (0, 1, 71, 0)])
+        db.push("s", [(1, 1, 1, 9), (2, 0, 2, 4), (3, 0, 3, 5)])
+        db.heartbeat("r", 10)
+        order = {name: query.fetch()["v"].to_pylist() for name, query in db.queries.items()}
+        assert order["left_first"] == order["outer_join"] == [1, 3, 2]
+        assert order["right_first"] == order["turned"] == [3, 2, 1]
+        assert order["last"] == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ("'most'", "`join_priority` is one of 'max', 'min', 'sum'; or an expression, as in join_priority = left"),
+        ("priority + 1", "no column `priority`"),
+        ("sum(left_priority)", "sum"),
+        ("upper('a')", "needs a number or a condition"),
+    ],
+)
+def test_what_is_no_priority_of_a_pair_is_refused(db: penstock.Database, by: str, message: str) -> None:
+    with pytest.raises(penstock.PenstockError) as caught:
+        db.execute(f"CREATE QUERY q AS {JOIN} WITH (join_priority = {by})")
+    assert message in str(caught.value)
+    assert not db.queries
 
 
 def test_a_pair_without_priority_waits_for_its_place(db: penstock.Database) -> None:

@@ -36,11 +36,11 @@ from penstock.model.names import find_name
 from penstock.model.schema import Clock, Field, Schema
 from penstock.model.types import BIGINT, TIMESTAMP, DataType
 from penstock.plan.meanings import changed_in_text
-from penstock.plan.nodes import JOIN_PRIORITIES
+from penstock.plan.nodes import JOIN_PRIORITIES, PRIORITIES, PairPriority
 from penstock.plan.nodes import Query as Plan
 from penstock.rows.apart import OnError, Unknown
 from penstock.rows.times import TimeForm
-from penstock.scalar.expr import Expr
+from penstock.scalar.expr import Expr, is_pure
 from penstock.scalar.zones import checked as checked_zone
 
 T = TypeVar("T")
@@ -359,11 +359,11 @@ def _view(tree: exp.Expr, catalog: Catalog) -> ViewDef:
 Parser = Callable[[str, exp.Expr], Any]
 
 
-def query_options(tree: exp.Expr) -> tuple[QueryOptions, str, bool]:
+def query_options(tree: exp.Expr, catalog: Catalog) -> tuple[QueryOptions, str | PairPriority, bool]:
     """``WITH (…)`` of a query: how it is run, the priority of its joins, and whether its answers keep their order."""
     known: dict[str, Parser] = {"priority": _priority_option, "latency": _duration_option, "strict": _boolean_option}
     known |= {"start": _start_option, "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option}
-    known |= {"join_priority": _join_priority_option, "ordered": _boolean_option}
+    known |= {"join_priority": _join_priority_option(catalog), "ordered": _boolean_option}
     given = parse_options(tree, known)
     join_priority, ordered = given.pop("join_priority", "max"), given.pop("ordered", False)
     return replace(QueryOptions(), **given), join_priority, ordered
@@ -401,10 +401,24 @@ def _priority_option(name: str, node: exp.Expr) -> int:
     return int(node.name)
 
 
-def _join_priority_option(name: str, node: exp.Expr) -> str:
-    if not isinstance(node, exp.Literal) or node.name not in JOIN_PRIORITIES:
-        raise BindError(f"`{name}` is one of {', '.join(repr(p) for p in JOIN_PRIORITIES)}")
-    return node.name
+def _join_priority_option(catalog: Catalog) -> Parser:
+    def parse(name: str, node: exp.Expr) -> str | PairPriority:
+        if isinstance(node, exp.Literal) and node.is_string:
+            if node.name not in JOIN_PRIORITIES:
+                known = ", ".join(repr(p) for p in JOIN_PRIORITIES)
+                raise BindError(f"`{name}` is one of {known}", hint=_PAIRS)
+            return node.name
+        scope = Scope()
+        scope.add("pair", "pair", PRIORITIES)
+        by = as_priority(ExpressionBinder(catalog, scope, aggregates_allowed=f"`{name}`").bind(node), node)
+        if not is_pure(by):
+            raise BindError(f"`{name}` calls a function of yours", hint="use the functions that are built in")
+        return PairPriority(by)
+
+    return parse
+
+
+_PAIRS = "or an expression, as in join_priority = left_priority + 2 * right_priority"
 
 
 def _duration_option(name: str, node: exp.Expr) -> int:

@@ -140,7 +140,7 @@ def _create_query(core: Core, tree: exp.Expr, held: Held) -> Result:
         plan, reads = bind_query(tree.expression, core.catalog)
         if target is not None:
             check_is_stream(plan, target)
-        options, join_priority, ordered = query_options(tree)
+        options, join_priority, ordered = query_options(tree, core.catalog)
         plan = replace(with_join_priority(plan, join_priority), ordered=ordered)
         text = format_statement(tree)
         made = None if target is None else stream_of_query(target, plan, reads, text, core.catalog)

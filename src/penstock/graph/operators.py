@@ -29,6 +29,7 @@ from penstock.operators.stateless import FilterProject
 from penstock.operators.stored import StoredWindow
 from penstock.operators.window import PassingWindow
 from penstock.operators.window_store import WindowStore
+from penstock.plan.nodes import PairPriority
 from penstock.plan.window import WindowSpec
 
 if TYPE_CHECKING:
@@ -208,7 +209,9 @@ class Staged(OperatorVertex):
         self.ports = list(inputs) if len(inputs) > 1 else None
         self.early: EarlyJoin | None = None
         """Of a join: rows that came before their place."""
-        self.sets_priority = isinstance(stage, SetPriority)
+        self._prioritises = isinstance(stage, SetPriority)
+        node = getattr(stage, "node", None)
+        self.sets_priority = self._prioritises or isinstance(getattr(node, "priority", None), PairPriority)
         self.joins = isinstance(stage, FastJoin) and stage.ends
         """Whether it joins rows that say when they leave."""
         self.eager = False
@@ -234,7 +237,7 @@ class Staged(OperatorVertex):
     @property
     def passes(self) -> bool:
         """Whether each row that enters is a result by itself."""
-        return self._unites or self.sets_priority
+        return self._unites or self._prioritises
 
     def take(self, port: int, message: Message) -> None:
         if not self.joins or not len(message.data.ts):
@@ -293,7 +296,7 @@ class Staged(OperatorVertex):
 
     def work_early(self, port: int, data: Data) -> Data:
         assert isinstance(data, Delta)
-        if self.sets_priority:
+        if self._prioritises:
             return self._prioritised(data)
         if not isinstance(self.stage, FastJoin):
             return data.with_columns(self.schema, data.columns)
