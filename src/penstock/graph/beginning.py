@@ -36,7 +36,7 @@ class Beginning:
         ticks: list[Ticks] = []
         for vertex in member.vertices:
             if isinstance(vertex, Relation) and vertex.id in new:
-                vertex.incoming.append(past.changes.get(vertex.relation, ()))
+                vertex.hand_over(past.changes.get(vertex.relation, ()))
             elif isinstance(vertex, Ticks) and vertex.id in new:
                 vertex.dating.earlier = int(past.progress.get(CHANGES, 0))
                 for relation in vertex.relations:

@@ -182,10 +182,11 @@ class Graph:
         """Where the sources of a stream are."""
         return [source.place() for source in self._sources.get(stream, ())]
 
-    def push_early(self, stream: str, batch: Batch) -> None:
-        """Prioritised elements of a declared stream that are before their place; they go on at once."""
+    def push_early(self, stream: str, batch: Batch, *, logged: bool = False) -> None:
+        """Prioritised elements of a declared stream that are before their place; they go on at once. ``logged``: see
+        ``Source.push_early``."""
         for source in self._sources.get(stream, ()):
-            source.push_early(whole_columns(batch.table), batch.ts, batch.arrival, batch.priority)
+            source.push_early(whole_columns(batch.table), batch.ts, batch.arrival, batch.priority, logged=logged)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """The places of elements that were given early have been reached."""
@@ -219,9 +220,9 @@ class Graph:
             below = self.below(vertex)
             ticks = next((v for v in below if isinstance(v, Ticks)), None)
             if ticks is not None:
-                vertex.incoming.append(dated[ticks.id])
+                vertex.hand_over(dated[ticks.id])
             elif any(isinstance(v, Source) and v.progress < math.inf for v in below):
-                vertex.incoming.append(changes)  # else all streams are closed, and nothing more is answered
+                vertex.hand_over(changes)  # else all streams are closed, and nothing more is answered
 
     def difference(self, relation: str, rows: Sequence[tuple[object, ...]]) -> list[tuple[int, tuple[object, ...]]]:
         """Signs and rows of the changes after which a relation, whose readers all began with it, has these rows."""
@@ -373,7 +374,7 @@ class Graph:
             own = own or (isinstance(vertex, Staged) and vertex.eager)
             if own or any(e.source.id in ranked for e in vertex.inputs):
                 ranked.add(vertex.id)
-        return {id for id in ranked if self.vertices[id].overtakable}
+        return {id for id in ranked if self.vertices[id].overtakable or self.vertices[id].foretells}
 
     def _in_order(self) -> list[OperatorVertex]:
         """All vertices, senders before receivers."""
@@ -394,7 +395,12 @@ class Graph:
     def _hurry(self) -> None:
         """See which joins need not wait: a query takes their results as they come, and nothing in between waits."""
         hurried: set[int] = set()
+        foretold: set[int] = set()
         for vertex in reversed(self._in_order()):
+            if isinstance(vertex, Windowed | Stateless | Staged):
+                vertex.foretells = any(t.id in foretold for t in _targets(vertex)) and _may_foretell(vertex)
+            if vertex.foretells or (isinstance(vertex, Emitting) and vertex.answers_foretold):
+                foretold.add(vertex.id)
             match vertex:
                 case Sink():
                     hurries = not vertex.ordered
@@ -460,6 +466,17 @@ class Graph:
                 own = copy.copy(found)
                 own.__cause__, own.__notes__ = found.__cause__, list(found.__notes__)
                 member.sink.fail(own)
+
+
+def _may_foretell(vertex: Windowed | Stateless | Staged) -> bool:
+    """Whether rows that a window will hold may be worked on before their place."""
+    match vertex:
+        case Windowed():
+            return vertex.by_time
+        case Stateless():
+            return not vertex.elements
+        case Staged():
+            return vertex.looks_up is not None
 
 
 def _is_plain(edge: Edge) -> bool:

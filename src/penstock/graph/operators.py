@@ -13,8 +13,9 @@ import numpy as np
 from penstock.graph.early import Aside, is_prioritised
 from penstock.graph.message import BEGIN, Data, Mark, Message, before, chosen, cut
 from penstock.graph.ports import Port
+from penstock.graph.sources import Intake, Relation, Stream
 from penstock.graph.vertices import OperatorVertex
-from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, concat, empty, joined
+from penstock.model.delta import BEGINNING, Arrivals, Delta, Instant, Ints, Step, concat, empty, joined
 from penstock.model.schema import Schema
 from penstock.operators.base import Operator, StateSize, WindowOperator
 from penstock.operators.distinct import GeneralSetOp
@@ -22,15 +23,16 @@ from penstock.operators.early_join import EarlyJoin
 from penstock.operators.emit import Emit
 from penstock.operators.fast_join import FastJoin, in_order
 from penstock.operators.gate import MasterGate
+from penstock.operators.join import GeneralJoin
 from penstock.operators.priority import SetPriority
 from penstock.operators.smart import SmartWindow
-from penstock.operators.state import LoadedState, State, with_meta
+from penstock.operators.state import LoadedState, Saved, State, with_meta
 from penstock.operators.stateless import FilterProject
 from penstock.operators.stored import StoredWindow
 from penstock.operators.window import PassingWindow
 from penstock.operators.window_store import WindowStore
 from penstock.plan.nodes import PairPriority
-from penstock.plan.window import WindowSpec
+from penstock.plan.window import Now, Range, Unbounded, WindowSpec
 
 if TYPE_CHECKING:
     from penstock.graph.composed import Tail
@@ -77,6 +79,9 @@ class Stateless(OperatorVertex):
     def work_early(self, port: int, data: Data) -> Data:
         return self.work([data], BEGIN)
 
+    def work_foretold(self, port: int, data: Data) -> Data | None:
+        return self.work([data], BEGIN) if self.foretells else None
+
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         data = inputs[0]
         if isinstance(data, Arrivals):
@@ -122,6 +127,31 @@ class Windowed(OperatorVertex):
 
     def work_early(self, port: int, data: Data) -> Data:
         return self.work([data], BEGIN)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether it holds rows that enter when they come, and nothing else happens then."""
+        spec = self.spec
+        return not self.works_early and (isinstance(spec, Now | Unbounded) or (isinstance(spec, Range) and not spec.slide))
+
+    def take_early(self, port: int, data: Data) -> None:
+        super().take_early(port, data)
+        if not self.foretells or self.state == "stopped":
+            return
+        source = self._source
+        assert isinstance(data, Arrivals)
+        if source is not None and len(certain := np.flatnonzero(data.ts <= source.certain)):
+            rows = chosen(data, certain)
+            ones, ts, sub = np.ones(len(rows), np.int8), rows.ts, rows.sub
+            self.send_early(Delta(self.schema, rows.columns, ts, sub, ones, ts, sub, rows.priority))
+
+    @property
+    def _source(self) -> Stream | None:
+        """The stream whose rows it gets."""
+        vertex = self.inputs[0].source
+        while isinstance(vertex, Stateless | Intake):
+            vertex = vertex.inputs[0].source
+        return vertex if isinstance(vertex, Stream) else None
 
     def saved(self) -> int:
         """A window whose rows say when they leave holds none of them: the join above it does, for both. Reckoned with
@@ -233,6 +263,27 @@ class Staged(OperatorVertex):
     @property
     def overtakable(self) -> bool:
         return self.joins or (self.passes and all(e.source.overtakable for e in self.inputs))
+
+    @property
+    def looks_up(self) -> int | None:
+        """Of a join of a stream with a stored relation: the input that the stream's rows come in at."""
+        if not isinstance(self.stage, GeneralJoin):
+            return None
+        (port,) = [i for i in (0, 1) if _relation(self.inputs[1 - i].source) is not None][:1] or [None]
+        return port if port is not None and self.stage.answers_alone(port) else None
+
+    def work_foretold(self, port: int, data: Data) -> Data | None:
+        """The pairs of rows of a stream with the relation at their instants, if it has not changed since those of the
+        last rows in order; and it will not: changes come after all that the stream has reached."""
+        if not self.foretells or port != self.looks_up:
+            return None
+        assert isinstance(self.stage, GeneralJoin)
+        assert isinstance(data, Delta)
+        assert self.ports is not None
+        relation = _relation(self.inputs[1 - port].source)
+        if relation is None or self.ports[1 - port].waiting or relation.latest >= self.mark.frontier:
+            return None
+        return self.stage.foretold(port, data)
 
     @property
     def passes(self) -> bool:
@@ -367,6 +418,31 @@ class Emitting(OperatorVertex):
         self.as_it_is = self.ports is None and not masters and emit.passes
         """Whether what enters is the answer."""
         self._none = empty(emit.schema)
+        self._given: frozenset[Instant] = frozenset()
+        """The instants whose answers have been given before their place. Bounded by the prioritised rows that wait for
+        it below."""
+
+    @property
+    def answers_foretold(self) -> bool:
+        """Whether the rows of an element are its answer, whatever was there before."""
+        return self.as_it_is and self.emit.output == "istream"
+
+    def work_foretold(self, port: int, data: Data) -> Data | None:
+        if not self.answers_foretold:
+            return None
+        self._given |= frozenset(zip(data.ts.tolist(), data.sub.tolist(), strict=True))
+        return self.work_early(port, data)
+
+    def saved_early(self) -> State:
+        state = super().saved_early()
+        if self._given:
+            state = {**state, "given": Saved({"instants": [[*instant] for instant in sorted(self._given)]})}
+        return state
+
+    def load_early(self, state: LoadedState) -> None:
+        super().load_early(state)
+        given = state["given"].meta["instants"] if "given" in state else []
+        self._given = frozenset((ts, sub) for ts, sub in given)
 
     @property
     def nothing(self) -> Delta:
@@ -382,7 +458,8 @@ class Emitting(OperatorVertex):
 
     @property
     def overtakable(self) -> bool:
-        return self.as_it_is and self.inputs[0].source.overtakable
+        source = self.inputs[0].source
+        return self.as_it_is and (source.overtakable or (source.foretells and self.answers_foretold))
 
     def work_early(self, port: int, data: Data) -> Data:
         assert isinstance(data, Delta)
@@ -402,7 +479,15 @@ class Emitting(OperatorVertex):
                 parts.append((np.zeros(1, np.int64), np.zeros(1, np.int64)))
                 self._begun = True
             instants = sorted_instants(parts)
-        return self.emit.process([delta], Step(mark.frontier), instants)
+        out = self.emit.process([delta], Step(mark.frontier), instants)
+        return self._not_given(out, mark) if self._given else out
+
+    def _not_given(self, out: Delta, mark: Mark) -> Delta:
+        """Answers without those that have been given before their place."""
+        given = self._given
+        self._given = frozenset(instant for instant in given if instant >= mark.frontier)
+        new = [at not in given for at in zip(out.ts.tolist(), out.sub.tolist(), strict=True)]
+        return out if all(new) else out.take(np.flatnonzero(new))
 
     def save(self) -> State:
         state = super().save()
@@ -415,6 +500,13 @@ class Emitting(OperatorVertex):
     def catch_up(self, state: LoadedState) -> None:
         super().catch_up(state)
         self._begun = state["operator"].meta["stepped"]
+
+
+def _relation(vertex: object) -> Relation | None:
+    """The stored relation whose rows a vertex gives, filtered perhaps."""
+    while isinstance(vertex, Stateless):
+        vertex = vertex.inputs[0].source
+    return vertex if isinstance(vertex, Relation) else None
 
 
 def arrived(masters: Sequence[Data]) -> Instants:

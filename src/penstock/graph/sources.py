@@ -60,6 +60,11 @@ class Stream(OperatorVertex):
         """No element with an instant before this will be sent any more."""
         return bound(self.progress, self.position, self._next_arrival)
 
+    @property
+    def certain(self) -> float:
+        """Up to there no relation changes any more: changes come after what a stream has reached."""
+        return self.progress
+
     def advance(self, at: float) -> None:
         """No more elements before ``at``."""
         if at > self.progress:
@@ -113,7 +118,12 @@ class Source(Stream):
         self.stream = stream
         self.given = 0
         self.early: frozenset[int] = frozenset()
+        self._logged: float = -math.inf
         self._waiting: list[Arrivals] = []
+
+    @property
+    def certain(self) -> float:
+        return max(self.progress, self._logged)
 
     def push(
         self,
@@ -153,10 +163,15 @@ class Source(Stream):
         ts: npt.NDArray[np.int64],
         arrival: npt.NDArray[np.int64],
         priority: npt.NDArray[np.int64] | None,
+        *,
+        logged: bool = False,
     ) -> None:
-        """Prioritised elements before their place, which go on at once; they say nothing of how far the stream is."""
+        """Prioritised elements before their place, which go on at once; they say nothing of how far the stream is.
+        ``logged``: the stream has reached them, and all changes of relations before them have been given."""
         if not len(ts):
             return
+        if logged:
+            self._logged = max(self._logged, float(ts.max()))
         self.given += len(ts)
         self.early |= frozenset(arrival.tolist())
         self.stats.elements_in += len(ts)
@@ -354,6 +369,22 @@ class Relation(OperatorVertex):
         self.incoming: deque[Sequence[Change]] = deque()
         self.ports = [Port((), elements=True, counts=False) for _ in range(clocks)]
         self._none = empty(schema)
+        self.latest: Instant = (MIN_TS, 0)
+        """That of the last change which was handed over."""
+
+    def hand_over(self, changes: Sequence[Change]) -> None:
+        """Changes in order, by whoever makes them."""
+        if changes:
+            self.latest = max(self.latest, self.input.instant(changes[-1]))
+        self.incoming.append(changes)
+
+    def load(self, state: LoadedState) -> None:
+        super().load(state)
+        self.latest = self.input.last_waiting or (MIN_TS, 0)
+
+    def catch_up(self, state: LoadedState) -> None:
+        super().catch_up(state)
+        self.latest = self.input.last_waiting or (MIN_TS, 0)
 
     @property
     def nothing(self) -> Delta:

@@ -81,7 +81,7 @@ class Buffer:
         number, entered = self._entry()
         data = message.data
         if self.lane is not None:
-            if self.mode != "normal" and is_prioritised(data):
+            if self.mode != "normal" and not self.edge.source.foretells and is_prioritised(data):
                 early, message = self.queue.line.parted(message, by_level=self.lane.by_level)
                 data, since = message.data, self.edge.since
                 for rank, rows in early:
