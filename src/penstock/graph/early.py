@@ -1,8 +1,8 @@
 """Rows that are handed on before their place in the order (004).
 
-An *early* row is a prioritised one that overtook others, or a result of a join one of whose inputs is behind. It comes
-without a mark: it says nothing about what else will come. Whoever needs the order keeps it aside until a mark passes its
-instant, and then has it at its place.
+An *early* row is a prioritised one that overtook others, or a result of a join one of whose inputs is behind. It
+comes without a mark: it says nothing about what else will come. An operator that needs the order keeps it aside until
+a mark passes its instant, and then has it at its place.
 
 An early row always comes before any mark that is beyond its instant: in a buffer it is ahead of the message it was
 part of, and whoever is called gets it first.

@@ -37,7 +37,8 @@ _GROUP = 4
 @dataclass
 class Past:
     """What a query is given before the first element of its own: relations as they are, the elements that streams have
-    retained, and how far they are. ``early``: prioritised elements that wait for slack; ``overtakes``: they need not."""
+    retained, and how far they are. ``early``: prioritised elements that wait for slack; ``overtakes``: they need
+    not."""
 
     changes: dict[str, Sequence[Change]] = field(default_factory=dict)
     rows: dict[str, list[Batch]] = field(default_factory=dict)
@@ -416,8 +417,8 @@ class Graph:
     def wire(self) -> None:
         """See, after a change of edges or their buffers, whom to call and how.
 
-        Who need not be told how far its sender is when there are no rows; which joins need not wait; and which filters are
-        worked on together.
+        Who need not be told how far its sender is when there are no rows; which joins need not wait; and which filters
+        are worked on together.
         """
         self._hurry()
         quiet: dict[int, bool] = {}

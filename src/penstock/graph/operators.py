@@ -132,7 +132,8 @@ class Windowed(OperatorVertex):
     def by_time(self) -> bool:
         """Whether it holds rows that enter when they come, and nothing else happens then."""
         spec = self.spec
-        return not self.works_early and (isinstance(spec, Now | Unbounded) or (isinstance(spec, Range) and not spec.slide))
+        ends_by_time = isinstance(spec, Now | Unbounded) or (isinstance(spec, Range) and spec.slide is None)
+        return ends_by_time and not self.works_early
 
     def take_early(self, port: int, data: Data) -> None:
         super().take_early(port, data)
@@ -269,8 +270,9 @@ class Staged(OperatorVertex):
         """Of a join of a stream with a stored relation: the input that the stream's rows come in at."""
         if not isinstance(self.stage, GeneralJoin):
             return None
-        (port,) = [i for i in (0, 1) if _relation(self.inputs[1 - i].source) is not None][:1] or [None]
-        return port if port is not None and self.stage.answers_alone(port) else None
+        left, right = (_relation(edge.source) is not None for edge in self.inputs)
+        port = 1 if left else 0
+        return port if left != right and self.stage.answers_alone(port) else None
 
     def work_foretold(self, port: int, data: Data) -> Data | None:
         """The pairs of rows of a stream with the relation at their instants, if it has not changed since those of the

@@ -109,8 +109,9 @@ Place = tuple[float, float, int, int, Mark, Mark, frozenset[int]]
 class Source(Stream):
     """A declared stream. What is pushed goes on at the next ``flush``, in the thread that calls it.
 
-    ``given`` counts elements ever pushed. ``early``: the arrival numbers of elements that went on before their place and
-    have not been pushed since. Bounded by the prioritised elements that wait for slack, or in the log of engine ``spark``.
+    ``given`` counts elements ever pushed. ``early``: the arrival numbers of elements that went on before their place
+    and have not been pushed since. Bounded by the prioritised elements that wait for slack, or in the log of engine
+    ``spark``.
     """
 
     def __init__(self, stream: str, schema: Schema, position: int) -> None:

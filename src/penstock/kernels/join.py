@@ -335,8 +335,8 @@ def walk(
     sides, then left rows enter, then right ones, so each pair is met once. Stopping is possible before any row:
     what is left of an instant is then what its later parts would have been.
 
-    No left row whose end is after ``until`` leaves by its end, and no right row whose end is after ``until_``: the other
-    side, which is behind, may still have partners for it.
+    No left row whose end is after ``until`` leaves by its end, and no right row whose end is after ``until_``: the
+    other side, which is behind, may still have partners for it.
     """
     code, following, ends, value, meta, tree = left
     code_, following_, ends_, value_, meta_, tree_ = right

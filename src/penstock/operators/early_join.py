@@ -138,7 +138,7 @@ class EarlyJoin:
         return self._ahead(pairs, hold)
 
     def pass_by(self, side: int, rows: Delta, *, hold: bool) -> Delta:
-        """Rows of an input come ahead of the other; gives those of their pairs with early rows that may go on at once."""
+        """Rows of an input come ahead of the other; gives their pairs with early rows that may go on at once."""
         return self._ahead(self._passed(side, rows), hold)
 
     def meet(self, out: Delta, left: Delta, right: Delta, frontier: Instant, *, hold: bool) -> tuple[Delta, Delta]:

@@ -69,7 +69,8 @@ class FastJoin:
     partners are found by order) and pairs, counting those that the rest of the residual rejects.
 
     With ``ends`` rows of one side may come in order for their side, but ahead of the other: ``enter_ahead``. Until the
-    frontier has passed the last of them, pairs come at the instant of their later row, which may be beyond the frontier.
+    frontier has passed the last of them, pairs come at the instant of their later row, which may be beyond the
+    frontier.
 
     Bounded by the rows alive on both sides. A row is forgotten when it leaves or the frontier reaches its end; with
     ends that are not in the order of entering, when the rows before it have ended too, or there are more ended rows

@@ -71,8 +71,8 @@ class Backlog:
             self._changes.popleft()
 
     def admitted(self, last: int, had: Mapping[str, int], most: float, upto: float = math.inf) -> Admitted:
-        """The prioritised rows behind frame ``last``, about ``most`` of them, of frames up to number ``upto``. None comes
-        before a change of a relation that is read here: it may be joined with what has changed.
+        """The prioritised rows behind frame ``last``, about ``most`` of them, of frames up to number ``upto``. None
+        comes before a change of a relation that is read here: it may be joined with what has changed.
 
         ``had``: of each stream and relation the number of the frame up to which all its readers have had them.
         """

@@ -142,7 +142,7 @@ class Part:
         self._is_in = False
         """It has passed the gate."""
         self._alarmed = False
-        """The last micro-batch took prioritised rows alone: the next one takes what is there, so that nothing starves."""
+        """The last micro-batch took prioritised rows alone: the next one takes what is there, so nothing starves."""
         self._in_order = 0
         """Up to this entry nothing overtakes: a query failed on rows that had."""
         self._wake = threading.Event()
@@ -367,7 +367,8 @@ class Part:
         Without the lock."""
         planned = self._planned
         if planned is not None:
-            self._host.safe(max(planned.last, planned.admitted.ahead))  # nothing is answered from rows that a loss of power could take away
+            # Nothing is answered from rows that a loss of power could take away.
+            self._host.safe(max(planned.last, planned.admitted.ahead))
         with self._host.changed:
             planned = self._planned
             if self.gives_up or planned is None or not reports or reports[0].version != self.version + 1:
