@@ -394,14 +394,16 @@ class Graph:
         return list(found.values())
 
     def _hurry(self) -> None:
-        """See which joins need not wait: a query takes their results as they come, and nothing in between waits."""
+        """See which joins need not wait: a query takes their results as they come, and nothing in between waits. And
+        from which windows on rows are worked on before they are held: a query answers from that."""
         hurried: set[int] = set()
-        foretold: set[int] = set()
-        for vertex in reversed(self._in_order()):
-            if isinstance(vertex, Windowed | Stateless | Staged):
-                vertex.foretells = any(t.id in foretold for t in _targets(vertex)) and _may_foretell(vertex)
-            if vertex.foretells or (isinstance(vertex, Emitting) and vertex.answers_foretold):
-                foretold.add(vertex.id)
+        answering: set[int] = set()
+        order = self._in_order()
+        for vertex in reversed(order):
+            if _answers_foretold(vertex) and (
+                isinstance(vertex, Emitting) or any(t.id in answering for t in _targets(vertex))
+            ):
+                answering.add(vertex.id)
             match vertex:
                 case Sink():
                     hurries = not vertex.ordered
@@ -413,6 +415,10 @@ class Graph:
                 vertex.eager = hurries
             elif hurries:
                 hurried.add(vertex.id)
+        for vertex in order:
+            begins = isinstance(vertex, Windowed) or any(e.source.foretells for e in vertex.inputs)
+            if begins and vertex.id in answering and not isinstance(vertex, Emitting):
+                vertex.foretells = True  # for good: what it has sent may still wait in buffers
 
     def wire(self) -> None:
         """See, after a change of edges or their buffers, whom to call and how.
@@ -469,7 +475,7 @@ class Graph:
                 member.sink.fail(own)
 
 
-def _may_foretell(vertex: Windowed | Stateless | Staged) -> bool:
+def _answers_foretold(vertex: OperatorVertex) -> bool:
     """Whether rows that a window will hold may be worked on before their place."""
     match vertex:
         case Windowed():
@@ -478,6 +484,9 @@ def _may_foretell(vertex: Windowed | Stateless | Staged) -> bool:
             return not vertex.elements
         case Staged():
             return vertex.looks_up is not None
+        case Emitting():
+            return vertex.answers_foretold
+    return False
 
 
 def _is_plain(edge: Edge) -> bool:
