@@ -427,10 +427,10 @@ class Emitting(OperatorVertex):
     @property
     def answers_foretold(self) -> bool:
         """Whether the rows of an element are its answer, whatever was there before."""
-        return self.as_it_is and self.emit.output == "istream"
+        return not self._masters and self.emit.passes and self.emit.output == "istream"
 
     def work_foretold(self, port: int, data: Data) -> Data | None:
-        if not self.answers_foretold:
+        if port or not self.answers_foretold or self.emit.needs_instants:
             return None
         self._given |= frozenset(zip(data.ts.tolist(), data.sub.tolist(), strict=True))
         return self.work_early(port, data)
@@ -461,7 +461,7 @@ class Emitting(OperatorVertex):
     @property
     def overtakable(self) -> bool:
         source = self.inputs[0].source
-        return self.as_it_is and (source.overtakable or (source.foretells and self.answers_foretold))
+        return (self.as_it_is and source.overtakable) or (source.foretells and self.answers_foretold)
 
     def work_early(self, port: int, data: Data) -> Data:
         assert isinstance(data, Delta)
