@@ -174,7 +174,7 @@ def counted(table: pa.Table) -> Counter[object]:
             {"threading": "operator", "workers": 2, "experiments": {"architecture": "pool"}},
         ]
     ),
-    ahead=st.sampled_from([0, 1, 3, 1_024]),
+    ahead=st.sampled_from([0, 1, 3, operators.AHEAD]),
 )
 def test_answers_are_the_same(
     life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int

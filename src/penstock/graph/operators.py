@@ -41,9 +41,10 @@ Instants = tuple[Ints, Ints]
 _clock = time.perf_counter_ns
 _FIRST = (0, 0)
 _NONE: Instants = (np.empty(0, np.int64), np.empty(0, np.int64))
-AHEAD = 1_024
-"""At most this many ordinary rows of an input are in a join ahead of the other input. Each row of the other input is
-compared with those of its key, also where they come too late to be its partners."""
+AHEAD = 256
+"""At most this many ordinary rows of an input are in a join ahead of the other input; more wait. Each row of the other
+input is compared with those of its key, also where they come too late to be its partners, and a batch that is worked on
+alone costs more than two that are merged."""
 
 
 class Stateless(OperatorVertex):
