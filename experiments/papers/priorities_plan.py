@@ -81,6 +81,7 @@ class Simulated:
 
     kind = "simulated"
     overtakable = True
+    foretells = False
     sets_priority = False
     feed: Feed
 

@@ -166,7 +166,8 @@ def _richer(draw: st.DrawFn, steps: Sequence[Step]) -> list[Step]:
                          " WITH (retain = '4 us', on_error = 'apart')", " WITH (retain = 'all', history = 'disk')"]
                     )
                 )  # fmt: skip
-                found.append(Say(text + slack + with_))
+                priority = draw(st.sampled_from(["", "", " PRIORITY BY 1"]))
+                found.append(Say(text + slack + priority + with_))
             case _:
                 found.append(step)
     return found

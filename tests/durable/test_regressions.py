@@ -156,6 +156,53 @@ def test_results_that_overtook_others_come_once_after_a_kill(tmp_path: Path, sav
         assert sorted(given) == [1, 2, 3, *([4] if saves else []), 900]
 
 
+@pytest.mark.parametrize("saves", [0, 1, 2])
+def test_rows_that_did_not_wait_for_slack_or_for_another_stream_are_given_once_after_a_kill(
+    tmp_path: Path, saves: int
+) -> None:
+    """Each of them is in a saved state, as it waits for its place, and in the log behind it."""
+    with penstock.connect(tmp_path / "db", engine="local") as db:
+        db.execute("""CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t SLACK 100 PRIORITY BY v / 100;
+            CREATE STREAM r (t BIGINT, w BIGINT) TIMESTAMP BY t;
+            CREATE STREAM q (t BIGINT, w BIGINT) TIMESTAMP BY t;
+            CREATE QUERY filter AS SELECT v FROM s;
+            CREATE QUERY pairs AS SELECT ISTREAM v, w FROM s [RANGE 50], r [RANGE 50] WHERE v % 100 = w;
+            CREATE QUERY others AS SELECT ISTREAM r.w AS v, q.w FROM r [RANGE 50], q [RANGE 50] WHERE r.w = q.w;
+            CREATE QUERY count AS SELECT ISTREAM count(*) AS v FROM s [RANGE 10]""")
+        given = dict.fromkeys(db.queries, ())
+
+        def fetch() -> None:
+            for name, query in db.queries.items():
+                given[name] += tuple(query.fetch()["v"].to_pylist())
+
+        db.push("r", [(0, 1)])
+        db.push("q", [(5, 1), (20, 1)])
+        db.push("s", [(1, 1), (2, 901)])
+        fetch()
+        assert list(given.values()) == [(901,), (901,), (1, 1), ()]
+        if saves > 0:
+            save(db)
+        db.push("s", [(3, 801)])
+        db.push("q", [(30, 1)])
+        fetch()
+        if saves > 1:
+            save(db)
+        killed = crash_copy(db, tmp_path / "killed")
+    for _ in range(2):
+        with penstock.connect(killed, engine="local") as db:
+            fetch()
+            assert list(given.values()) == [(901, 801), (901, 801), (1, 1, 1), ()]
+    with penstock.connect(killed, engine="local") as db:
+        db.push("r", [(40, 1)])
+        for stream in ("s", "r", "q"):
+            db.close_stream(stream)
+        fetch()
+    assert sorted(given["filter"]) == [1, 801, 901]
+    assert sorted(given["pairs"]) == [1, 1, 801, 801, 901, 901]
+    assert sorted(given["others"]) == [1] * 6
+    assert list(given["count"]) == [1, 2, 3, 2, 1, 0]
+
+
 def test_a_state_that_was_taken_half_way_is_not_what_the_next_one_builds_on() -> None:
     files, clock = Forgetful(), Clock(BEGIN)
     with opened(files, clock) as db:

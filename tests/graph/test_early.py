@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import experiments  # noqa: F401 - more modes
 import pyarrow as pa
@@ -14,13 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.graph import operators
 from penstock.runtime.lanes import LANES
 from tests.budget import examples
 
 DECLARE = """
-CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
+CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t SLACK 0 PRIORITY BY p;
 CREATE STREAM r (t BIGINT, k BIGINT, w BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
 CREATE STREAM d AS SELECT ISTREAM s.k, s.v FROM s [RANGE 5], r [RANGE 5] WHERE s.k = r.k;
+CREATE RELATION names (k BIGINT, name STRING) KEY (k);
+INSERT INTO names VALUES (0, 'zero'), (1, 'one');
 """
 SHAPES = [
     "SELECT v FROM s WHERE k > 0",
@@ -45,7 +50,18 @@ SHAPES = [
     "SELECT count(*) AS n FROM d [ROWS 3]",
     "SELECT ISTREAM s.v, d.v AS x FROM s [RANGE {a}], d [RANGE {b}] WHERE s.k = d.k",
     "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [RANGE {b}] WHERE s.k = r.k MASTER r",
+    "SELECT ISTREAM s.v, name FROM s [RANGE {a}], names WHERE s.k = names.k",
+    "SELECT ISTREAM s.v / (s.k - 1) AS x, name FROM s [NOW] LEFT JOIN names ON s.k = names.k AND s.v > 1",
+    "SELECT ISTREAM s.v, name FROM names RIGHT JOIN s [RANGE {a}] ON s.v > names.k WHERE name > 'p'",
+    "SELECT ISTREAM s.v, name FROM s [RANGE {a}] FULL JOIN names ON s.k = names.k",
+    "SELECT ISTREAM s.v, r.w, name FROM s [RANGE {a}], r [RANGE {b}], names WHERE s.k = r.k AND r.k = names.k",
+    "SELECT s.v, name FROM s [RANGE {a}], names WHERE s.k = names.k",
+    "SELECT ISTREAM name, count(*) AS n FROM s [RANGE {a}], names WHERE s.k = names.k GROUP BY name",
+    "SELECT ISTREAM s.v, x.name, y.name AS other FROM s [RANGE {a}], names x, names y WHERE s.k = x.k AND s.v = y.k",
 ]
+
+
+WITH = ["", "", " WITH (ordered = TRUE)", " WITH (join_priority = 5 * left_priority - right_priority)"]
 
 
 @dataclass(frozen=True)
@@ -61,50 +77,79 @@ class Hold:
     operator: int
 
 
-Event = Push | Hold
+@dataclass(frozen=True)
+class Register:
+    """From here on there is a query."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A statement about the relation."""
+
+    text: str
+
+
+CHANGES = [
+    "INSERT INTO names VALUES ({n}, 'new')",
+    "DELETE FROM names WHERE k = {k}",
+    "UPDATE names SET name = 'changed {n}' WHERE k = {k}",
+]
+Event = Push | Hold | Register | Change
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> tuple[list[str], list[Event]]:
+def lives(draw: st.DrawFn) -> tuple[int, list[Event]]:
+    """How much slack ``s`` has, and what happens."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
     queries = [shape.format(a=draw(st.integers(1, 9)), b=draw(st.integers(1, 9))) for shape in shapes]
+    queries = [text + draw(st.sampled_from(WITH)) for text in queries]
     now = {"s": 0, "r": 0}
+    slack = draw(st.sampled_from([0, 0, 3, 10]))
     events: list[Event] = []
     for _ in range(draw(st.integers(1, 14))):
         if draw(st.integers(0, 3)) == 0:
             events.append(Hold(draw(st.integers(0, 40))))
             continue
+        if draw(st.integers(0, 7)) == 0:
+            text = draw(st.sampled_from(CHANGES))
+            events.append(Change(text.format(n=len(events) + 2, k=draw(st.integers(0, 3)))))
+            continue
         stream = draw(st.sampled_from(["s", "r"]))
         rows = []
         for _ in range(draw(st.integers(0, 6))):
             now[stream] += draw(st.sampled_from([0, 0, 1, 1, 2, 6]))
-            rows.append(
-                (now[stream], draw(st.integers(0, 2)), draw(st.integers(0, 5)), draw(st.sampled_from([0, 0, 0, 1, 7])))
-            )
+            back = draw(st.integers(0, slack + 1)) if stream == "s" and slack else 0
+            k, v, p = draw(st.tuples(st.integers(0, 2), st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 7])))
+            rows.append((now[stream] - back, k, v, p))
         events.append(Push(stream, rows))
-    return queries, events
+    for text in queries:
+        events.insert(draw(st.sampled_from([0, 0, 0, len(events) // 2, len(events)])), Register(text))
+    return slack, events
 
 
-def lived(
-    engine: str, queries: Sequence[str], events: Sequence[Event], config: dict[str, Any]
-) -> dict[str, Counter[object]]:
+def lived(engine: str, slack: int, events: Sequence[Event], config: dict[str, Any]) -> dict[str, Counter[object]]:
     with penstock.connect(engine=engine) as db:
-        db.execute(DECLARE)
-        for i, text in enumerate(queries):
-            db.query(text, name=f"q{i}")
+        db.execute(DECLARE.replace("SLACK 0", f"SLACK {slack}"))
         if engine == "local":
             db.configure(**config)
         held: int | None = None
         for event in events:
             match event:
+                case Register(text):
+                    db.execute(f"CREATE QUERY q{len(db.queries)} AS {text}")
+                case Change(text):
+                    db.execute(text)
                 case Push(stream, rows):
                     db.push(stream, rows)
                 case Hold(number) if engine == "local":
                     if held is not None:
                         db.resume(held)
                     operators = [o.id for o in db.graph().operators if o.kind != "source"]
-                    held = operators[number % len(operators)]
-                    db.suspend(held)
+                    held = operators[number % len(operators)] if operators else None
+                    if held is not None:
+                        db.suspend(held)
         if held is not None:
             db.resume(held)
         db.close_stream("s")
@@ -130,11 +175,15 @@ def counted(table: pa.Table) -> Counter[object]:
             {"threading": "operator", "workers": 2, "experiments": {"architecture": "pool"}},
         ]
     ),
+    ahead=st.sampled_from([0, 1, 3, operators.AHEAD]),
 )
-def test_answers_are_the_same(life: tuple[list[str], list[Event]], mode: str, config: dict[str, Any]) -> None:
-    queries, events = life
+def test_answers_are_the_same(
+    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int
+) -> None:
     given = {**config, "mode": mode}
-    assert lived("local", queries, events, given) == lived("reference", queries, events, {}), f"{queries} {events}"
+    with patch.object(operators, "AHEAD", ahead):
+        found = lived("local", *life, given)
+    assert found == lived("reference", *life, {}), f"{life}"
 
 
 JOIN = "SELECT ISTREAM s.v, r.w FROM s [RANGE 100], r [RANGE 100] WHERE s.k = r.k"
@@ -153,7 +202,8 @@ def intake(db: penstock.Database, stream: str) -> int:
 
 def test_the_answers_are_weakly_ordered(db: penstock.Database) -> None:
     """An answer without priority comes after all that are earlier in time; any other may come before them."""
-    query = db.query(JOIN)
+    db.execute(f"CREATE QUERY q AS {JOIN} WITH (ordered = TRUE)")
+    query = db.queries["q"]
     tables: list[pa.Table] = []
     query.subscribe(tables.append)
     db.push("r", [(0, k, k, 0) for k in range(3)])
@@ -178,6 +228,107 @@ def test_the_answers_are_weakly_ordered(db: penstock.Database) -> None:
     assert overtook > 5
 
 
+def pairs(db: penstock.Database, name: str) -> list[tuple[int, int, int]]:
+    return [(row["ts"], row["v"], row["w"]) for row in db.queries[name].fetch().to_pylist()]
+
+
+def test_a_join_does_not_wait_for_the_stream_that_is_behind(db: penstock.Database) -> None:
+    """An ordered query gives the pairs of prioritised rows at once, any other all of them."""
+    db.execute(f"CREATE QUERY free AS {JOIN}; CREATE QUERY ordered AS {JOIN} WITH (ordered = TRUE)")
+    db.push("r", [(1, 1, 70, 0)])
+    db.push("s", [(50, 1, 1, 0)])
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([(50, 1, 70)], [])
+    db.push("s", [(60, 1, 2, 5)])
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([(60, 2, 70)], [(60, 2, 70)])
+    db.push("r", [(20, 1, 71, 0)])
+    assert (sorted(pairs(db, "free")), pairs(db, "ordered")) == ([(50, 1, 71), (60, 2, 71)], [(60, 2, 71)])
+    db.heartbeat("r", 55)
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([], [(50, 1, 70), (50, 1, 71)])
+    db.push("r", [(155, 1, 72, 0)])
+    assert (pairs(db, "free"), pairs(db, "ordered")) == ([(155, 2, 72)], [(155, 2, 72)])
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "SELECT v, w FROM d2",
+        "SELECT last(v) AS v, max(w) AS w FROM d2 [ROWS 3]",
+        "SELECT ISTREAM s.v, r.w FROM s [RANGE 100], r [RANGE 100] WHERE s.k = r.k MASTER r",
+    ],
+)
+def test_what_needs_the_order_of_a_join_waits_for_it(db: penstock.Database, above: str) -> None:
+    db.execute(f"CREATE STREAM d2 AS {JOIN}; CREATE QUERY free AS {JOIN}; CREATE QUERY above AS {above}")
+    with penstock.connect(engine="reference") as other:
+        other.execute(f"{DECLARE}; CREATE STREAM d2 AS {JOIN}; CREATE QUERY above AS {above}")
+        for stream, row in [
+            ("r", (1, 1, 70, 0)), ("s", (50, 1, 1, 0)), ("s", (60, 1, 2, 5)), ("r", (20, 1, 71, 0)),
+            ("s", (61, 1, 3, 0)), ("r", (60, 1, 72, 0)), ("r", (99, 1, 73, 3)),
+        ]:  # fmt: skip
+            db.push(stream, [row])
+            other.push(stream, [row])
+            assert counted(db.queries["above"].fetch()) == counted(other.queries["above"].fetch())
+    assert len(pairs(db, "free")) == 12
+
+
+SLACK = DECLARE.replace("SLACK 0", "SLACK 100")
+
+
+def values(db: penstock.Database, name: str) -> list[int]:
+    return [row["v"] for row in db.queries[name].fetch().to_pylist()]
+
+
+def test_a_prioritised_row_does_not_wait_for_slack() -> None:
+    """Filters and joins take it at once, a count at its place, and a query that comes meanwhile gets it once, too."""
+    with penstock.connect(engine="local") as db:
+        db.execute(SLACK)
+        db.execute(f"""CREATE QUERY filter AS SELECT v FROM s WHERE k > 0; CREATE QUERY pairs AS {JOIN};
+                       CREATE QUERY count AS SELECT ISTREAM count(*) AS v FROM s [RANGE 50]""")
+        db.push("r", [(0, 1, 70, 0)])
+        db.push("s", [(10, 1, 1, 0), (20, 1, 2, 5)])
+        assert [values(db, name) for name in ("filter", "pairs", "count")] == [[2], [2], []]
+        db.execute("CREATE QUERY younger AS SELECT v FROM s WHERE k > 0")
+        assert values(db, "younger") == [2]
+        db.push("s", [(15, 1, 3, 7)])
+        assert [values(db, name) for name in ("filter", "pairs", "count", "younger")] == [[3], [3], [], [3]]
+        db.push("s", [(200, 1, 4, 0)])
+        assert [values(db, name) for name in ("filter", "younger")] == [[1], [1]]
+        assert values(db, "count") == [1, 2, 3, 2, 1, 0]
+        db.push("r", [(60, 9, 0, 0)])
+        assert values(db, "pairs") == [1]
+        db.close_stream("s")
+        assert [values(db, name) for name in ("filter", "younger")] == [[4], [4]]
+
+
+def test_with_mode_normal_prioritised_rows_wait_for_slack_like_others() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(SLACK)
+        db.configure(mode="normal")
+        db.execute("CREATE QUERY filter AS SELECT v FROM s WHERE k > 0")
+        db.push("s", [(10, 1, 1, 0), (20, 1, 2, 5)])
+        assert values(db, "filter") == []
+        db.execute("CREATE QUERY younger AS SELECT v FROM s WHERE k > 0")
+        db.configure(mode="strong")
+        db.push("s", [(30, 1, 3, 5)])
+        assert values(db, "filter") == [3]
+        db.push("s", [(150, 1, 4, 0)])
+        assert (values(db, "filter"), values(db, "younger")) == ([2, 1], [3, 2, 1])
+
+
+def test_a_join_lets_no_more_than_some_rows_in_ahead(db: penstock.Database) -> None:
+    """Rows beyond that wait for the other stream, but not those that are prioritised."""
+    db.execute(f"CREATE QUERY free AS {JOIN}")
+    db.push("r", [(1, 1, 70, 0)])
+    with patch.object(operators, "AHEAD", 2):
+        db.push("s", [(10, 1, 1, 0), (11, 1, 2, 0)])
+        db.push("s", [(12, 1, 3, 0)])
+        db.push("s", [(13, 1, 4, 9)])
+        assert pairs(db, "free") == [(10, 1, 70), (11, 2, 70), (13, 4, 70)]
+        db.heartbeat("r", 11)
+        assert pairs(db, "free") == []
+        db.push("r", [(40, 1, 71, 0)])
+    assert sorted(pairs(db, "free")) == [(12, 3, 70), *((40, v, 71) for v in (1, 2, 3, 4))]
+
+
 def test_a_join_gives_the_pairs_of_an_early_row_before_its_place(db: penstock.Database) -> None:
     query = db.query(JOIN)
     db.push("r", [(0, 1, 70, 0), (1, 2, 71, 0)])
@@ -190,9 +341,44 @@ def test_a_join_gives_the_pairs_of_an_early_row_before_its_place(db: penstock.Da
     early = [e.buffer for e in db.graph().edges if e.buffer is not None and e.buffer.overtook]
     assert sum(b.overtook for b in early) == 1
     db.resume(intake(db, "s"))
-    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": 70}, {"v": 1, "w": 71}]
+    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": w} for w in (70, 72)] + [{"v": 1, "w": 71}]
     db.push("s", [(60, 9, 0, 0)])
-    assert query.fetch().select(["v", "w"]).to_pylist() == [{"v": 2, "w": 72}]
+    assert query.fetch().num_rows == 0
+
+
+@pytest.mark.parametrize("threading", ["graph", "operator"])
+def test_an_early_row_is_answered_from_a_stored_relation(db: penstock.Database, threading: str) -> None:
+    """If it has not changed since the last row in order. An aggregate above the same join waits for its place."""
+    db.execute("""
+        CREATE QUERY inner_join AS SELECT ISTREAM s.v, name FROM s [RANGE 100], names WHERE s.k = names.k AND s.v > 0;
+        CREATE QUERY left_join AS SELECT ISTREAM s.v, name FROM s [NOW] LEFT JOIN names ON s.k = names.k;
+        CREATE QUERY counted AS
+            SELECT ISTREAM count(*) AS v FROM s [RANGE 100], names WHERE s.k = names.k AND s.v > 0""")
+    heard: dict[str, list[int]] = {name: [] for name in db.queries}
+
+    def hear(name: str, table: pa.Table) -> None:
+        heard[name].extend(table["v"].to_pylist())
+
+    for name, query in db.queries.items():
+        query.subscribe(partial(hear, name))
+    db.configure(threading=threading)
+    db.push("s", [(1, 1, 1, 0)])
+    db.settle()
+    db.suspend(intake(db, "s"))
+    db.push("s", [(t, t % 2, t, 0) for t in range(2, 6)])
+    db.push("s", [(6, 0, 6, 9), (7, 7, 7, 9)])
+    db.resume(intake(db, "s"))
+    db.settle()
+    assert heard["inner_join"] == [1, 6, 2, 3, 4, 5]
+    assert heard["left_join"] == [1, 6, 7, 2, 3, 4, 5]
+    assert heard["counted"] == [1, 2, 3, 4, 5, 6]
+    db.suspend(intake(db, "s"))
+    db.push("s", [(8, 1, 8, 0)])
+    db.execute("DELETE FROM names WHERE k = 1")
+    db.push("s", [(20, 1, 20, 9), (21, 0, 21, 9)])
+    db.resume(intake(db, "s"))
+    db.settle()
+    assert sorted(heard["inner_join"][6:]) == [8, 21]
 
 
 def test_joins_forget_early_rows_when_time_has_passed_them(db: penstock.Database) -> None:
@@ -219,8 +405,45 @@ def test_pairs_may_have_another_priority(db: penstock.Database) -> None:
     assert order == {"lowest": [3, 2, 1], "highest": [1, 2, 3], "both": [3, 1, 2]}
 
 
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_the_priority_of_a_pair_may_be_an_expression(engine: str) -> None:
+    """Of the rows' priorities; the sides keep their names where a join is shared the other way round."""
+    turned = "SELECT ISTREAM s.v, r.w FROM r [RANGE 100], s [RANGE 100] WHERE s.k = r.k"
+    outer = "SELECT ISTREAM s.v, r.w FROM s [RANGE 100] LEFT JOIN r [RANGE 100] ON s.k = r.k"
+    with penstock.connect(engine=engine) as db:
+        db.execute(f"""{DECLARE}
+            CREATE QUERY left_first AS {JOIN} WITH (join_priority = 10 * left_priority + right_priority);
+            CREATE QUERY right_first AS {JOIN} WITH (join_priority = 10 * right_priority + left_priority);
+            CREATE QUERY turned AS {turned} WITH (join_priority = 10 * left_priority + right_priority);
+            CREATE QUERY outer_join AS {outer} WITH (join_priority = 10 * left_priority + right_priority);
+            CREATE QUERY last AS {JOIN} WITH (join_priority = CASE WHEN left_priority > 5 THEN NULL ELSE 1 END)""")
+        db.push("r", [(0, 0, 70, 5), (0, 1, 71, 0)])
+        db.push("s", [(1, 1, 1, 9), (2, 0, 2, 4), (3, 0, 3, 5)])
+        db.heartbeat("r", 10)
+        order = {name: query.fetch()["v"].to_pylist() for name, query in db.queries.items()}
+        assert order["left_first"] == order["outer_join"] == [1, 3, 2]
+        assert order["right_first"] == order["turned"] == [3, 2, 1]
+        assert order["last"] == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ("'most'", "`join_priority` is one of 'max', 'min', 'sum'; or an expression, as in join_priority = left"),
+        ("priority + 1", "no column `priority`"),
+        ("sum(left_priority)", "sum"),
+        ("upper('a')", "needs a number or a condition"),
+    ],
+)
+def test_what_is_no_priority_of_a_pair_is_refused(db: penstock.Database, by: str, message: str) -> None:
+    with pytest.raises(penstock.PenstockError) as caught:
+        db.execute(f"CREATE QUERY q AS {JOIN} WITH (join_priority = {by})")
+    assert message in str(caught.value)
+    assert not db.queries
+
+
 def test_a_pair_without_priority_waits_for_its_place(db: penstock.Database) -> None:
-    db.execute(f"CREATE QUERY lowest AS {JOIN} WITH (join_priority = 'min')")
+    db.execute(f"CREATE QUERY lowest AS {JOIN} WITH (join_priority = 'min', ordered = TRUE)")
     query = db.queries["lowest"]
     db.push("r", [(0, 1, 70, 0)])
     db.push("s", [(1, 9, 0, 0)])

@@ -50,6 +50,7 @@ class Fake:
 
     kind = "fake"
     overtakable = False
+    foretells = False
     sets_priority = False
 
     def __init__(self, id: int, priority: int = 5) -> None:

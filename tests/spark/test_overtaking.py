@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.hosts.spark.parts import host
+from penstock.hosts.spark.parts import host, part
 from tests.budget import examples
 from tests.generated.language import Row
 from tests.spark.direct import directly, host_of, step
@@ -70,6 +71,60 @@ def test_an_alarm_is_answered_while_ordinary_rows_wait(tmp_path: Path) -> None:
         assert early(db) == [1, 0, 1]
         rest = db.queries["q"].fetch().column("v").to_pylist()
         assert rest == [row[2] for row in ORDINARY[12:]]
+
+
+def test_an_alarm_goes_first_alone_where_a_micro_batch_would_be_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also among rows that one micro-batch takes. The others follow at once, whatever comes meanwhile."""
+    monkeypatch.setattr(part, "LONG", 8)
+    with opened(tmp_path, batch_rows=1_000) as db:
+        db.execute(STREAM)
+        query = db.query(ALARMS, name="q")
+        push(db, *ORDINARY, (20, 1, 900))
+        step(db)
+        assert next(iter(query)).column("v").to_pylist()[0] == 900
+        query.fetch()
+        rows = db.metrics().select(["rows", "early"]).to_pylist()
+        assert rows == [{"rows": 0, "early": 1}, {"rows": 21, "early": 0}]
+        push(db, (22, 1, 902), (23, 1, 52))
+        step(db)
+        assert taken(db, "q") == [902, 52], "a short one is one"
+        assert len(early(db)) == 3
+
+
+def test_an_alarm_that_went_first_alone_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "LONG", 8)
+    with opened(tmp_path, batch_rows=1_000) as db:
+        db.execute(STREAM)
+        db.query(ALARMS, name="q")
+        db.query("SELECT ISTREAM count(*) AS v FROM s [RANGE 100]", name="n")
+        push(db, *ORDINARY, (20, 1, 900))
+        step(db)
+    with opened(tmp_path, batch_rows=1_000) as db:
+        assert db.queries["q"].fetch().column("v").to_pylist() == [900, *(row[2] for row in ORDINARY)]
+        assert sorted(db.queries["n"].fetch().column("v").to_pylist()) == list(range(1, 22))
+
+
+def test_an_alarm_is_answered_from_a_stored_relation_while_ordinary_rows_wait(tmp_path: Path) -> None:
+    """Unless the relation has changed between the rows that wait: then the alarm waits for its place, too."""
+    with opened(tmp_path) as db:
+        db.execute(STREAM)
+        db.execute("CREATE RELATION names (k BIGINT, v BIGINT) KEY (k); INSERT INTO names VALUES (1, 11), (2, 22)")
+        db.query("SELECT ISTREAM s.k, names.v FROM s [RANGE 100], names WHERE s.k = names.k", name="q")
+        push(db, *ORDINARY)
+        step(db)
+        assert taken(db, "q") == [11, 22]
+        push(db, (20, 1, 900))
+        step(db)
+        assert taken(db, "q") == [11, 11, 22, 11], "the alarm is the first"
+        db.execute("UPDATE names SET v = 33 WHERE k = 1")
+        push(db, (22, 1, 901))
+        step(db)
+        assert taken(db, "q") == [22, 11, 22]
+    with opened(tmp_path) as db:
+        found = sorted(db.queries["q"].fetch().column("v").to_pylist())
+        assert found == [11] * 3 + [22] * 2 + [33] * 9, "the first alarm has not come again, but has another name now"
 
 
 def test_it_is_not_forgotten_who_has_overtaken(tmp_path: Path) -> None:
@@ -313,10 +368,10 @@ _PUSHED: list[Op] = [("push", (name, [1, 2, 3, 4, 6, 2])) for name in ("s", "r",
 
 
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.sampled_from(QUERIES), min_size=1, max_size=4), _ops)
-def test_overtaking_does_not_show_in_what_is_answered(texts: list[str], todo: list[Op]) -> None:
+@given(st.lists(st.sampled_from(QUERIES), min_size=1, max_size=4), _ops, st.sampled_from([0, 3, part.LONG]))
+def test_overtaking_does_not_show_in_what_is_answered(texts: list[str], todo: list[Op], long: int) -> None:
     first: list[Op] = [("query", (text, 5)) for text in texts]
-    with directly():
+    with directly(), patch.object(part, "LONG", long):
         both(3600, [*first, *_PUSHED, ("step", 0), *todo], Backlogged)
 
 

@@ -39,11 +39,11 @@ from penstock.model.names import find_name
 from penstock.model.schema import Clock, Field, Schema
 from penstock.model.types import BIGINT, TIMESTAMP, DataType
 from penstock.plan.meanings import changed_in_text
-from penstock.plan.nodes import JOIN_PRIORITIES, with_join_priority
+from penstock.plan.nodes import JOIN_PRIORITIES, PRIORITIES, PairPriority, with_join_priority
 from penstock.plan.nodes import Query as Plan
 from penstock.rows.apart import OnError, Unknown
 from penstock.rows.times import TimeForm
-from penstock.scalar.expr import Expr
+from penstock.scalar.expr import Expr, is_pure
 from penstock.scalar.zones import checked as checked_zone
 
 T = TypeVar("T")
@@ -106,8 +106,8 @@ def declared_in(text: str, catalog: Catalog) -> None:
 def query_of(tree: ast.CreateQuery, catalog: Catalog) -> tuple[Plan, frozenset[str], QueryOptions]:
     """What ``CREATE QUERY`` registers, and the names that it reads."""
     plan, reads = bind_query(tree.expression, catalog)
-    options, join_priority = query_options(tree)
-    return plan if join_priority is None else with_join_priority(plan, join_priority), reads, options
+    plan, options = with_options(plan, tree, catalog)
+    return plan, reads, options
 
 
 def stream_of_query(name: str, plan: Plan, reads: frozenset[str], text: str, catalog: Catalog) -> StreamDef:
@@ -379,16 +379,21 @@ def _view(tree: exp.Expr, catalog: Catalog) -> ViewDef:
 Parser = Callable[[str, exp.Expr], Any]
 
 
-def query_options(tree: exp.Expr) -> tuple[QueryOptions, str | None]:
-    """``WITH (…)`` of a query: how it is run, and the priority of its joins, if it says which."""
-    given = parse_options(tree, _query_parsers())
-    join_priority = given.pop("join_priority", None)
-    return replace(QueryOptions(), **given), join_priority
+def with_options(plan: Plan, tree: exp.Expr, catalog: Catalog) -> tuple[Plan, QueryOptions]:
+    """``WITH (…)`` of a query: the plan with the priority of its joins and the order of its answers as they are asked
+    for, and how it is run. What is not said stays as it is."""
+    given = parse_options(tree, _query_parsers(catalog))
+    join_priority, ordered = given.pop("join_priority", None), given.pop("ordered", None)
+    if join_priority is not None:
+        plan = with_join_priority(plan, join_priority)
+    if ordered is not None:
+        plan = replace(plan, ordered=ordered)
+    return plan, replace(QueryOptions(), **given)
 
 
 def altered_options(tree: exp.Expr, options: QueryOptions) -> QueryOptions:
     """The options of a query after ``ALTER QUERY … SET (…)``. NULL takes one back."""
-    known, asked = _query_parsers(), {identifier(option.this): option for option in tree.args["options"]}
+    known, asked = _query_parsers(Catalog()), {identifier(option.this): option for option in tree.args["options"]}
     for name in known.keys() - set(ALTERABLE):
         if name in asked:
             hint = f"it says what the query is: stop it and create it anew; {_named(ALTERABLE)} can change"
@@ -415,10 +420,11 @@ def _option_node(value: object) -> exp.Expr:
     return exp.Literal.string(str(value))
 
 
-def _query_parsers() -> dict[str, Parser]:
+def _query_parsers(catalog: Catalog) -> dict[str, Parser]:
     return {
         "priority": _priority_option, "latency": _duration_option, "strict": _boolean_option, "start": _start_option,
-        "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option, "join_priority": _join_priority_option,
+        "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option,
+        "join_priority": _join_priority_option(catalog), "ordered": _boolean_option,
     }  # fmt: skip
 
 
@@ -463,10 +469,24 @@ def _priority_option(name: str, node: exp.Expr) -> int:
     return int(node.name)
 
 
-def _join_priority_option(name: str, node: exp.Expr) -> str:
-    if not isinstance(node, exp.Literal) or node.name not in JOIN_PRIORITIES:
-        raise BindError(f"`{name}` is one of {', '.join(repr(p) for p in JOIN_PRIORITIES)}")
-    return node.name
+def _join_priority_option(catalog: Catalog) -> Parser:
+    def parse(name: str, node: exp.Expr) -> str | PairPriority:
+        if isinstance(node, exp.Literal) and node.is_string:
+            if node.name not in JOIN_PRIORITIES:
+                known = ", ".join(repr(p) for p in JOIN_PRIORITIES)
+                raise BindError(f"`{name}` is one of {known}", hint=_PAIRS)
+            return node.name
+        scope = Scope()
+        scope.add("pair", "pair", PRIORITIES)
+        by = as_priority(ExpressionBinder(catalog, scope, aggregates_allowed=f"`{name}`").bind(node), node)
+        if not is_pure(by):
+            raise BindError(f"`{name}` calls a function of yours", hint="use the functions that are built in")
+        return PairPriority(by)
+
+    return parse
+
+
+_PAIRS = "or an expression, as in join_priority = left_priority + 2 * right_priority"
 
 
 def _duration_option(name: str, node: exp.Expr) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.catalog import Catalog, Start
-from penstock.cql.declarations import function_def, options_tree, plan_of_text, query_options
+from penstock.cql.declarations import function_def, options_tree, plan_of_text, with_options
 from penstock.cql.expressions import identifier
 from penstock.cql.plan_objects import plan_of_object
 from penstock.cql.text import parse
@@ -40,7 +40,6 @@ from penstock.model.batch import Instant
 from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, suggest
 from penstock.model.types import DataType
 from penstock.model.values import with_zone
-from penstock.plan.nodes import with_join_priority
 from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
@@ -176,15 +175,14 @@ class Database:
             raise BindError("give either the text of a query or a plan")
         core = self._core
         given = {**options, "start": start}
-        said, join_priority = query_options(options_tree({k: v for k, v in given.items() if v is not None}))
+        said = options_tree({k: v for k, v in given.items() if v is not None})
         with core.changing():
             if text is not None:
                 bound, reads = plan_of_text(core.catalog, text)
             else:
                 bound, reads = plan_of_object(plan, core.catalog)
-            if join_priority is not None:
-                bound = with_join_priority(bound, join_priority)
-            found = core.register(bound, reads, name=name, options=said, text="" if text is None else text.strip())
+            bound, how = with_options(bound, said, core.catalog)
+            found = core.register(bound, reads, name=name, options=how, text="" if text is None else text.strip())
             return self._query(found)
 
     def _query(self, registered: Registered) -> Query:

@@ -66,7 +66,8 @@ def of_query(query: Registered, catalog: Catalog) -> str:
             tree = tree.expression
     else:
         tree = ast.PlanObject(this=exp.Literal.string(json.dumps(by_name(query.plan_json), ensure_ascii=False)))
-    options = [*join_priority, *_options(query.options)]
+    ordered = [ast.Option(this=exp.to_identifier("ordered"), expression=exp.true())] if query.plan.ordered else []
+    options = [*join_priority, *ordered, *_options(query.options)]
     return format_statement(ast.CreateQuery(this=_name(query.name), expression=tree, into=into, options=options))
 
 

@@ -36,7 +36,7 @@ class Beginning:
         ticks: list[Ticks] = []
         for vertex in member.vertices:
             if isinstance(vertex, Relation) and vertex.id in new:
-                vertex.incoming.append(past.changes.get(vertex.relation, ()))
+                vertex.hand_over(past.changes.get(vertex.relation, ()))
             elif isinstance(vertex, Ticks) and vertex.id in new:
                 vertex.dating.earlier = int(past.progress.get(CHANGES, 0))
                 for relation in vertex.relations:
@@ -77,7 +77,25 @@ class Beginning:
         if rows is not None or mark.frontier > BEGIN.frontier:
             source.mark = source.sent = mark
             self._hand_on(source, Message(source.nothing if rows is None else rows, mark))
+        early = past.early.get(source.stream)
+        if early is not None and source.id in self._new:
+            if past.overtakes:
+                source.push_early(whole_columns(early), early.ts, early.arrival, early.priority)
+        elif early is not None and len(early := source.of_early(early)):
+            self._hand_on_early(source, _arrivals(source, early))
         self._cut_off(source)
+
+    def _hand_on_early(self, vertex: OperatorVertex, data: Data) -> None:
+        """Elements that older queries have had before their place are given to the new one now."""
+        for edge in vertex.outputs:
+            target = edge.target
+            assert isinstance(target, OperatorVertex)
+            if target.id in self._new:
+                target.take_early(edge.port, data)
+            elif target.id in self._leading:
+                out = self._quietly(target, Message(data, BEGIN))
+                if out is not None and len(out):
+                    self._hand_on_early(target, out)
 
     def _hand_on(self, vertex: OperatorVertex, message: Message) -> None:
         for edge in vertex.outputs:

@@ -1,7 +1,8 @@
-"""Rows that are handed on before their place in the order, because they are prioritised (004).
+"""Rows that are handed on before their place in the order (004).
 
-An *early* row is one that overtook others in a buffer. It comes without a mark: it says nothing about what else will
-come. Whoever needs the order keeps it aside until a mark passes its instant, and then has it at its place.
+An *early* row is a prioritised one that overtook others, or a result of a join one of whose inputs is behind. It
+comes without a mark: it says nothing about what else will come. An operator that needs the order keeps it aside until
+a mark passes its instant, and then has it at its place.
 
 An early row always comes before any mark that is beyond its instant: in a buffer it is ahead of the message it was
 part of, and whoever is called gets it first.
@@ -15,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from penstock.graph.message import Data, Message, before, chosen, cut, joined_data
+from penstock.model.delta import Ints
 from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.saved_rows import SavedRows
@@ -30,6 +32,11 @@ LEVELS = 16
 def is_prioritised(data: Data) -> bool:
     """Whether some row has a priority."""
     return data.priority is not None and bool(data.priority.any())
+
+
+def unranked(data: Data) -> Ints:
+    """The places of the rows without priority."""
+    return np.arange(len(data)) if data.priority is None else np.flatnonzero(data.priority == 0)
 
 
 def parted(message: Message, *, by_level: bool) -> tuple[list[Early], Message]:

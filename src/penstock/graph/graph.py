@@ -20,7 +20,7 @@ from penstock.graph.converge import Twins
 from penstock.graph.faults import located
 from penstock.graph.masters import SMART
 from penstock.graph.message import Data
-from penstock.graph.operators import Emitting, Stateless, Windowed
+from penstock.graph.operators import Emitting, Staged, Stateless, Windowed
 from penstock.graph.sink import Sink
 from penstock.graph.sources import Place, Relation, Source, Ticks, whole_columns
 from penstock.graph.vertex import Edge
@@ -37,11 +37,14 @@ _GROUP = 4
 @dataclass
 class Past:
     """What a query is given before the first element of its own: relations as they are, the elements that streams have
-    retained, and how far they are."""
+    retained, and how far they are. ``early``: prioritised elements that wait for slack; ``overtakes``: they need
+    not."""
 
     changes: dict[str, Sequence[Change]] = field(default_factory=dict)
     rows: dict[str, Sequence[Batch]] = field(default_factory=dict)
     progress: dict[str, float] = field(default_factory=dict)
+    early: dict[str, Batch] = field(default_factory=dict)
+    overtakes: bool = True
 
 
 @dataclass
@@ -117,7 +120,7 @@ class Graph:
         compiler = Compiler(self, functions, strict, mirrors=self.mirrors, masters=masters)
         try:
             answers = compiler.answers(query)
-            sink = Sink(name, query.schema, self.told)
+            sink = Sink(name, query.schema, self.told, ordered=query.ordered)
             self.add_vertex(sink, [answers])
         except BaseException:
             for vertex in reversed(list(self._new.values())):
@@ -180,10 +183,11 @@ class Graph:
         """Where the sources of a stream are."""
         return [source.place() for source in self._sources.get(stream, ())]
 
-    def push_early(self, stream: str, batch: Batch) -> None:
-        """Prioritised elements of a declared stream that are before their place; they go on at once."""
+    def push_early(self, stream: str, batch: Batch, *, logged: bool = False) -> None:
+        """Prioritised elements of a declared stream that are before their place; they go on at once. ``logged``: see
+        ``Source.push_early``."""
         for source in self._sources.get(stream, ()):
-            source.push_early(whole_columns(batch), batch.ts, batch.arrival, batch.priority)
+            source.push_early(whole_columns(batch), batch.ts, batch.arrival, batch.priority, logged=logged)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """The places of elements that were given early have been reached."""
@@ -217,9 +221,9 @@ class Graph:
             below = self.below(vertex)
             ticks = next((v for v in below if isinstance(v, Ticks)), None)
             if ticks is not None:
-                vertex.incoming.append(dated[ticks.id])
+                vertex.hand_over(dated[ticks.id])
             elif any(isinstance(v, Source) and v.progress < math.inf for v in below):
-                vertex.incoming.append(changes)  # else all streams are closed, and nothing more is answered
+                vertex.hand_over(changes)  # else all streams are closed, and nothing more is answered
 
     def difference(self, relation: str, rows: Sequence[tuple[object, ...]]) -> list[tuple[int, tuple[object, ...]]]:
         """Signs and rows of the changes after which a relation, whose readers all began with it, has these rows."""
@@ -370,13 +374,15 @@ class Graph:
 
     def overtaken(self, streams: Collection[str]) -> set[int]:
         """The vertices among whose results there may be prioritised rows that may be handed on before their place;
-        ``streams`` are those that have priorities."""
+        ``streams`` are those that have priorities. Results of joins that do not wait count as such."""
+        self._hurry()
         ranked: set[int] = set()
         for vertex in self.in_order():
             own = vertex.stream in streams if isinstance(vertex, Source) else vertex.sets_priority
+            own = own or (isinstance(vertex, Staged) and vertex.eager)
             if own or any(e.source.id in ranked for e in vertex.inputs):
                 ranked.add(vertex.id)
-        return {id for id in ranked if self.vertices[id].overtakable}
+        return {id for id in ranked if self.vertices[id].overtakable or self.vertices[id].foretells}
 
     def in_order(self) -> list[OperatorVertex]:
         """All vertices, senders before receivers."""
@@ -394,11 +400,40 @@ class Graph:
             visit(vertex)
         return list(found.values())
 
+    def _hurry(self) -> None:
+        """See which joins need not wait: a query takes their results as they come, and nothing in between waits. And
+        from which windows on rows are worked on before they are held: a query answers from that."""
+        hurried: set[int] = set()
+        answering: set[int] = set()
+        order = self.in_order()
+        for vertex in reversed(order):
+            if _answers_foretold(vertex) and (
+                isinstance(vertex, Emitting) or any(t.id in answering for t in _targets(vertex))
+            ):
+                answering.add(vertex.id)
+            match vertex:
+                case Sink():
+                    hurries = not vertex.ordered
+                case Stateless() | Emitting(as_it_is=True) | Staged(joins=True) | Staged(passes=True):
+                    hurries = any(t.id in hurried for t in _targets(vertex))
+                case _:
+                    hurries = False
+            if isinstance(vertex, Staged) and vertex.joins:
+                vertex.eager = hurries
+            elif hurries:
+                hurried.add(vertex.id)
+        for vertex in order:
+            begins = isinstance(vertex, Windowed) or any(e.source.foretells for e in vertex.inputs)
+            if begins and vertex.id in answering and not isinstance(vertex, Emitting):
+                vertex.foretells = True  # for good: what it has sent may still wait in buffers
+
     def wire(self) -> None:
         """See, after a change of edges or their buffers, whom to call and how.
 
-        Who need not be told how far its sender is when there are no rows; and which filters are worked on together.
+        Who need not be told how far its sender is when there are no rows; which joins need not wait; and which filters
+        are worked on together.
         """
+        self._hurry()
         quiet: dict[int, bool] = {}
 
         def indifferent(vertex: OperatorVertex) -> bool:
@@ -406,7 +441,7 @@ class Graph:
             if known is None:
                 match vertex:
                     case Sink():
-                        known = True
+                        known = not vertex.ordered
                     case Stateless() | Emitting(as_it_is=True) | Windowed(stateless=True):
                         known = all(indifferent(t) for t in _targets(vertex))
                     case _:
@@ -445,6 +480,20 @@ class Graph:
                 own = copy.copy(found)
                 own.__cause__, own.__notes__ = found.__cause__, list(found.__notes__)
                 member.sink.fail(own)
+
+
+def _answers_foretold(vertex: OperatorVertex) -> bool:
+    """Whether rows that a window will hold may be worked on before their place."""
+    match vertex:
+        case Windowed():
+            return vertex.by_time
+        case Stateless():
+            return not vertex.elements
+        case Staged():
+            return vertex.looks_up is not None
+        case Emitting():
+            return vertex.answers_foretold
+    return False
 
 
 def _is_plain(edge: Edge) -> bool:

@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.graph.early import Aside
-from penstock.graph.message import BEGIN, Data, Mark
+from penstock.graph.early import Aside, is_prioritised
+from penstock.graph.message import BEGIN, Data, Mark, Message, before, chosen, cut
 from penstock.graph.ports import Port
+from penstock.graph.sources import Intake, Relation, Stream
 from penstock.graph.vertices import OperatorVertex
-from penstock.model.delta import BEGINNING, Arrivals, Delta, Ints, Step, empty, joined
+from penstock.model.delta import BEGINNING, Arrivals, Delta, Instant, Ints, Step, concat, empty, joined
 from penstock.model.schema import Schema
 from penstock.operators.base import Operator, StateSize, WindowOperator
 from penstock.operators.distinct import GeneralSetOp
 from penstock.operators.early_join import EarlyJoin
 from penstock.operators.emit import Emit
-from penstock.operators.fast_join import FastJoin
+from penstock.operators.fast_join import FastJoin, in_order
 from penstock.operators.gate import MasterGate
+from penstock.operators.join import GeneralJoin
 from penstock.operators.priority import SetPriority
 from penstock.operators.smart import SmartWindow
-from penstock.operators.state import LoadedState, State, with_meta
+from penstock.operators.state import LoadedState, Saved, State, with_meta
 from penstock.operators.stateless import FilterProject
 from penstock.operators.stored import StoredWindow
 from penstock.operators.window import PassingWindow
 from penstock.operators.window_store import WindowStore
-from penstock.plan.window import WindowSpec
+from penstock.plan.nodes import PairPriority
+from penstock.plan.window import Now, Range, Unbounded, WindowSpec
 
 if TYPE_CHECKING:
     from penstock.graph.composed import Tail
 
 Instants = tuple[Ints, Ints]
+_clock = time.perf_counter_ns
 _FIRST = (0, 0)
 _NONE: Instants = (np.empty(0, np.int64), np.empty(0, np.int64))
+AHEAD = 256
+"""At most this many ordinary rows of an input are in a join ahead of the other input; more wait. Each row of the other
+input is compared with those of its key, also where they come too late to be its partners, and a batch that is worked on
+alone costs more than two that are merged."""
 
 
 class Stateless(OperatorVertex):
@@ -70,6 +79,9 @@ class Stateless(OperatorVertex):
 
     def work_early(self, port: int, data: Data) -> Data:
         return self.work([data], BEGIN)
+
+    def work_foretold(self, port: int, data: Data) -> Data | None:
+        return self.work([data], BEGIN) if self.foretells else None
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         data = inputs[0]
@@ -116,6 +128,32 @@ class Windowed(OperatorVertex):
 
     def work_early(self, port: int, data: Data) -> Data:
         return self.work([data], BEGIN)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether it holds rows that enter when they come, and nothing else happens then."""
+        spec = self.spec
+        ends_by_time = isinstance(spec, Now | Unbounded) or (isinstance(spec, Range) and spec.slide is None)
+        return ends_by_time and not self.works_early
+
+    def take_early(self, port: int, data: Data) -> None:
+        super().take_early(port, data)
+        if not self.foretells or self.state == "stopped":
+            return
+        source = self._source
+        assert isinstance(data, Arrivals)
+        if source is not None and len(certain := np.flatnonzero(data.ts <= source.certain)):
+            rows = chosen(data, certain)
+            ones, ts, sub = np.ones(len(rows), np.int8), rows.ts, rows.sub
+            self.send_early(Delta(self.schema, rows.columns, ts, sub, ones, ts, sub, rows.priority))
+
+    @property
+    def _source(self) -> Stream | None:
+        """The stream whose rows it gets."""
+        vertex = self.inputs[0].source
+        while isinstance(vertex, Stateless | Intake):
+            vertex = vertex.inputs[0].source
+        return vertex if isinstance(vertex, Stream) else None
 
     def saved(self) -> int:
         """A window whose rows say when they leave holds none of them: the join above it does, for both. Reckoned with
@@ -188,7 +226,11 @@ class Gated(OperatorVertex):
 
 
 class Staged(OperatorVertex):
-    """A relational operator over changes. ``inner``: it is an inner join."""
+    """A relational operator over changes. ``inner``: it is an inner join.
+
+    A join of rows that say when they leave does not wait for the input that is behind: it gives the pairs of
+    prioritised rows at once, and where ``eager`` those of all rows, as long as there are not many.
+    """
 
     def __init__(
         self, kind: str, name: str, label: str, stage: Operator, inputs: Sequence[Port], *, inner: bool = False
@@ -199,8 +241,13 @@ class Staged(OperatorVertex):
         self.ports = list(inputs) if len(inputs) > 1 else None
         self.early: EarlyJoin | None = None
         """Of a join: rows that came before their place."""
-        self.sets_priority = isinstance(stage, SetPriority)
-        self._joins = isinstance(stage, FastJoin) and stage.ends
+        self._prioritises = isinstance(stage, SetPriority)
+        node = getattr(stage, "node", None)
+        self.sets_priority = self._prioritises or isinstance(getattr(node, "priority", None), PairPriority)
+        self.joins = isinstance(stage, FastJoin) and stage.ends
+        """Whether it joins rows that say when they leave."""
+        self.eager = False
+        """Whether some query takes the results of a join as they come, in any order."""
         self._unites = isinstance(stage, GeneralSetOp) and stage.passes
 
     @property
@@ -213,30 +260,114 @@ class Staged(OperatorVertex):
 
     @property
     def works_early(self) -> bool:
-        return self._joins or self.overtakable
+        return self.joins or self.overtakable
 
     @property
     def overtakable(self) -> bool:
-        passes = self._unites or self.sets_priority
-        return self._joins or (passes and all(e.source.overtakable for e in self.inputs))
+        return self.joins or (self.passes and all(e.source.overtakable for e in self.inputs))
+
+    @property
+    def looks_up(self) -> int | None:
+        """Of a join of a stream with a stored relation: the input that the stream's rows come in at."""
+        if not isinstance(self.stage, GeneralJoin):
+            return None
+        left, right = (_relation(edge.source) is not None for edge in self.inputs)
+        port = 1 if left else 0
+        return port if left != right and self.stage.answers_alone(port) else None
+
+    def work_foretold(self, port: int, data: Data) -> Data | None:
+        """The pairs of rows of a stream with the relation at their instants, if it has not changed since those of the
+        last rows in order; and it will not: changes come after all that the stream has reached."""
+        if not self.foretells or port != self.looks_up:
+            return None
+        assert isinstance(self.stage, GeneralJoin)
+        assert isinstance(data, Delta)
+        assert self.ports is not None
+        relation = _relation(self.inputs[1 - port].source)
+        if relation is None or self.ports[1 - port].waiting or relation.latest >= self.mark.frontier:
+            return None
+        return self.stage.foretold(port, data)
+
+    @property
+    def passes(self) -> bool:
+        """Whether each row that enters is a result by itself."""
+        return self._unites or self._prioritises
+
+    def take(self, port: int, message: Message) -> None:
+        if not self.joins or not len(message.data.ts):
+            super().take(port, message)
+            return
+        message, ahead, is_in_order = self._parted(port, message)
+        if ahead is not None and not is_in_order:
+            self.take_early(port, ahead)
+        super().take(port, message)
+        if ahead is not None and is_in_order:
+            self._enter_ahead(port, ahead)
+
+    def _parted(self, port: int, message: Message) -> tuple[Message, Delta | None, bool]:
+        """A message without the rows that need not wait for the other input, these rows, and whether they are all that
+        follow the others of their input."""
+        assert self.ports is not None
+        assert isinstance(self.stage, FastJoin)
+        own, other = self.ports[port], self.ports[1 - port]
+        data, mark = message.data, message.mark
+        assert isinstance(data, Delta)
+        count, first = len(data.ts), before(data, other.mark.frontier)
+        if first == count:
+            return message, None, False
+        ahead = cut(data, first, count)
+        assert isinstance(ahead, Delta)
+        room = AHEAD - self.stage.ahead(port, other.mark.frontier)
+        if self.eager and not own.waiting and len(ahead) <= room:
+            return Message(cut(data, 0, first), mark), ahead, True
+        if not is_prioritised(ahead):
+            return message, None, False
+        assert data.priority is not None
+        overtakes = data.priority > 0
+        overtakes[:first] = False
+        rest = chosen(data, np.flatnonzero(~overtakes))
+        return Message(rest, mark), data.take(np.flatnonzero(overtakes)), False
+
+    def _enter_ahead(self, port: int, rows: Delta) -> None:
+        """Work on rows of an input that the other one has not reached."""
+        if self.state == "stopped":
+            return
+        assert isinstance(self.stage, FastJoin)
+        assert self.ports is not None
+        self.touched = True
+        began = _clock()
+        try:
+            out = self.stage.enter_ahead(port, rows, self.ports[1 - port].mark.frontier[0])
+            if self.early is not None:
+                met = self.early.pass_by(port, rows, hold=not self.eager)
+                out = in_order(concat([out, met])) if len(out) and len(met) else out if len(out) else met
+        except Exception as error:
+            self.failed(error, [rows])
+            return
+        self.stats.busy += _clock() - began
+        if len(out.ts):
+            self.send_early(out)
 
     def work_early(self, port: int, data: Data) -> Data:
         assert isinstance(data, Delta)
-        if self.sets_priority:
+        if self._prioritises:
             return self._prioritised(data)
         if not isinstance(self.stage, FastJoin):
             return data.with_columns(self.schema, data.columns)
         if self.early is None:
             self.early = EarlyJoin(self.stage)
-        return self.early.arrive(port, data)
+        return self.early.arrive(port, data, hold=not self.eager)
 
     def work(self, inputs: Sequence[Data], mark: Mark) -> Data:
         out = self.stage.process(inputs, Step(mark.frontier))  # type: ignore[arg-type]
+        if self.joins and len(out.ts) and (due := before(out, mark.frontier)) < len(out.ts):
+            self.send_early(out.slice(due, len(out.ts)))
+            out = out.slice(0, due)
         if self.early is not None:
             left, right = inputs
             assert isinstance(left, Delta)
             assert isinstance(right, Delta)
-            out, ahead = self.early.meet(out, left, right, mark.frontier)
+            out, ahead = self.early.meet(out, left, right, mark.frontier, hold=not self.eager)
             if len(ahead):
                 self.send_early(ahead)
             if not self.early:
@@ -290,6 +421,31 @@ class Emitting(OperatorVertex):
         self.as_it_is = self.ports is None and not masters and emit.passes
         """Whether what enters is the answer."""
         self._none = empty(emit.schema)
+        self._given: frozenset[Instant] = frozenset()
+        """The instants whose answers have been given before their place. Bounded by the prioritised rows that wait for
+        it below."""
+
+    @property
+    def answers_foretold(self) -> bool:
+        """Whether the rows of an element are its answer, whatever was there before."""
+        return not self._masters and self.emit.passes and self.emit.output == "istream"
+
+    def work_foretold(self, port: int, data: Data) -> Data | None:
+        if port or not self.answers_foretold or self.emit.needs_instants:
+            return None
+        self._given |= frozenset(zip(data.ts.tolist(), data.sub.tolist(), strict=True))
+        return self.work_early(port, data)
+
+    def saved_early(self) -> State:
+        state = super().saved_early()
+        if self._given:
+            state = {**state, "given": Saved({"instants": [[*instant] for instant in sorted(self._given)]})}
+        return state
+
+    def load_early(self, state: LoadedState) -> None:
+        super().load_early(state)
+        given = state["given"].meta["instants"] if "given" in state else []
+        self._given = frozenset((ts, sub) for ts, sub in given)
 
     @property
     def nothing(self) -> Delta:
@@ -305,7 +461,8 @@ class Emitting(OperatorVertex):
 
     @property
     def overtakable(self) -> bool:
-        return self.as_it_is and self.inputs[0].source.overtakable
+        source = self.inputs[0].source
+        return (self.as_it_is and source.overtakable) or (source.foretells and self.answers_foretold)
 
     def work_early(self, port: int, data: Data) -> Data:
         assert isinstance(data, Delta)
@@ -325,7 +482,15 @@ class Emitting(OperatorVertex):
                 parts.append((np.zeros(1, np.int64), np.zeros(1, np.int64)))
                 self._begun = True
             instants = sorted_instants(parts)
-        return self.emit.process([delta], Step(mark.frontier), instants)
+        out = self.emit.process([delta], Step(mark.frontier), instants)
+        return self._not_given(out, mark) if self._given else out
+
+    def _not_given(self, out: Delta, mark: Mark) -> Delta:
+        """Answers without those that have been given before their place."""
+        given = self._given
+        self._given = frozenset(instant for instant in given if instant >= mark.frontier)
+        new = [at not in given for at in zip(out.ts.tolist(), out.sub.tolist(), strict=True)]
+        return out if all(new) else out.take(np.flatnonzero(new))
 
     def save(self) -> State:
         state = super().save()
@@ -338,6 +503,13 @@ class Emitting(OperatorVertex):
     def catch_up(self, state: LoadedState) -> None:
         super().catch_up(state)
         self._begun = state["operator"].meta["stepped"]
+
+
+def _relation(vertex: object) -> Relation | None:
+    """The stored relation whose rows a vertex gives, filtered perhaps."""
+    while isinstance(vertex, Stateless):
+        vertex = vertex.inputs[0].source
+    return vertex if isinstance(vertex, Relation) else None
 
 
 def arrived(masters: Sequence[Data]) -> Instants:

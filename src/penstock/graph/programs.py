@@ -71,7 +71,7 @@ class Programs:
     def push_early(self, stream: str, batch: Batch) -> None:
         """Prioritised elements of a declared stream, none of which is before what has been pushed; ``reach`` is to be
         called with them when what is between has been pushed."""
-        self._graph.push_early(stream, batch)
+        self._graph.push_early(stream, batch, logged=True)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """Everything before these elements, which were pushed early, has been pushed."""

@@ -42,6 +42,11 @@ class RelationInput:
     def size(self) -> StateSize:
         return size_of(len(self._waiting) + len(self._present.entries), self.schema)
 
+    @property
+    def last_waiting(self) -> Instant | None:
+        """The instant of the last change whose turn has not come."""
+        return self.instant(self._waiting[-1]) if self._waiting else None
+
     def push(self, changes: Sequence[Change]) -> None:
         """Changes in order."""
         self._waiting.extend(changes)
@@ -68,14 +73,14 @@ class RelationInput:
     def release(self, frontier: Instant) -> Delta:
         """The changes before the frontier."""
         released: list[Change] = []
-        while self._waiting and self._instant(self._waiting[0]) < frontier:
+        while self._waiting and self.instant(self._waiting[0]) < frontier:
             released.append(self._waiting.popleft())
         self._released += len(released)
         # Each row's identity is its own place in the relation's history, so that a row that leaves
         # is told from an equal one that enters at the same instant.
         keyed: list[tuple[Instant, int, Change, Instant]] = []
         for change in released:
-            at = self._instant(change)
+            at = self.instant(change)
             key = _hashable(change.row)
             if change.sign > 0:
                 moment = (at[0], int(arrival_sub(self.position, change.arrival + (1 << 40))))
@@ -134,7 +139,8 @@ class RelationInput:
         for id, row in rows_new:
             self._entered.setdefault(_hashable(row.values), deque()).append(id)
 
-    def _instant(self, change: Change) -> Instant:
+    def instant(self, change: Change) -> Instant:
+        """When a change happens."""
         if change.ts is None:
             return (MIN_TS, 0)
         return change.ts, int(arrival_sub(self.position, change.group))

@@ -242,7 +242,7 @@ def _compile(
     found = _Used(name, used, made)
     compiler = Compiler(found, functions, member["strict"], mirrors=graph.mirrors, masters=member["masters"])
     answers = compiler.answers(plan)
-    sink = Sink(name, plan.schema, graph.told)
+    sink = Sink(name, plan.schema, graph.told, ordered=plan.ordered)
     (sink.id,) = {*member["vertices"]} - {*compiler.used}
     assert saved[sink.id]["inputs"] == [answers.id], "who feeds a query is known by all that is below"
     made[sink.id] = sink

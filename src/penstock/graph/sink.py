@@ -7,6 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import numpy as np
+
+from penstock.graph.early import Aside, unranked
 from penstock.graph.message import Data, Mark, Message
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.delta import NEVER, Delta, empty
@@ -14,19 +17,22 @@ from penstock.model.schema import Schema
 
 
 class Sink(OperatorVertex):
-    """A registered query: answers that its reader has not been handed yet, in the weak order of 004: an answer without
-    priority comes after all that are earlier in time.
+    """A registered query: answers that its reader has not been handed yet. ``ordered``: in the weak order of 004, in
+    which an answer without priority comes after all that are earlier in time.
 
     Bounded by how often the database takes them, which is at least once a push. ``told`` is called when there is
     something new, by whoever runs this vertex.
     """
 
-    def __init__(self, query: str, schema: Schema, told: Callable[[Sink], object] | None = None) -> None:
+    def __init__(
+        self, query: str, schema: Schema, told: Callable[[Sink], object] | None = None, *, ordered: bool = False
+    ) -> None:
         super().__init__("query", query, schema)
         self.query = query
         self.answers: deque[Delta] = deque()
         self.error: Exception | None = None
         self.told = told
+        self.ordered = ordered
 
     @property
     def nothing(self) -> Delta:
@@ -35,6 +41,8 @@ class Sink(OperatorVertex):
     def take(self, port: int, message: Message) -> None:
         if self.state == "stopped":
             return
+        if self.aside is not None:
+            message = self.whole(port, message)
         delta = message.data
         assert isinstance(delta, Delta)
         stats = self.stats
@@ -54,6 +62,13 @@ class Sink(OperatorVertex):
         if self.state == "stopped":
             return
         assert isinstance(data, Delta)
+        if self.ordered and len(waiting := unranked(data)):
+            if self.aside is None:
+                self.aside = Aside()
+            self.aside.add(port, data.take(waiting))
+            data = data.take(np.setdiff1d(np.arange(len(data)), waiting))
+            if not len(data):
+                return
         stats = self.stats
         stats.calls += 1
         stats.elements_in += len(data)

@@ -60,6 +60,11 @@ class Stream(OperatorVertex):
         """No element with an instant before this will be sent any more."""
         return bound(self.progress, self.position, self._next_arrival)
 
+    @property
+    def certain(self) -> float:
+        """Up to there no relation changes any more: changes come after what a stream has reached."""
+        return self.progress
+
     def advance(self, at: float) -> None:
         """No more elements before ``at``."""
         if at > self.progress:
@@ -98,20 +103,28 @@ class Stream(OperatorVertex):
         self.load(state)
 
 
-Place = tuple[float, float, int, int, Mark, Mark]
+Place = tuple[float, float, int, int, Mark, Mark, frozenset[int]]
 
 
 class Source(Stream):
     """A declared stream. What is pushed goes on at the next ``flush``, in the thread that calls it.
 
-    ``given`` counts elements ever pushed.
+    ``given`` counts elements ever pushed. ``early``: the arrival numbers of elements that went on before their place
+    and have not been pushed since. Bounded by the prioritised elements that wait for slack, or in the log of engine
+    ``spark``.
     """
 
     def __init__(self, stream: str, schema: Schema, position: int) -> None:
         super().__init__("source", f"stream {stream}", schema, position)
         self.stream = stream
         self.given = 0
+        self.early: frozenset[int] = frozenset()
+        self._logged: float = -math.inf
         self._waiting: list[Arrivals] = []
+
+    @property
+    def certain(self) -> float:
+        return max(self.progress, self._logged)
 
     def push(
         self,
@@ -120,10 +133,30 @@ class Source(Stream):
         arrival: npt.NDArray[np.int64],
         priority: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Elements in order."""
-        if len(ts):
-            self.given += len(ts)
-            self._waiting.append(self.numbered(columns, ts, arrival, priority))
+        """Elements in order; those that went on early have only reached their place."""
+        if not len(ts):
+            return
+        if self.early and priority is not None:
+            had = self._had(arrival)
+            if had.any():
+                self.early -= frozenset(arrival[had].tolist())
+                self._next_arrival = max(self._next_arrival, int(arrival[had].max()) + 1)
+                self.advance(int(ts[-1]))
+                new = np.flatnonzero(~had)
+                if not len(new):
+                    return
+                columns = [column.take(pa.array(new)) for column in columns]
+                ts, arrival, priority = ts[new], arrival[new], priority[new]
+        self.given += len(ts)
+        self._waiting.append(self.numbered(columns, ts, arrival, priority))
+
+    def _had(self, arrival: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of the elements went on early."""
+        return np.isin(arrival, np.fromiter(self.early, np.int64, len(self.early)))
+
+    def of_early(self, batch: Batch) -> Batch:
+        """Those of the elements that went on early."""
+        return batch.take(np.flatnonzero(self._had(batch.arrival)))
 
     def push_early(
         self,
@@ -131,21 +164,27 @@ class Source(Stream):
         ts: npt.NDArray[np.int64],
         arrival: npt.NDArray[np.int64],
         priority: npt.NDArray[np.int64] | None,
+        *,
+        logged: bool = False,
     ) -> None:
-        """Prioritised elements before their place, which go on at once; they say nothing of how far the stream is."""
+        """Prioritised elements before their place, which go on at once; they say nothing of how far the stream is.
+        ``logged``: the stream has reached them, and all changes of relations before them have been given."""
         if not len(ts):
             return
+        if logged:
+            self._logged = max(self._logged, float(ts.max()))
         self.given += len(ts)
+        self.early |= frozenset(arrival.tolist())
         self.stats.elements_in += len(ts)
         self.send_early(Arrivals(self.schema, tuple(columns), ts, arrival_sub(self.position, arrival), priority))
 
     def place(self) -> Place:
         """Where it is, to go back to if what comes next is interrupted before any operator has it."""
-        return self.progress, self.newest, self._next_arrival, self.given, self.mark, self.sent
+        return self.progress, self.newest, self._next_arrival, self.given, self.mark, self.sent, self.early
 
     def go_back(self, place: Place) -> None:
         """Be as it was; nothing that it has sent since has reached anybody."""
-        self.progress, self.newest, self._next_arrival, self.given, self.mark, self.sent = place
+        self.progress, self.newest, self._next_arrival, self.given, self.mark, self.sent, self.early = place
         self._waiting = []
 
     def flush(self) -> None:
@@ -162,13 +201,19 @@ class Source(Stream):
 
     def save(self) -> State:
         assert not self._waiting, "what was pushed is sent on before a save"
-        return super().save()
+        saved = super().save()["stream"]
+        return {"stream": Saved({**saved.meta, "early": sorted(self.early)} if self.early else saved.meta)}
+
+    def load(self, state: LoadedState) -> None:
+        super().load(state)
+        self.early = frozenset(state["stream"].meta.get("early", ()))
 
     def reach(self, batches: Sequence[Batch]) -> None:
         """Elements up to the last of these have been dealt with elsewhere."""
         for batch in batches:
             if len(batch):
                 self._next_arrival = max(self._next_arrival, int(batch.arrival.max()) + 1)
+                self.early -= frozenset(batch.arrival.tolist())
 
 
 class Intake(OperatorVertex):
@@ -325,6 +370,22 @@ class Relation(OperatorVertex):
         self.incoming: deque[Sequence[Change]] = deque()
         self.ports = [Port((), elements=True, counts=False) for _ in range(clocks)]
         self._none = empty(schema)
+        self.latest: Instant = (MIN_TS, 0)
+        """That of the last change which was handed over."""
+
+    def hand_over(self, changes: Sequence[Change]) -> None:
+        """Changes in order, by whoever makes them."""
+        if changes:
+            self.latest = max(self.latest, self.input.instant(changes[-1]))
+        self.incoming.append(changes)
+
+    def load(self, state: LoadedState) -> None:
+        super().load(state)
+        self.latest = self.input.last_waiting or (MIN_TS, 0)
+
+    def catch_up(self, state: LoadedState) -> None:
+        super().catch_up(state)
+        self.latest = self.input.last_waiting or (MIN_TS, 0)
 
     @property
     def nothing(self) -> Delta:

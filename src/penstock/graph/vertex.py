@@ -81,6 +81,8 @@ class Vertex(Protocol):
     outputs: list[Edge]
     sets_priority: bool
     """Whether its rows have priorities that those that came in did not have."""
+    foretells: bool
+    """Whether what it sends early comes again at its place."""
 
     def take(self, port: int, message: Message) -> None:
         """Work on a message that came in at an input, and send on what follows from it. Never raises: an operator

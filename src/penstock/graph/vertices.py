@@ -65,6 +65,8 @@ class OperatorVertex:
     """Whether its rows have priorities that those that came in did not have."""
     elements = False
     """Whether it sends elements of a stream, not changes of a relation."""
+    foretells = False
+    """Whether what it sends early comes again at its place: who can answer from it does, all others let it go."""
 
     def __init__(self, kind: str, label: str, schema: Schema) -> None:
         self.id = -1
@@ -150,6 +152,9 @@ class OperatorVertex:
         their place is reached."""
         if self.state == "stopped":
             return
+        if self.inputs[port].source.foretells:
+            self._take_foretold(port, data)
+            return
         self.touched = True
         if not self.works_early:
             if self.aside is None:
@@ -157,7 +162,7 @@ class OperatorVertex:
             self.aside.add(port, data)
             return
         stats = self.stats
-        began = _clock()
+        stats.began = began = _clock()
         stats.calls += 1
         if began > stats.due:
             stats.fade(began)
@@ -171,6 +176,24 @@ class OperatorVertex:
         stats.busy += _clock() - began
         if len(out.ts):
             self.send_early(out)
+
+    def _take_foretold(self, port: int, data: Data) -> None:
+        """Work on rows that come again at their place; failures count then."""
+        errors = self.errors
+        before = None if errors is None else (errors.failures, errors.last_failure)
+        try:
+            out = self.work_foretold(port, data)
+        except Exception as error:
+            self.failed(error, [data])
+            return
+        if errors is not None and before is not None:
+            errors.failures, errors.last_failure = before
+        if out is not None and len(out.ts):
+            self.send_early(out)
+
+    def work_foretold(self, port: int, data: Data) -> Data | None:
+        """What follows from rows that come again at their place; None: that is known then."""
+        return None
 
     @property
     def works_early(self) -> bool:

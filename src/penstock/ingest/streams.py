@@ -189,12 +189,13 @@ class StreamInput:
             return at if at > self.progress else -math.inf
         return math.inf if self.since is None else self.since + self.definition.idle + at - self.progress
 
-    def waiting_since(self, arrivals: int) -> Batch | None:
-        """The rows that wait for slack, of those that came after so many others."""
-        if self._waiting is None:
+    def urgent(self, arrivals: int = 0) -> Batch | None:
+        """The prioritised rows that wait for slack, of those that came after so many others."""
+        waiting = self._waiting
+        if waiting is None or waiting.priority is None:
             return None
-        found = self._waiting.take(np.flatnonzero(self._waiting.arrival >= arrivals))
-        return found if len(found) else None
+        found = np.flatnonzero((waiting.arrival >= arrivals) & (waiting.priority > 0))
+        return waiting.take(found) if len(found) else None
 
     def restore(
         self,

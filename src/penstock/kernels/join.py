@@ -327,13 +327,16 @@ def _touch(meta: Ints, code: Slots, pending: int, keys: Keys, other: int, follow
 @without_counting
 def walk(
     how: int, operator: int, mirrored: int, emit_leaving: bool, left: Side, right: Side, keys: Keys,
-    lefts: Changes, rights: Changes, cursor: Ints, out: Pairs, near: Slots,
+    lefts: Changes, rights: Changes, cursor: Ints, out: Pairs, near: Slots, until: int, until_: int,
 ) -> None:  # fmt: skip
     """Take changes from where the cursor stands until all are taken or the output is full.
 
     Rows that enter have been put into the ring behind the newest one. At each instant rows leave first, of both
     sides, then left rows enter, then right ones, so each pair is met once. Stopping is possible before any row:
     what is left of an instant is then what its later parts would have been.
+
+    No left row whose end is after ``until`` leaves by its end, and no right row whose end is after ``until_``: the
+    other side, which is behind, may still have partners for it.
     """
     code, following, ends, value, meta, tree = left
     code_, following_, ends_, value_, meta_, tree_ = right
@@ -358,11 +361,11 @@ def walk(
             now, then = ts[i], sub[i]
         else:
             now, then = ts_[j], sub_[j]
-        while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= now:
+        while meta[COUNT] > 0 and _end(meta, ends, meta[TAIL]) <= min(now, until):
             if by_order:
                 _take_out(tree, meta, code, value)
             first = _pop(meta, code, keys, LEFT_HEAD, first)
-        while meta_[COUNT] > 0 and _end(meta_, ends_, meta_[TAIL]) <= now:
+        while meta_[COUNT] > 0 and _end(meta_, ends_, meta_[TAIL]) <= min(now, until_):
             if by_order:
                 _take_out(tree_, meta_, code_, value_)
             first = _pop(meta_, code_, keys, RIGHT_HEAD, first)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model.delta import Ints
 from penstock.model.schema import HIGHEST_PRIORITY as HIGHEST
+
+
+def priority_of(value: object) -> int:
+    """That of one value."""
+    if not isinstance(value, int | float | Decimal) or value != value or value <= 0:
+        return 0
+    return int(min(value, HIGHEST))
 
 
 def priorities_of(values: pa.Array) -> Ints:

@@ -100,8 +100,8 @@ class EarlyJoin:
     """Beside a ``FastJoin`` of rows that say when they leave.
 
     Needs: early rows are not before the frontier of the last ``meet``. Promises with it: each pair that has an early
-    row once, at the instant of its later row. A pair without priority (by a function other than the maximum) that is
-    ahead of the frontier waits until the frontier has passed it.
+    row once, at the instant of its later row. With ``hold`` a pair without priority that is ahead of the frontier waits
+    until the frontier has passed it.
 
     Bounded by the early rows that have not ended and such pairs; forgotten when the frontier, which prioritised rows
     do not move, reaches their end or the instant of the pair.
@@ -124,8 +124,8 @@ class EarlyJoin:
     def __bool__(self) -> bool:
         return bool(len(self._held)) or any(map(len, self._sides))
 
-    def arrive(self, side: int, rows: Delta) -> Delta:
-        """Early rows of an input; gives the pairs that may go on at once."""
+    def arrive(self, side: int, rows: Delta, *, hold: bool) -> Delta:
+        """Early rows of an input; gives the pairs that may go on at once. ``hold``: those without priority may not."""
         join = self._join
         found_by = join.found_by(side, rows, _STEP)
         pairs = [self._pairs(side, rows.take(mine), theirs) for mine, theirs in join.partners(side, found_by, rows)]
@@ -135,18 +135,16 @@ class EarlyJoin:
         pairs += self._met(side, rows, codes)
         usable = np.flatnonzero(codes >= 0)
         self._sides[side].add(rows if len(usable) == len(rows) else rows.take(usable), codes[usable])
-        return self._ahead(pairs)
+        return self._ahead(pairs, hold)
 
-    def meet(self, out: Delta, left: Delta, right: Delta, frontier: Instant) -> tuple[Delta, Delta]:
+    def pass_by(self, side: int, rows: Delta, *, hold: bool) -> Delta:
+        """Rows of an input come ahead of the other; gives their pairs with early rows that may go on at once."""
+        return self._ahead(self._passed(side, rows), hold)
+
+    def meet(self, out: Delta, left: Delta, right: Delta, frontier: Instant, *, hold: bool) -> tuple[Delta, Delta]:
         """Rows come in order, and the join has made its pairs of them, ``out``. Gives these with those of early rows
         that are before the frontier, and pairs that may go on at once although they are ahead of it."""
-        pairs: list[Delta] = []
-        for side, rows in enumerate((left, right)):
-            if len(rows) and len(self._sides[1 - side]):
-                codes = np.zeros(len(rows), np.int64)
-                if self._hashed:
-                    codes = self._interner.lookup(self._of_ordinary[side](rows, _STEP), len(rows))
-                pairs += self._met(side, rows, codes)
+        pairs = [*self._passed(0, left), *self._passed(1, right)]
         due: list[Delta] = []
         later: list[Delta] = []
         ts, sub = frontier
@@ -158,7 +156,7 @@ class EarlyJoin:
                 due.append(part.take(np.flatnonzero(is_due)))
             if not is_due.all():
                 later.append(part.take(np.flatnonzero(~is_due)))
-        ahead = self._ahead(later)
+        ahead = self._ahead(later, hold)
         for early in self._sides:
             early.forget(ts)
         self._forget_keys()
@@ -185,14 +183,23 @@ class EarlyJoin:
         self._held = SavedRows.loaded(self._node.schema, state.part("held"))
         self._encode()
 
-    def _ahead(self, pairs: Sequence[Delta]) -> Delta:
+    def _passed(self, side: int, rows: Delta) -> list[Delta]:
+        """The pairs of rows that come in order with early rows of the other input."""
+        if not len(rows) or not len(self._sides[1 - side]):
+            return []
+        codes = np.zeros(len(rows), np.int64)
+        if self._hashed:
+            codes = self._interner.lookup(self._of_ordinary[side](rows, _STEP), len(rows))
+        return self._met(side, rows, codes)
+
+    def _ahead(self, pairs: Sequence[Delta], hold: bool) -> Delta:
         """Of pairs that are ahead of the frontier those that may go on; the others are held."""
         found = concat(pairs) if pairs else self._join.nothing
         if not len(found):
             return self._join.nothing
         found = found.take(np.lexsort((found.sub, found.ts)))
         ranked = np.zeros(len(found), bool) if found.priority is None else found.priority > 0
-        if ranked.all():
+        if not hold or ranked.all():
             return found
         self._held.add(found.take(np.flatnonzero(~ranked)))
         return found.take(np.flatnonzero(ranked))

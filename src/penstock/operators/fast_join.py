@@ -15,7 +15,7 @@ from penstock.kernels import ordered
 from penstock.kernels.buffers import ordered as sortable
 from penstock.kernels.buffers import validity
 from penstock.kernels.ring import storable
-from penstock.model.delta import BEGINNING, MIN_TS, Delta, Instant, Ints, Step, concat, empty
+from penstock.model.delta import BEGINNING, MAX_TS, MIN_TS, Delta, Instant, Ints, Step, concat, empty
 from penstock.model.types import DataType, Kind
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Condition, Errors, Functions
@@ -68,6 +68,10 @@ class FastJoin:
     both sides by an inequality; otherwise all rows are. A step costs as much as it has rows (times a logarithm, where
     partners are found by order) and pairs, counting those that the rest of the residual rejects.
 
+    With ``ends`` rows of one side may come in order for their side, but ahead of the other: ``enter_ahead``. Until the
+    frontier has passed the last of them, pairs come at the instant of their later row, which may be beyond the
+    frontier.
+
     Bounded by the rows alive on both sides. A row is forgotten when it leaves or the frontier reaches its end; with
     ends that are not in the order of entering, when the rows before it have ended too, or there are more ended rows
     than others. A key is forgotten with its last row.
@@ -105,6 +109,8 @@ class FastJoin:
         self._room = 256
         self._near = kernel.near()
         self._now = MIN_TS
+        self._reach: Instant | None = None
+        """The instant of the last row that came ahead of the other side, while the frontier has not passed it."""
         nothing = empty(node.schema)
         self.nothing = replace(nothing, end=nothing.ts) if ends else nothing
 
@@ -112,7 +118,30 @@ class FastJoin:
         left, right = inputs
         pairs = [part for piece in _pieces(left, right) for part in self._walk(*piece, step)]
         self._forget(step.frontier[0])
-        return concat(pairs) if pairs else self.nothing
+        out = concat(pairs) if pairs else self.nothing
+        if self._reach is not None:
+            if self._reach < step.frontier:
+                self._reach = None
+            out = in_order(out)
+        return out
+
+    def enter_ahead(self, side: int, rows: Delta, until: int) -> Delta:
+        """Rows of one side that are ahead of the other, which has reached the time ``until``; gives their pairs with
+        rows that are there. Rows of the other side meet them when they come."""
+        last = int(rows.ts[-1]), int(rows.sub[-1])
+        self._reach = last if self._reach is None else max(self._reach, last)
+        step = Step(BEGINNING)
+        nothing = rows.slice(0, 0)
+        pairs: list[Delta] = []
+        for start in range(0, len(rows), _PIECE):
+            piece = rows.slice(start, min(start + _PIECE, len(rows)))
+            left, right = (piece, nothing) if side == 0 else (nothing, piece)
+            pairs += self._walk(left, right, step, until=until)
+        return in_order(concat(pairs)) if pairs else self.nothing
+
+    def ahead(self, side: int, instant: Instant) -> int:
+        """How many rows of a side are not before an instant."""
+        return 0 if self._reach is None else self._rings[side].newer(instant)
 
     def found_by(self, side: int, rows: Delta, step: Step) -> Sequence[pa.Array]:
         """By what partners of rows of a side are found."""
@@ -157,14 +186,15 @@ class FastJoin:
     def save(self) -> Saved:
         left, right = self._rings
         keys = 0 if self._keys is None else self._keys.count
-        return with_meta(together(left=left.save(), right=right.save()), now=self._now, keys=keys)
+        saved = with_meta(together(left=left.save(), right=right.save()), now=self._now, keys=keys)
+        return saved if self._reach is None else with_meta(saved, reach=[*self._reach])
 
     def load(self, state: Loaded) -> None:
         if self._keys is not None:
             self._keys.reserve(state.meta["keys"])
         for which, name in enumerate(("left", "right")):
             self._enter(which, self._rings[which].load(state.part(name)))
-        self._now = state.meta["now"]
+        self._know(state)
 
     def catch_up(self, state: Loaded) -> None:
         cursor = kernel.cursor()
@@ -179,7 +209,12 @@ class FastJoin:
             ring.trim(self._now)
         if self._keys is not None:
             self._keys.trim()
+        self._know(state)
+
+    def _know(self, state: Loaded) -> None:
         self._now = state.meta["now"]
+        reach = state.meta.get("reach")
+        self._reach = None if reach is None else (reach[0], reach[1])
 
     def _enter(self, which: int, saved: Iterable[Delta]) -> None:
         """Rows that have been saved are there again."""
@@ -187,13 +222,17 @@ class FastJoin:
             self._append(which, rows, Step(BEGINNING), everything=True)
             self._rings[which].enter(len(rows))
 
-    def _walk(self, left: Delta, right: Delta, step: Step) -> Iterator[Delta]:
-        """Take changes in, and give the pairs they make and break."""
+    def _walk(self, left: Delta, right: Delta, step: Step, until: int | None = None) -> Iterator[Delta]:
+        """Take changes in, and give the pairs they make and break. ``until``: they are of one side and ahead of the
+        other, which has reached this time."""
         one, other = self._rings
         lefts, rights = self._append(0, left, step), self._append(1, right, step)
         mirrored = ordered.MIRRORED[self._operator]
         # Nothing is made of what comes later, so a row that is its own moment is the later one of its pairs.
         later_is_now = not self.emit_leaving and _is_its_moment(left) and _is_its_moment(right)
+        bounds = (MAX_TS, MAX_TS)
+        if until is not None:
+            bounds = (until, MAX_TS) if len(left) else (MAX_TS, until)
         cursor = kernel.cursor()
         status = kernel.FULL
         while status != kernel.DONE:
@@ -202,7 +241,7 @@ class FastJoin:
             while True:
                 kernel.walk(
                     self._how, self._operator, mirrored, self.emit_leaving, one.side, other.side, one.known,
-                    lefts, rights, cursor, out, self._near,
+                    lefts, rights, cursor, out, self._near, *bounds,
                 )  # fmt: skip
                 status = cursor[kernel.STATUS]
                 if status != kernel.SHORT_OF_BLOCKS:
@@ -216,7 +255,7 @@ class FastJoin:
                 yield from self._pairs(out, written, step, later_is_now)
         if max(self._room, 1024) > 8 * written:
             self._room = max(256, self._room // 2)
-        for side in (lefts, rights):
+        for side in (lefts, rights) if until is None else ():
             if len(side.ts):
                 self._now = max(self._now, int(side.ts[-1]))
         self._release(cursor)
@@ -249,6 +288,15 @@ class FastJoin:
         """The rows of the pairs, where the residual is TRUE. ``later_is_now``: their moment is their instant."""
         out = kernel.some(out, slice(count))
         one, other = self._rings
+        if self._reach is not None:
+            moments = one.moment_ts, one.moment_sub, other.moment_ts, other.moment_sub
+            ts, sub = kernel.latest(out.left, out.right, *moments)
+            out = kernel.Pairs(ts, sub, out.sign, out.left, out.right)
+            met = np.flatnonzero(ts < kernel.first_end(one.side, other.side, out.left, out.right))
+            if len(met) < len(ts):
+                if not len(met):
+                    return
+                out = kernel.some(out, met)
         if self._residual is not None:
             reads = self._residual.reads
             read = self._columns(out, reads)
@@ -302,6 +350,14 @@ class FastJoin:
             for ring in self._rings:
                 ring.dropped.clear()
             self._keys.release(cursor, dropped)
+
+
+def in_order(delta: Delta) -> Delta:
+    """The same changes by instant."""
+    ts, sub = delta.ts, delta.sub
+    if ((ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (sub[1:] >= sub[:-1]))).all():
+        return delta
+    return delta.take(np.lexsort((sub, ts)))
 
 
 def _is_its_moment(delta: Delta) -> bool:

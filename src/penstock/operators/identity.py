@@ -13,7 +13,7 @@ from dataclasses import fields
 from penstock.kernels.expressions import can_fail
 from penstock.model.schema import Schema
 from penstock.model.types import DataType
-from penstock.plan.nodes import NODE_TYPES, AggregateCall, Join, Node, SortKey
+from penstock.plan.nodes import NODE_TYPES, AggregateCall, Join, Node, PairPriority, SortKey
 from penstock.plan.steps import RowStep, columns_of, condition_of
 from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts
 
@@ -111,7 +111,10 @@ def join(node: Join, functions: Functions) -> Hashable:
     """A key of a join."""
     pairs = [(expression(a, functions), expression(b, functions)) for a, b in node.keys]
     keys: Sequence[Hashable] = pairs if any(can_fail(e) for pair in node.keys for e in pair) else ordered(pairs)
-    return (node.kind, tuple(keys), condition([node.residual], functions), node.priority)
+    priority: Hashable = node.priority
+    if isinstance(node.priority, PairPriority):
+        priority = expression(node.priority.by, functions)
+    return (node.kind, tuple(keys), condition([node.residual], functions), priority)
 
 
 def node(node: Node, functions: Functions) -> Hashable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-from penstock.model.delta import MAX_TS, Delta, Step
+from penstock.model.delta import BEGINNING, MAX_TS, Delta, Step
 from penstock.operators.base import StateSize
 from penstock.operators.evaluation import Errors, Evaluation, Functions, equality_key_of, reader, row_key_of
 from penstock.operators.priority import combined_one
@@ -76,6 +76,23 @@ class GeneralJoin:
             output.add(instant, leaving, entering)
         self._expire(step.frontier[0])
         return output.delta(ends=self._ends)
+
+    def answers_alone(self, side: int) -> bool:
+        """Whether a row that enters at a side changes nothing but what it is part of itself."""
+        return not self._pads[1 - side]
+
+    def foretold(self, side: int, rows: Delta) -> Delta:
+        """What rows of a side would give if they entered now, each at its own instant. Nothing is changed."""
+        self._evaluation.begin(Step(BEGINNING))
+        output = Output(self.node.schema)
+        for instant, changes in by_instant([rows]):
+            found: list[Row] = []
+            for row in changes[0].entering:
+                entry = self._sides[side].entry(row)
+                pairs = [self._pair(side, row, other.row) for other in self._matches(side, entry, new=False)]
+                found += pairs or ([self._padded(side, row)] if self._pads[side] else [])
+            output.add(instant, [], found)
+        return output.delta()
 
     def size(self) -> StateSize:
         left, right = self._sides

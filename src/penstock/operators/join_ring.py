@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.kernels import join as kernel
 from penstock.kernels import ordered
 from penstock.kernels.ring import RingColumn, column, kept, put
-from penstock.model.delta import MAX_TS, MIN_TS, Delta, Ints
+from penstock.model.delta import MAX_TS, MIN_TS, Delta, Instant, Ints
 from penstock.model.schema import Schema
 from penstock.operators.base import StateSize
 from penstock.operators.join_keys import JoinKeys
@@ -92,6 +92,19 @@ class JoinRing:
             arrays.append(self._priority)
         found = sum(a.nbytes for a in arrays) + ordered.nbytes(self.side.tree)
         return StateSize(len(self), found + sum(c.nbytes for c in self._columns if c is not None))
+
+    def newer(self, instant: Instant) -> int:
+        """How many rows are not before an instant."""
+        count, tail = len(self), int(self._meta[kernel.TAIL])
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            slot = (tail + middle) % self.capacity
+            if (self.moment_ts[slot], self.moment_sub[slot]) < instant:
+                low = middle + 1
+            else:
+                high = middle
+        return count - low
 
     # Rows come in.
 

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.kernels.expressions import can_fail
-from penstock.kernels.priority import priorities_of
+from penstock.kernels.batch import RowErrors
+from penstock.kernels.expressions import CompiledExpr, can_fail, compile_expr
+from penstock.kernels.priority import priorities_of, priority_of
 from penstock.model.delta import Delta, Ints, Step
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Errors, Functions
-from penstock.plan.nodes import Prioritise
-from penstock.scalar import Context
+from penstock.plan.nodes import PairPriority, Prioritise
+from penstock.scalar import Context, evaluate
 
 _COMBINED: Mapping[str, Callable[[Ints, Ints], Ints]] = {"max": np.maximum, "min": np.minimum, "sum": np.add}
 _COMBINED_ONE: Mapping[str, Callable[[int, int], int]] = {"max": max, "min": min, "sum": lambda a, b: a + b}
 
 
-def combined(how: str, left: Ints | None, right: Ints | None, count: int) -> Ints | None:
+def combined(how: str | PairPriority, left: Ints | None, right: Ints | None, count: int) -> Ints | None:
     """The priorities of so many pairs; None stands for rows without any."""
-    if left is None and right is None:
+    if left is None and right is None and not isinstance(how, PairPriority):
         return None
     none = np.zeros(count, np.int64)
-    return _COMBINED[how](none if left is None else left, none if right is None else right)
+    both = none if left is None else left, none if right is None else right
+    if isinstance(how, PairPriority):
+        return priorities_of(_compiled(how)([pa.array(side) for side in both], count, RowErrors()))
+    return _COMBINED[how](*both)
 
 
-def combined_one(how: str, left: int, right: int) -> int:
+def combined_one(how: str | PairPriority, left: int, right: int) -> int:
     """The priority of one pair."""
+    if isinstance(how, PairPriority):
+        return priority_of(evaluate(how.by, (left, right), Context()))
     return _COMBINED_ONE[how](left, right)
+
+
+@lru_cache(maxsize=256)
+def _compiled(how: PairPriority) -> CompiledExpr:
+    return compile_expr(how.by, {})
 
 
 class SetPriority:

@@ -60,6 +60,12 @@ class Side:
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._all.entries.values())
 
+    def entry(self, row: Row) -> Entry:
+        """What a row would be here; it is not."""
+        entry = Entry(row)
+        entry.key = self._key(row.values)
+        return entry
+
     def add(self, row: Row) -> Entry:
         entry = Entry(row)
         self._put(self._all.add(entry), entry)

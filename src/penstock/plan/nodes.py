@@ -17,7 +17,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 from typing import Literal as OneOf
 
 from penstock.model.schema import Clock, Field, Schema
-from penstock.model.types import BOOLEAN, DataType
+from penstock.model.types import BIGINT, BOOLEAN, DataType
 from penstock.plan.window import WindowSpec, is_bounded
 from penstock.scalar.expr import Call, Expr, UserCall, conjuncts, remap
 from penstock.scalar.expr import walk as parts
@@ -113,6 +113,20 @@ class Project:
 
 
 JOIN_PRIORITIES = ("max", "min", "sum")
+PRIORITIES: Schema = (Field("left_priority", BIGINT), Field("right_priority", BIGINT))
+"""What an expression reads that gives the priority of a pair."""
+
+
+@dataclass(frozen=True)
+class PairPriority:
+    """The priority of a pair as an expression over ``PRIORITIES``. It calls no function of the user's."""
+
+    by: Expr
+
+    @property
+    def turned(self) -> PairPriority:
+        """The same of pairs that have the sides the other way round."""
+        return PairPriority(remap(self.by, lambda i: 1 - i))
 
 
 @dataclass(frozen=True)
@@ -121,7 +135,7 @@ class Join:
 
     ``keys``: (expression over the left row, expression over the right row), compared with SQL's ``=``.
     ``residual``: over the left row followed by the right row. Outer kinds pad with NULL. ``priority``: that of a pair,
-    by those of its rows, one of ``JOIN_PRIORITIES``.
+    by those of its rows, one of ``JOIN_PRIORITIES`` or an expression.
     """
 
     kind: JoinKind
@@ -129,7 +143,7 @@ class Join:
     right: Node
     keys: tuple[tuple[Expr, Expr], ...] = ()
     residual: Expr | None = None
-    priority: str = "max"
+    priority: str | PairPriority = "max"
 
     @property
     def schema(self) -> Schema:
@@ -144,7 +158,8 @@ class Join:
         if residual is not None:
             residual = remap(residual, lambda i: i + right if i < left else i - left)
         keys = tuple((b, a) for a, b in self.keys)
-        return Join(kinds.get(self.kind, self.kind), self.right, self.left, keys, residual, self.priority)
+        priority = self.priority.turned if isinstance(self.priority, PairPriority) else self.priority
+        return Join(kinds.get(self.kind, self.kind), self.right, self.left, keys, residual, priority)
 
 
 @dataclass(frozen=True)
@@ -264,7 +279,8 @@ class Query:
 
     ``windows``: the answer of each bounded window at its end. ``masters``: names of the streams (``StreamScan.stream``,
     ``QueryStream.name``) whose arrivals are the only instants of evaluation; empty means all instants. ``hidden``: so
-    many of the last columns are not shown; they are there for the order of the rows.
+    many of the last columns are not shown; they are there for the order of the rows. ``ordered``: an answer without
+    priority is delivered after all that are earlier in time.
     """
 
     input: Node
@@ -272,6 +288,7 @@ class Query:
     masters: tuple[str, ...] = ()
     clock: Clock = "timestamp"
     hidden: int = 0
+    ordered: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -438,7 +455,7 @@ def functions_called(query: Query) -> set[str]:
     return {part.function for part in calls if isinstance(part, UserCall)}
 
 
-def with_join_priority(query: Query, how: str) -> Query:
+def with_join_priority(query: Query, how: str | PairPriority) -> Query:
     """The same query, in which the priority of a pair is this function of those of its rows."""
 
     def changed(node: Node) -> Node:

@@ -18,12 +18,14 @@ from penstock.model.types import DataType
 from penstock.plan import meanings
 from penstock.plan.nodes import (
     JOIN_PRIORITIES,
+    PRIORITIES,
     Aggregate,
     AggregateCall,
     Distinct,
     Filter,
     Join,
     Node,
+    PairPriority,
     Prioritise,
     Project,
     Query,
@@ -59,7 +61,7 @@ from penstock.plan.window import (
     Unbounded,
     WindowSpec,
 )
-from penstock.scalar.expr import Expr, Literal
+from penstock.scalar.expr import Expr, Literal, is_pure
 
 AGGREGATES: dict[str, tuple[int, ...]] = {
     "count": (0, 1), "sum": (1,), "avg": (1,), "min": (1,), "max": (1,), "stddev": (1,), "stddev_pop": (1,),
@@ -105,7 +107,7 @@ def from_json(obj: object, *, whatever_it_meant: bool = False, meant: object = N
     return query
 
 
-_OMITTED = {"priority": "max", "hidden": 0}
+_OMITTED = {"priority": "max", "hidden": 0, "ordered": False}
 """Fields that are not written where they have these values."""
 
 
@@ -125,6 +127,8 @@ def _to_json(value: Any) -> Any:
         return node_to_json(value)
     if isinstance(value, Expr):
         return expr_to_json(value)
+    if isinstance(value, PairPriority):
+        return expr_to_json(value.by)
     if isinstance(value, WindowSpec):
         return {"window": type(value).__name__, **_fields_to_json(value)}
     if isinstance(value, AggregateCall | SortKey | Field):
@@ -146,7 +150,7 @@ def _query(value: object, path: str) -> Query:
     hidden = obj.integer("hidden", 0, least=0)
     if hidden and hidden >= len(below.schema):
         raise PlanError(f"{path}: `hidden` is {hidden} of {len(below.schema)} columns", hint="at least one is shown")
-    query = Query(below, output, masters, clock, hidden)
+    query = Query(below, output, masters, clock, hidden, obj.flag("ordered", False))
     obj.done()
     _check_query(query, path)
     return query
@@ -341,8 +345,20 @@ def _join(obj: Reader) -> Join:
     left, right = _relation(obj, "left"), _relation(obj, "right")
     keys = _pairs(obj, left.schema, right.schema)
     residual = _condition(obj, "residual", left.schema + right.schema)
-    priority = obj.one_of("priority", JOIN_PRIORITIES, "max")
-    return Join(kind, left, right, keys, residual, priority)
+    return Join(kind, left, right, keys, residual, _pair_priority(obj))
+
+
+def _pair_priority(obj: Reader) -> str | PairPriority:
+    value = obj.take("priority", "max")
+    if isinstance(value, str) and value in JOIN_PRIORITIES:
+        return value
+    if isinstance(value, str):
+        known = ", ".join(JOIN_PRIORITIES)
+        raise PlanError(f"{obj.at('priority')}: {value!r} is not known", hint=f"there is {known}, or an expression")
+    by = expr_from_json(value, obj.at("priority"), PRIORITIES)
+    if not by.type.is_numeric or not is_pure(by):
+        raise PlanError(f"{obj.at('priority')}: a priority is a number, without functions of your own")
+    return PairPriority(by)
 
 
 def _semi_join(obj: Reader) -> SemiJoin:

@@ -17,6 +17,7 @@ from penstock.plan.nodes import (
     Filter,
     Join,
     Node,
+    PairPriority,
     Prioritise,
     Project,
     Query,
@@ -206,9 +207,12 @@ def _priority(value: object) -> int:
     return int(min(value, HIGHEST_PRIORITY))
 
 
-def _pair(left: Row, right: Row, how: str) -> Row:
+def _pair(left: Row, right: Row, how: str | PairPriority) -> Row:
     both = left.priority, right.priority
-    priority = sum(both) if how == "sum" else min(both) if how == "min" else max(both)
+    if isinstance(how, PairPriority):
+        priority = _priority(evaluate(how.by, both, Context()))
+    else:
+        priority = sum(both) if how == "sum" else min(both) if how == "min" else max(both)
     return Row((left.id, right.id), left.values + right.values, max(left.moment, right.moment), priority)
 
 

@@ -81,7 +81,7 @@ class Buffer:
         number, entered = self._entry()
         data = message.data
         if self.lane is not None:
-            if self.mode != "normal" and is_prioritised(data):
+            if self.mode != "normal" and not self.edge.source.foretells and is_prioritised(data):
                 early, message = self.queue.line.parted(message, by_level=self.lane.by_level)
                 data, since = message.data, self.edge.since
                 for rank, rows in early:
@@ -117,10 +117,12 @@ class Buffer:
             self.lane.put(entry)
 
     def put_early(self, data: Data) -> None:
-        """Rows that have overtaken others before go on doing so, unless nobody may here."""
+        """Rows that have overtaken others before go on doing so."""
         number, entered = self._entry()
-        assert data.priority is not None, "that is why they are early"
         assert self.lane is not None, "where one buffer lets rows overtake, those behind it do"
+        if data.priority is None:  # results of a join that does not wait
+            self._overtake((data, number, entered, 0))
+            return
         # Rows of many priorities have come together, and stay so: apart they would soon be one by one.
         if not self.lane.by_level or len(data) == 1 or len(np.unique(data.priority)) > FEW:
             self._overtake((data, number, entered, int(data.priority.max())))

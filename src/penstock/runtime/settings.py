@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -70,6 +70,17 @@ class Settings:
     on_lag: str = "suspend"
     when_full: str = "block"
     queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether threads work, for all queries or for some."""
+        own = (own.get("threading", "direct") for own in self.queries.values())
+        return self.threading != "direct" or any(threading != "direct" for threading in own)
+
+    def only_of(self, names: Container[str]) -> Settings:
+        """Without what was set for other queries: they are gone."""
+        left = {name: own for name, own in self.queries.items() if name in names}
+        return self if len(left) == len(self.queries) else replace(self, queries=left)
 
     def __post_init__(self) -> None:
         _one_of("threading", self.threading, THREADING)

@@ -11,10 +11,10 @@ functions that they call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -37,7 +37,7 @@ from penstock.hosts.local.lags import Lags, suspended
 from penstock.hosts.local.placing import Placing
 from penstock.hosts.local.resting import Resting
 from penstock.hosts.local.room import Admission, runtime_of
-from penstock.hosts.local.runner import GraphRunner
+from penstock.hosts.local.runner import GraphRunner, sharded, shards_of
 from penstock.hosts.local.view import graph_view, metrics, stream_of
 from penstock.hosts.local.waiting import Waiting, put_back
 from penstock.hosts.options import Keeping, LocalOptions
@@ -57,9 +57,6 @@ from penstock.runtime.storage.storage import Storage
 from penstock.storage.objects import Root
 from penstock.storage.shards import PARTS
 from penstock.storage.store import Item
-
-if TYPE_CHECKING:
-    from penstock.hosts.local.sharded import Shards
 
 Window = tuple[str, int, WindowSpec]
 BUDGETS = {"memory", "disk", "read_ahead", "latency", "lag", "on_lag"}
@@ -207,6 +204,9 @@ class LocalHost(InProcess, Abilities):
 
     def _add(self, runner: GraphRunner, query: Registered, windows: set[Window]) -> None:
         runner.raised = windows
+        urgent = {name: self.core.inputs[name].urgent() for name in query.inputs}
+        runner.past.early = {name: rows for name, rows in urgent.items() if rows is not None}
+        runner.past.overtakes = self._overtakes
         runner.sink = self.graph.add(
             query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
             priority=query.options.priority, past=runner.past, masters=self.runtime.settings.masters,
@@ -220,7 +220,7 @@ class LocalHost(InProcess, Abilities):
             if not self.closed:
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
-                self.runtime.settings = _known(self.runtime.settings, self.graph)
+                self.runtime.settings = self.runtime.settings.only_of(self.graph.members)
             self._changed = self._freed = True
             if self.graph.buffered and not self.closed:
                 self._tidy()  # its threads end with it
@@ -275,7 +275,7 @@ class LocalHost(InProcess, Abilities):
         if self._kept is not None:
             self._kept.rows(source, batch)
         self._into_graph(source, batch)
-        for shards in _sharded(readers) if self._slots else ():
+        for shards in sharded(readers) if self._slots else ():
             if len(batch):
                 shards.push(source.definition.name, batch)
             shards.progress(source.definition.name, source.progress)
@@ -290,16 +290,25 @@ class LocalHost(InProcess, Abilities):
                 self._converge()
         waiting = self.runtime.rows_in() if self.graph.buffered else 0
         self._delivering = time.perf_counter_ns(), self.graph.sources(name), self.graph.places(name), waiting
+        if source.came is not None and self._overtakes:
+            urgent = source.urgent(source.came.arrival)
+            if urgent is not None:
+                self.graph.push_early(name, urgent)
         if len(batch.ts):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)
         self.graph.flush(name)
 
+    @property
+    def _overtakes(self) -> bool:
+        """Whether prioritised rows need not wait for slack."""
+        return self.runtime.settings.mode != "normal"
+
     def reached(
         self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
     ) -> Literal["none", "some", "all"]:
         began, sources, places, waiting = self._delivering
-        if self._slots and any(_sharded(readers)):
+        if self._slots and any(sharded(readers)):
             return "some"
         if self.graph.buffered and self.runtime.rows_in() != waiting:
             return "some"
@@ -338,7 +347,7 @@ class LocalHost(InProcess, Abilities):
             self._tidy()
         self.graph.change(name, changes)
         self.graph.flush(name)
-        for shards in _sharded(readers) if self._slots else ():
+        for shards in sharded(readers) if self._slots else ():
             shards.change(name, changes)
 
     def work(self, queries: Sequence[Registered]) -> None:
@@ -346,7 +355,7 @@ class LocalHost(InProcess, Abilities):
             self._advance(queries)
         else:
             for query in queries if self._slots else ():
-                if any(_sharded([query])) and not query.suspended:
+                if any(sharded([query])) and not query.suspended:
                     self.core.advance(query)
             if self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
                 self._place_again()
@@ -357,9 +366,9 @@ class LocalHost(InProcess, Abilities):
         if self.graph.buffered:
             self.runtime.changed()  # it may be what others wait for
 
-    def _advance(self, queries: Sequence[Registered]) -> None:
+    def _advance(self, queries: Iterable[Registered]) -> None:
         for query in queries:
-            if not (query.suspended and any(_sharded([query]))):
+            if not (query.suspended and any(sharded([query]))):
                 self.core.advance(query)
 
     def after(self) -> None:
@@ -431,7 +440,7 @@ class LocalHost(InProcess, Abilities):
             state = save(self.graph) | self._waiting.save(self.runtime)
         if self._slots:
             state[SLOTS] = Saved({"slots": self._slots})
-        for shards in _sharded(running):
+        for shards in sharded(running):
             state |= shards.save()
         return state
 
@@ -476,7 +485,7 @@ class LocalHost(InProcess, Abilities):
             if query.status != "running":
                 continue
             if "shards" in record["runner"]:
-                runner.shards = _shards(runner, record["runner"]["shards"], self._slots, state)
+                runner.shards = shards_of(runner, record["runner"]["shards"], self._slots, state)
                 continue
             runner.wants = demands(runner.plan, runner.settings.functions)
             runner.raised = {runner.wants[i].window for i in record["runner"]["raised"]}
@@ -553,7 +562,7 @@ class LocalHost(InProcess, Abilities):
 
     def _limit(self, settings: Settings) -> None:
         """Run the graph as it is run, with other budgets, lags and latencies."""
-        settings = _known(settings, self.graph)
+        settings = settings.only_of(self.graph.members)
         self.runtime.limit(settings, self._settings_of(settings))
         self._lags.become(settings, self.graph.members)
 
@@ -583,11 +592,11 @@ class LocalHost(InProcess, Abilities):
         """Run the graph as it is now, in the way that is set."""
         self._unplaced = False
         settings = settings or self.runtime.settings
-        settings = _known(settings, self.graph)
+        settings = settings.only_of(self.graph.members)
         pushing = [v for v in self.graph.vertices.values() if isinstance(v, Source | Ticks)]
         others, own = self._others(), self._settings_of(settings)
         partitions = self._placing.partitions(others, settings.placement) if self._partitioned(settings) else {}
-        threads = _has_threads(settings)
+        threads = settings.has_threads
         if threads and self._delivery is None:
             self._delivery = Delivery(self.core)
         with self.runtime.paused():
@@ -645,7 +654,7 @@ class LocalHost(InProcess, Abilities):
             with self.runtime.paused():
                 if self._delivery is None:
                     self._advance(self.core.running())
-                self.graph.buffered = _has_threads(self.runtime.settings) or self.runtime.holds
+                self.graph.buffered = self.runtime.settings.has_threads or self.runtime.holds
                 self.graph.wire()
 
     def _see(self) -> None:
@@ -671,28 +680,9 @@ class LocalHost(InProcess, Abilities):
             self._delivery.close()
 
 
-def _sharded(queries: Sequence[Registered]) -> Iterator[Shards]:
-    """Of queries that come from Spark: their shards."""
-    for query in queries:
-        if isinstance(query.runner, GraphRunner) and query.runner.shards is not None:
-            yield query.runner.shards
-
-
-def _shards(runner: GraphRunner, facts: Mapping[str, Any], slots: int, state: LoadedState) -> Shards:
-    from penstock.hosts.local.sharded import Shards  # few databases come from Spark
-
-    return Shards(facts["id"], runner.number, facts["slot"], slots, runner.plan, runner.settings, state)
-
-
 def _remembers(vertex: OperatorVertex) -> bool:
     """Whether it makes a difference that an operator has worked."""
     return not vertex.stateless and not (isinstance(vertex, Emitting) and vertex.as_it_is)
-
-
-def _has_threads(settings: Settings) -> bool:
-    return settings.threading != "direct" or any(
-        own.get("threading", "direct") != "direct" for own in settings.queries.values()
-    )
 
 
 def _own(options: QueryOptions) -> dict[str, Any]:
@@ -700,9 +690,3 @@ def _own(options: QueryOptions) -> dict[str, Any]:
     latency = None if options.latency is None else max(1, options.latency) / 1_000_000
     said = {"latency": latency, "lag": options.lag, "on_lag": options.on_lag}
     return {name: value for name, value in said.items() if value is not None}
-
-
-def _known(settings: Settings, graph: Graph) -> Settings:
-    """Without what was set for queries that are gone."""
-    left = {name: own for name, own in settings.queries.items() if name in graph.members}
-    return settings if len(left) == len(settings.queries) else replace(settings, queries=left)

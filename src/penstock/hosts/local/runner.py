@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,16 +11,19 @@ import pyarrow as pa
 
 from penstock.graph.answers import DeltaAnswers, ordered
 from penstock.graph.graph import Past
+from penstock.graph.operators import Staged
 from penstock.graph.programs import sizes
 from penstock.graph.sharing import Demand
 from penstock.graph.sink import Sink
 from penstock.hosts.host import QuerySettings
 from penstock.hosts.meter import QUICK, Meter, sampled
+from penstock.hosts.registered import Registered
 from penstock.hosts.results import digests
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.delta import Delta, concat, row_bytes
 from penstock.operators.base import StateSize
+from penstock.operators.state import LoadedState
 from penstock.plan.nodes import Query, stream_scans
 from penstock.plan.window import WindowSpec
 
@@ -52,6 +55,8 @@ class GraphRunner(DeltaAnswers):
         self._ranked: Delta | None = None
         """The answers that ``run`` gave last, in their order, if some have priorities; until they are measured."""
         self._ended = False
+        self._threaded = False
+        """Whether a join that does not wait has been run by workers: its results came in an order of their own."""
         self._failures: tuple[int, str | None] = (0, None)
 
     @property
@@ -99,8 +104,17 @@ class GraphRunner(DeltaAnswers):
     ) -> None:
         if upto is not None:
             # Where rows overtake others, results come in another order when it is all done again.
-            rows = digests(self.table(answers)) if self._prioritised else None
+            rows = digests(self.table(answers)) if self._host.keeps and self._reorders else None
             self._host.delivered(self, upto, notes, rows)
+
+    @property
+    def _reorders(self) -> bool:
+        """Whether the order of results is that of the threads, or of the settings of then."""
+        graph = self._host.graph
+        if not self._prioritised and not self._threaded and graph.buffered:
+            member = graph.members.get(self.name)
+            self._threaded = member is not None and any(isinstance(v, Staged) and v.eager for v in member.vertices)
+        return self._prioritised or self._threaded
 
     @cached_property
     def _prioritised(self) -> bool:
@@ -177,3 +191,17 @@ class GraphRunner(DeltaAnswers):
             self._counted()
             sink, self.sink = self.sink, None
             self._host.end(self, sink)
+
+
+def sharded(queries: Sequence[Registered]) -> Iterator[Shards]:
+    """Of queries that come from Spark: their shards."""
+    for query in queries:
+        if isinstance(query.runner, GraphRunner) and query.runner.shards is not None:
+            yield query.runner.shards
+
+
+def shards_of(runner: GraphRunner, facts: Mapping[str, Any], slots: int, state: LoadedState) -> Shards:
+    """The shards of a query that comes from Spark."""
+    from penstock.hosts.local.sharded import Shards  # few databases come from Spark
+
+    return Shards(facts["id"], runner.number, facts["slot"], slots, runner.plan, runner.settings, state)

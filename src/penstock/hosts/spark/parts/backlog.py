@@ -39,6 +39,8 @@ class Backlog:
         self._frames = deque(frames)
         self._ranked = deque((name, frame) for name, frame in self._frames if frame.prioritised)
         """Those of them with prioritised rows that somebody may not have had."""
+        self._changes = deque((name, frame) for name, frame in self._frames if frame.kind == "changes")
+        """Those with changes of relations."""
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -56,6 +58,8 @@ class Backlog:
         self._frames.append((name, frame))
         if frame.prioritised:
             self._ranked.append((name, frame))
+        if frame.kind == "changes":
+            self._changes.append((name, frame))
 
     def taken(self, last: int, ahead: int) -> None:
         """Frames up to ``last`` have been taken, and the prioritised rows of those up to ``ahead``."""
@@ -63,12 +67,17 @@ class Backlog:
             self._frames.popleft()
         while self._ranked and self._ranked[0][1].number <= max(last, ahead):
             self._ranked.popleft()
+        while self._changes and self._changes[0][1].number <= last:
+            self._changes.popleft()
 
     def admitted(self, last: int, had: Mapping[str, int], most: float, upto: float = math.inf) -> Admitted:
-        """The prioritised rows behind frame ``last``, about ``most`` of them, of frames up to number ``upto``.
+        """The prioritised rows behind frame ``last``, about ``most`` of them, of frames up to number ``upto``. None
+        comes before a change of a relation that is read here: it may be joined with what has changed.
 
-        ``had``: of each stream the number of the frame up to which all its readers have had them.
+        ``had``: of each stream and relation the number of the frame up to which all its readers have had them.
         """
+        changes = [frame.number for name, frame in self._changes if frame.number > last and name in had]
+        upto = min(upto, min(changes, default=math.inf))
         found: dict[str, list[Frame]] = {}
         rows, ahead = 0, 0
         for name, frame in self._ranked:

@@ -43,10 +43,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock")
 
 BATCH_ROWS = 2_000_000
+LONG = 10_000
+"""A micro-batch of more rows than this takes long enough for the prioritised ones among them to go first, alone."""
 _PATIENCE = 1.0
 """Seconds for which a reader waits for entries at most: then Spark sees whether it is to stop."""
 _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before an attempt that failed is made again, the first time and at most."""
+_FEW = 4
+"""Prioritised rows go alone if they are no more than one of this many."""
 _FORGET_EVERY = 8
 """Micro-batches after which state that nobody needs is removed."""
 
@@ -94,6 +98,11 @@ class Planned:
     def first(self) -> Task:
         return self.tasks[0]
 
+    @property
+    def alone(self) -> bool:
+        """Whether it takes nothing but prioritised rows before their turn."""
+        return bool(self.admitted.frames) and not self.first.frames
+
 
 class Part:
     """Queries that are worked on together.
@@ -134,6 +143,8 @@ class Part:
         self._planned: Planned | None = None
         self._is_in = False
         """It has passed the gate."""
+        self._alarmed = False
+        """The last micro-batch took prioritised rows alone: the next one takes what is there, so nothing starves."""
         self._in_order = 0
         """Up to this entry nothing overtakes: a query failed on rows that had."""
         self._wake = threading.Event()
@@ -308,13 +319,15 @@ class Part:
             last = end["upto"]
         known = max((r.number for r in self.queries.values()), default=0)
         admitted = NOBODY
-        if last >= self._in_order and host.parts.settings.overtakes:
-            had: dict[str, int] = {}
-            for runner in self.queries.values():
-                ahead = max(self.ahead, self.upto) if runner.moved is None else runner.moved.ahead
-                for name in runner.reads:
-                    had[name] = min(ahead, had.get(name, ahead))
-            if end is None:
+        if host.parts.settings.overtakes:
+            had = self._had()
+            if end is None and rows > LONG and not self._alarmed and self.upto >= self._in_order:
+                admitted = self.pending.admitted(self.upto, had, most)
+            if 0 < admitted.rows <= rows // _FEW:
+                frames, last = {}, self.upto
+            elif last < self._in_order:
+                admitted = NOBODY
+            elif end is None:
                 admitted = self.pending.admitted(last, had, most)
             else:
                 admitted = self.pending.admitted(last, had, math.inf, end["ahead"])
@@ -335,6 +348,15 @@ class Part:
         )  # fmt: skip
         return Planned(offset, last, known, admitted, tasks, time.perf_counter())
 
+    def _had(self) -> dict[str, int]:
+        """Of each stream the number of the entry up to which all its readers have had the prioritised rows."""
+        had: dict[str, int] = {}
+        for runner in self.queries.values():
+            ahead = max(self.ahead, self.upto) if runner.moved is None else runner.moved.ahead
+            for name in runner.reads:
+                had[name] = min(ahead, had.get(name, ahead))
+        return had
+
     def _written_program(self) -> str:
         queries = {id: runner.slot for id, runner in self.queries.items()}
         if queries != self._program[0]:
@@ -354,7 +376,8 @@ class Part:
         Without the lock."""
         planned = self._planned
         if planned is not None:
-            self._host.safe(planned.last)  # nothing is answered from rows that a loss of power could take away
+            # Nothing is answered from rows that a loss of power could take away.
+            self._host.safe(max(planned.last, planned.admitted.ahead))
         with self._host.changed:
             planned = self._planned
             if self.gives_up or planned is None or not reports or reports[0].version != self.version + 1:
@@ -449,6 +472,8 @@ class Part:
             some = outcomes.get(query.runner.id, []) if isinstance(query.runner, SparkRunner) else []
             for sample in [o.sample for _, o in some if o.sample is not None]:
                 query.meter.note(delivered, None, sample)
+        self._alarmed = planned.alone
+        self._hurry = self._hurry or planned.alone
         self._done()
         host.changed.notify_all()
         host.parts.after_batch(self)
