@@ -403,12 +403,15 @@ def altered_options(tree: exp.Expr, options: QueryOptions) -> QueryOptions:
 
 def options_tree(given: Mapping[str, object]) -> exp.Expr:
     """Options as Python values, in the form of ``WITH (…)``. One that is None stands for NULL."""
-    nodes = [ast.Option(this=exp.to_identifier(name), expression=_option_node(v)) for name, v in given.items()]
+    nodes = [ast.Option(this=exp.to_identifier(name), expression=_option_node(name, v)) for name, v in given.items()]
     return ast.AlterQuery(this=exp.to_identifier("query"), options=nodes)
 
 
-def _option_node(value: object) -> exp.Expr:
+def _option_node(name: str, value: object) -> exp.Expr:
     match value:
+        case str() if name == "join_priority" and "_priority" in value:  # an expression, in CQL
+            chosen: list[exp.Expr] = parse(f"SELECT {value} FROM pair")[0].tree.expressions
+            return chosen[0]
         case None:
             return exp.Null()
         case bool():

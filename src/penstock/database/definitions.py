@@ -20,6 +20,7 @@ from penstock.cql.plan_objects import by_name
 from penstock.cql.text import format_statement, parse
 from penstock.model.amounts import Bound, written
 from penstock.model.types import TIMESTAMP
+from penstock.plan.nodes import Join, walk
 from penstock.plan.show import show_duration
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ def of_query(query: Registered, catalog: Catalog) -> str:
     """The statement that registers a query."""
     join_priority: list[exp.Expr] = []
     into = None
-    if query.text:
-        tree = parse(query.text)[0].tree
+    tree = parse(query.text)[0].tree if query.text else None
+    said_in_python = not isinstance(tree, ast.CreateQuery) and any(
+        isinstance(node, Join) and node.priority != "max" for node in walk(query.plan)
+    )
+    if tree is not None and not said_in_python:
         if isinstance(tree, ast.CreateQuery):
             into = tree.args.get("into")
             if into is not None and not _is_of(query, catalog.streams.get(identifier(into))):
