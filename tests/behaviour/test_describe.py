@@ -226,6 +226,17 @@ def test_queries_from_python(engine: str) -> None:
         assert found[0]["p"] == [{"x": "cit's \\"}, {"x": "bit's \\"}]
 
 
+def test_a_plan_object_is_described_without_positions() -> None:
+    with penstock.connect(engine="local") as db, penstock.connect(engine="local") as other:
+        db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t; CREATE STREAM u (t BIGINT, v STRING) TIMESTAMP BY t")
+        plan = db.explain("SELECT v || 'it''s' AS v FROM u", format="json").replace("'", "''")
+        db.execute(f"CREATE QUERY q AS PLAN '{plan}'")
+        for name in ("u", "q"):
+            other.execute(described(db, name))
+        other.push("u", [(1, "a")])
+        assert other.queries["q"].fetch()["v"].to_pylist() == ["ait's"]
+
+
 def test_the_priority_of_pairs_that_python_gave(engine: str) -> None:
     """An expression, in CQL; it changes the order in which answers come, so it is part of the plan."""
     with penstock.connect(engine=engine) as db, penstock.connect(engine=engine) as other:

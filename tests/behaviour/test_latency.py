@@ -271,6 +271,20 @@ def test_what_is_done_again_after_a_restart_is_not_measured(tmp_path: Path) -> N
         assert (db.queries["q"].latency.count, db.queries["q"].answered) == (1, 2)
 
 
+def test_what_waited_for_a_suspended_query_after_a_restart(tmp_path: Path) -> None:
+    clock = testing.Clock()
+    with testing.connect(tmp_path / "db", clock=clock) as db:
+        db.execute(S)
+        db.query("SELECT v FROM s WHERE v > 0", name="q").suspend()
+    with testing.connect(tmp_path / "db", clock=clock) as db:
+        db.push("s", [(1, 1)])
+        clock.advance("2 seconds")
+        query = db.queries["q"]
+        query.resume()
+        assert query.fetch().num_rows == 1
+        assert (query.latency.max, query.latency.waiting_p99) == (2.0, 0.0)
+
+
 def test_a_query_over_relations_counts_from_the_change(opened: Opened) -> None:
     db = opened("CREATE RELATION p (k BIGINT, v BIGINT) KEY (k)")
     query = db.query("SELECT k, v FROM p")

@@ -111,3 +111,15 @@ def test_queries_share_and_come_and_go(tmp_path: Path) -> None:
     first, *others = told.values()
     for other in others:
         assert [sorted(map(repr, some)) for some in other] == [sorted(map(repr, some)) for some in first]
+
+
+def test_a_directory_that_spark_refuses_stays_what_it_is(tmp_path: Path) -> None:
+    with penstock.connect(tmp_path / "db", engine="local") as db:
+        db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t WITH (overflow = 'drop oldest')")
+        db.query("SELECT t FROM s", name="q")
+        db.push("s", [(1,)])
+    with directly(), pytest.raises(penstock.EngineError, match=r"`s`: engine `spark` drops no rows.*engine='local'"):
+        penstock.connect(tmp_path / "db", engine="spark")
+    with penstock.connect(tmp_path / "db", engine="local") as db:
+        db.push("s", [(2,)])
+        assert db.queries["q"].fetch()["t"].to_pylist() == [1, 2]

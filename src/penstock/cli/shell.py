@@ -94,7 +94,9 @@ class Shell:
 
     def _run(self, text: str) -> None:
         for result in run_script(self._db, text):
-            if result.table is not None:
+            if result.table is not None and result.table.column_names == ["plan"]:
+                self._say(result.message)  # line by line: a plan object can be copied from here
+            elif result.table is not None:
                 self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
                 if result.note is not None:
                     self._say(result.note)

@@ -68,11 +68,17 @@ def of_query(query: Registered, catalog: Catalog) -> str:
             given = tree.args.get("options") or []
             join_priority = [option for option in given if identifier(option.this) == "join_priority"]
             tree = tree.expression
+        if isinstance(tree, ast.PlanObject):
+            tree = _plan(json.loads(tree.name))
     else:
-        tree = ast.PlanObject(this=exp.Literal.string(json.dumps(by_name(query.plan_json), ensure_ascii=False)))
+        tree = _plan(query.plan_json)
     ordered = [ast.Option(this=exp.to_identifier("ordered"), expression=exp.true())] if query.plan.ordered else []
     options = [*join_priority, *ordered, *_options(query.options)]
     return format_statement(ast.CreateQuery(this=_name(query.name), expression=tree, into=into, options=options))
+
+
+def _plan(plan: object) -> ast.PlanObject:
+    return ast.PlanObject(this=exp.Literal.string(json.dumps(by_name(plan), ensure_ascii=False)))
 
 
 def _is_of(query: Registered, stream: StreamDef | None) -> bool:

@@ -79,6 +79,8 @@ class Graph:
         self.told = told
         self.mirrors = mirrors
         self._index: dict[Hashable, OperatorVertex] = {}
+        self._shares = True
+        """Whether the query that is being added may use vertices that are there."""
         self._sources: dict[str, list[Source]] = {}
         self._relations: dict[str, list[Relation]] = {}
         self._ticks: dict[str, list[Ticks]] = {}
@@ -102,15 +104,17 @@ class Graph:
         past: Past | None = None,
         masters: str = SMART,
         apart: bool = False,
+        shares: bool = True,
     ) -> Sink:
         """Merge a query in, and give its own vertices what was there before; ``wire`` is to be called afterwards.
 
         Without a past the query is to be given it as if it were news, before the first ``flush``. ``masters``:
         how a query with masters is run, one of ``MASTERS``. ``apart``: it is not given what others that come now are
-        given, so they cannot share what remembers something.
+        given, so they cannot share what remembers something. ``shares``: it may use vertices that are there; else
+        they converge later.
         """
         assert name not in self.members, "names are unique in a database"
-        self._new = {}
+        self._new, self._shares = {}, shares
         for relation, changes in ({} if past is None else past.changes).items():
             ahead = sum(1 for change in changes if change.ts is not None)
             if self.ahead.setdefault(relation, ahead) != ahead:
@@ -138,7 +142,7 @@ class Graph:
             Beginning(self, self.members[name], self._new, past).begin()
         for vertex in self._new.values() if apart else ():
             vertex.touched = True
-        self._new = {}
+        self._new, self._shares = {}, True
         return sink
 
     def remove(self, name: str) -> list[OperatorVertex]:
@@ -242,6 +246,8 @@ class Graph:
 
     def find(self, key: Hashable) -> OperatorVertex | None:
         vertex = self._index.get(key)
+        if vertex is not None and not self._shares and vertex.id not in self._new:
+            return None
         if vertex is None or vertex.state == "stopped":
             return None
         if vertex.stateless or vertex.id in self._new:

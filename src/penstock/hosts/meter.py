@@ -127,9 +127,14 @@ class Meter:
         delivered, known, count = (facts if len(ts) == len(notes) else np.repeat(facts, sizes, 0)).T
         own, certain = self._times(ts, np.zeros(len(ts), np.int64) if sub is None else sub)
         certain = np.where(np.isnan(known), certain, known)
-        certain = np.fmin(np.maximum(certain, self._since), delivered)
+        certain = np.minimum(np.maximum(certain, self._since), delivered)
         own = np.fmin(np.maximum(own, self._since), certain)
-        self._add(delivered, delivered - certain, certain - own, count, priority)
+        timed = ~np.isnan(certain)  # of the others, the call was before a restart
+        if not timed.all():
+            delivered, certain, own, count = delivered[timed], certain[timed], own[timed], count[timed]
+            priority = None if priority is None else priority[timed]
+        if len(delivered):
+            self._add(delivered, delivered - certain, certain - own, count, priority)
 
     def _times(self, ts: Ints, sub: Ints) -> tuple[Floats, Floats]:
         """When the row of each result was pushed, and the call was that made it certain; NaN where that is not known.

@@ -188,6 +188,8 @@ class Opening:
         query.versions = dict(versions)
         query.placement = record.get("placement", {})
         query.suspended = record.get("suspended", False)
+        if query.suspended:
+            query.meter.look_up()  # what comes waits for a later call
         if running and changed is not None:
             name, what = changed
             query.status, query.error = (

@@ -210,6 +210,8 @@ class LocalHost(InProcess, Abilities):
         runner.sink = self.graph.add(
             query.name, raised(runner.plan, windows), runner.settings.functions, strict=runner.settings.strict,
             priority=query.options.priority, past=runner.past, masters=self.runtime.settings.masters,
+            # Rows that have gone ahead of their place may still be on their way through operators that are there.
+            shares=not runner.past.early,
             apart=query.options.start == "now",
         )  # fmt: skip
         self._runners[query.name] = runner
@@ -334,7 +336,8 @@ class LocalHost(InProcess, Abilities):
         """Operators of queries that came at different times may have become the same. One that is suspended keeps its
         number until it goes on."""
         with self.runtime.paused():
-            if self.runtime.holds or not self.runtime.idle:
+            ahead = any(source.urgent() is not None for source in self.core.inputs.values())
+            if self.runtime.holds or not self.runtime.idle or ahead:
                 return
             if self.graph.converge():
                 self._tidy()
@@ -447,8 +450,11 @@ class LocalHost(InProcess, Abilities):
     def hand_over(self, shards: int) -> None:
         assert self._kept is not None, "it has a directory"
         from penstock.hosts.handing import to_spark
+        from penstock.hosts.spark.parts.definitions import check_stream
 
         with self.core.lock:
+            for definition in self.core.catalog.streams.values():
+                check_stream(definition, self._kept.root)  # before anything is another engine's
             self._resting.clear()
             self._hold(everything=True)  # the other engine begins where all is worked on
             self._kept.keeper.note({})  # so that it is another state than the one that is saved

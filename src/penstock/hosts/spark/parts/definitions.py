@@ -13,21 +13,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.catalog import StreamDef
 from penstock.graph.relations import changes_from, changes_table
 from penstock.graph.sharing import demands, raised
 from penstock.hosts.durable import forms
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
-from penstock.model.errors import CheckpointError, StorageError
+from penstock.model.errors import CheckpointError, EngineError, StorageError
 from penstock.model.schema import Schema
 from penstock.operators.identity import Named
 from penstock.plan.nodes import Query, declared_scans
 from penstock.plan.serial import from_json
 from penstock.storage.files import Files
-from penstock.storage.objects import files_at
+from penstock.storage.objects import Root, files_at
 from penstock.storage.packing import packed, unpacked
 from penstock.storage.records import Record, put_record, read_record
 from penstock.storage.segments import Segment, frame_bytes, head_bytes
@@ -187,3 +189,18 @@ def _code(files: Files, name: str, version: int) -> Callable[..., object]:
 
     found: Callable[..., object] = cloudpickle.loads(read_code(files, code_path(f"{name}@{version}")))
     return found
+
+
+def check_stream(definition: StreamDef, root: Root) -> None:
+    """Refuse a stream that this engine cannot have."""
+    if definition.drops:
+        raise EngineError(
+            f"stream `{definition.name}`: engine `spark` drops no rows, they wait in the stream's log",
+            hint="leave `overflow` out, or use engine='local'",
+        )
+    if definition.source is not None and not isinstance(root, Path):
+        raise EngineError(
+            f"stream `{definition.name}`: how far Spark has read FROM spark is kept in files, "
+            f"and {root} is in an object store",
+            hint="keep the database in a directory, or push the rows",
+        )

@@ -33,7 +33,7 @@ from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.options import Keeping, SparkOptions
 from penstock.hosts.registered import Registered
 from penstock.hosts.spark.parts.cluster import Cluster
-from penstock.hosts.spark.parts.definitions import Past, forget_definition, write_definition
+from penstock.hosts.spark.parts.definitions import Past, check_stream, forget_definition, write_definition
 from penstock.hosts.spark.parts.inflow import Inflow, forget_sources
 from penstock.hosts.spark.parts.inline import Inline
 from penstock.hosts.spark.parts.leftover import forget_states
@@ -397,17 +397,8 @@ class SparkHost(Abilities):
         pass
 
     def declared(self, definition: StreamDef | RelationDef | ViewDef | FunctionDef) -> None:
-        if isinstance(definition, StreamDef) and definition.drops:
-            raise EngineError(
-                f"stream `{definition.name}`: engine `spark` drops no rows, they wait in the stream's log",
-                hint="leave `overflow` out, or use engine='local'",
-            )
-        if isinstance(definition, StreamDef) and definition.source is not None and not isinstance(self.root, Path):
-            raise EngineError(
-                f"stream `{definition.name}`: how far Spark has read FROM spark is kept in files, "
-                f"and {self.root} is in an object store",
-                hint="keep the database in a directory, or push the rows",
-            )
+        if isinstance(definition, StreamDef):
+            check_stream(definition, self.root)
         self.kept.keeper.declared(definition)
         if isinstance(definition, StreamDef) and not self.opening:
             self._begin_inflow(definition)
