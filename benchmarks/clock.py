@@ -1,6 +1,6 @@
 """How soon a master's arrival is answered by itself, and what the clock costs a database to which nothing comes.
 
-    python -m benchmarks.clock [--engine local|spark] [--rounds N]
+    python -m benchmarks.clock [--quick] [--scale X] [--engine local|spark] [--rounds N]
 
 Streams are stamped on arrival, and a subscriber waits for the answer to each row of the master stream; in every other
 round the caller says ``db.heartbeat()`` after the push, which shows what the machine takes for the answer itself. On
@@ -10,36 +10,19 @@ line is JSON.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import threading
 import time
-from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
 import penstock
+from benchmarks.support.report import Report, amount, options
 
 _LONG = 120.0
 _DECLARE = "CREATE STREAM stocks (k BIGINT, price BIGINT); CREATE STREAM news (k BIGINT)"
 _QUERY = """SELECT ISTREAM stocks.k, price FROM stocks [RANGE 1 HOUR], news [NOW]
 WHERE stocks.k = news.k MASTER news"""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A figure, and what it may be at the most."""
-
-    name: str
-    value: float
-    bar: float
-    ok: bool
-
-
-def result(name: str, value: float, bar: float) -> Result:
-    print(f"{name}: {value:.4g} (bar {bar:g})")
-    return Result(name, round(value, 4), bar, value <= bar)
 
 
 class Asked:
@@ -73,7 +56,7 @@ class Asked:
         return len(self.db.metrics())
 
 
-def local(rounds: int) -> list[Result]:
+def local(report: Report, rounds: int) -> None:
     """On the local engine."""
     asked = Asked("local")
     asked.seconds(0)
@@ -84,22 +67,18 @@ def local(rounds: int) -> list[Result]:
         found.append(asked.seconds(i % 10))
         time.sleep(0.02)
         by_hand.append(asked.seconds(i % 10, by_hand=True))
-    for what, some in (("by itself", found), ("by hand", by_hand)):
-        some.sort()
-        nine = 1e3 * some[int(0.9 * rounds)]
-        print(f"{what}: median {1e3 * statistics.median(some):.2f} ms, 9 of 10 within {nine:.2f} ms")
-    print(f"by itself / by hand: {statistics.median(found) / statistics.median(by_hand):.2f}")
+    for what, some, bar in (("by itself", found, 50.0), ("by hand", by_hand, None)):
+        report.add(f"clock: milliseconds to the answer, {what}, median", 1e3 * statistics.median(some), bar, below=True)
+        report.add(f"clock: milliseconds to the answer, {what}, 9 of 10", 1e3 * sorted(some)[int(0.9 * rounds)])
+    report.add("clock: by itself against by hand", statistics.median(found) / statistics.median(by_hand))
     used, began = time.process_time(), time.monotonic()
     time.sleep(2.0)
     share = (time.process_time() - used) / (time.monotonic() - began)
     asked.db.close()
-    return [
-        result("milliseconds to the answer, median", 1e3 * statistics.median(found), 50),
-        result("share of a core while nothing comes", share, 0.02),
-    ]
+    report.add("clock: share of a core while nothing comes", share, 0.02, below=True)
 
 
-def spark(rounds: int) -> list[Result]:
+def spark(report: Report, rounds: int) -> None:
     """On Spark, which is kept busy with other rows."""
     asked = Asked("spark")
     asked.seconds(0)
@@ -111,20 +90,21 @@ def spark(rounds: int) -> list[Result]:
         seconds.append(asked.seconds(i % 10))
         # One that was under way when the row was pushed does not count.
         batches.append(asked.batches() - before - 1)
-    print(f"{rounds} rows: median {1e3 * statistics.median(seconds):.0f} ms, in {batches} micro-batches")
     asked.db.close()
-    return [result("micro-batches to the answer, at most", max(batches), 2)]
+    report.add("clock: milliseconds to the answer on Spark, median", 1e3 * statistics.median(seconds))
+    report.add("clock: micro-batches to the answer, at most", max(batches), 2, below=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--engine", choices=["local", "spark"], action="append")
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int)
     given = parser.parse_args()
-    found: list[Result] = []
+    report = Report("clock")
     for engine in given.engine or ["local", "spark"]:
-        found += local(given.rounds) if engine == "local" else spark(min(given.rounds, 20))
-    print(json.dumps({"benchmark": "clock", "results": [asdict(r) for r in found]}))
+        rounds = given.rounds or amount(given, 100, 10)
+        local(report, rounds) if engine == "local" else spark(report, min(rounds, 20))
+    report.finish()
 
 
 if __name__ == "__main__":

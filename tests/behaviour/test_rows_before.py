@@ -198,7 +198,7 @@ def test_start(engine: str) -> None:
             db.execute("CREATE QUERY q AS SELECT s.v FROM s, gone INTO d WITH (start = 'retained')")
         assert "d" not in db.catalog.streams
         assert "q" not in db.queries
-        with pytest.raises(penstock.BindError, match="start is 'now' or 'retained', not 'then'"):
+        with pytest.raises(penstock.BindError, match="`start` is 'now' or 'retained', not 'then'"):
             db.query(SELECT, start="then")  # type: ignore[arg-type]
         with pytest.raises(penstock.BindError, match="`start` is 'now' or 'retained', not '7'"):
             db.execute(f"CREATE QUERY q AS {SELECT} WITH (start = 7)")

@@ -217,7 +217,7 @@ def test_an_idle_input_does_not_hold_the_others_up(spark: SparkSession, tmp_path
     folders["r"].add([(1, 1, 1)])
     folders["s"].add([(1, 1, 1), (20, 1, 2), (40, 1, 3)])
     frames = {name: folder.stream(spark, 1) for name, folder in folders.items()}
-    query = "SELECT ISTREAM a.v AS x, b.v AS y FROM s [RANGE 50] a JOIN r [RANGE 50] b ON a.k = b.k"
+    query = "SELECT ISTREAM a.v AS x, b.v AS y FROM s [ROWS 50] a JOIN r [ROWS 50] b ON a.k = b.k"
     run(ps.sql(spark, query, timestamps=TIMES, idle=10, streams=frames), tmp_path)
     assert written(spark, tmp_path) == Counter([(1, "+", 1, 1), (20, "+", 2, 1)])
 
