@@ -393,17 +393,8 @@ class Graph:
     def in_order(self) -> list[OperatorVertex]:
         """All vertices, senders before receivers."""
         found: dict[int, OperatorVertex] = {}
-
-        def visit(vertex: OperatorVertex) -> None:
-            if vertex.id in found:
-                return
-            for edge in vertex.inputs:
-                assert isinstance(edge.source, OperatorVertex)
-                visit(edge.source)
-            found[vertex.id] = vertex
-
         for vertex in self.vertices.values():
-            visit(vertex)
+            _visit(vertex, found)
         return list(found.values())
 
     def _hurry(self) -> None:
@@ -515,3 +506,13 @@ def _without(lists: dict[str, list[_T]], key: str, item: _T) -> None:
     lists[key].remove(item)
     if not lists[key]:
         del lists[key]
+
+
+def _visit(vertex: OperatorVertex, found: dict[int, OperatorVertex]) -> None:
+    """Put a vertex behind those that send to it. A closure that calls itself would be a cycle."""
+    if vertex.id in found:
+        return
+    for edge in vertex.inputs:
+        assert isinstance(edge.source, OperatorVertex)
+        _visit(edge.source, found)
+    found[vertex.id] = vertex
