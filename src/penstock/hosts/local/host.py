@@ -656,6 +656,8 @@ class LocalHost(InProcess, Abilities):
         for query in self.core.running():
             query.meter.look_up()  # results that wait there are of calls before the one that lets them go on
         self._see()
+        if self._prioritised():
+            self.runtime.settle()  # no row is ahead of its place while buffers come and go in front of it
         if self.runtime.hold(set() if everything else self._resting.held()):
             with self.runtime.paused():
                 if self._delivery is None:
