@@ -292,3 +292,19 @@ def test_a_clock_that_stands_still_brings_nothing() -> None:
         db.push("news", [(1,)])
         core_of(db).look()
         assert query.answered == 0
+
+
+def test_a_slow_subscriber_stops_no_other_query() -> None:
+    """The clock's thread waits for nobody who is called."""
+    other, released = threading.Event(), threading.Event()
+    with penstock.connect(engine="local") as db:
+        db.execute("CREATE STREAM stocks (k BIGINT); CREATE STREAM news (k BIGINT)")
+        text = "SELECT ISTREAM stocks.k FROM stocks [RANGE 1 HOUR], news [NOW] WHERE stocks.k = news.k AND news.k = {}"
+        db.query(f"{text.format(1)} MASTER news").subscribe(lambda table: released.wait(60))
+        db.query(f"{text.format(2)} MASTER news").subscribe(lambda table: other.set())
+        db.push("stocks", [(1,), (2,)])
+        db.push("news", [(1,)])
+        db.push("news", [(2,)])
+        assert other.wait(60)
+        assert not released.is_set()
+        released.set()

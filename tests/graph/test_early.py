@@ -483,3 +483,21 @@ def test_what_is_not_a_mode_is_refused(db: penstock.Database, settings: dict[str
     with pytest.raises(penstock.PenstockError) as caught:
         db.configure(**settings)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["SELECT v FROM s WHERE k > 0", "SELECT count(*) AS v FROM s"])
+def test_a_query_that_begins_while_a_row_is_ahead_of_its_place_has_it_once(text: str) -> None:
+    """The row waits for slack, and in front of a query that rests: the other one has operators of its own."""
+    found = []
+    for engine in ("reference", "local"):
+        with penstock.connect(engine=engine) as db:
+            db.execute("CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t SLACK 3 PRIORITY BY p")
+            resting = db.query("SELECT v FROM s WHERE k > 0")
+            resting.suspend()
+            db.push("s", [(61, 1, 5, 9)])
+            later = db.query(text)
+            db.push("s", [(62, 1, 6, 9)])
+            db.heartbeat("s", 200)
+            resting.resume()
+            found.append([sorted(map(repr, q.fetch().to_pylist())) for q in (resting, later)])
+    assert found[1] == found[0]

@@ -120,20 +120,22 @@ class Core(Declaring, Ticking, Beginning, Altering):
         if self.closed:
             raise StateError("the database is closed", hint="connect again")
 
-    def after(self) -> None:
+    def after(self, *, waits: bool = True) -> None:
         """The lock has been given back: let the host work, and call subscribers. Never called with the lock."""
         self.host.after()
-        self.call_subscribers()
+        self.call_subscribers(waits=waits)
 
-    def call_subscribers(self) -> None:
-        """Call the subscribers for whom there is something new. Never called with the lock."""
+    def call_subscribers(self, *, waits: bool = True) -> None:
+        """Call the subscribers for whom there is something new. Never called with the lock. ``waits``: in this thread;
+        else in one of each query's own."""
         while self._news:
             try:
                 subscribers = self._news.popleft()
             except IndexError:  # another thread has
                 return
             try:
-                subscribers.call()
+                if waits or not subscribers.wake():
+                    subscribers.call()
             except BaseException:
                 self._news.append(subscribers)  # they may not have heard everything: they do with the next call
                 raise

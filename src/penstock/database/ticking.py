@@ -57,8 +57,8 @@ class Ticking(ABC):
         """Whether a function that a query calls is what asks."""
 
     @abstractmethod
-    def after(self) -> None:
-        """Let the host work and subscribers be called."""
+    def after(self, *, waits: bool = True) -> None:
+        """Let the host work and subscribers be called, in this thread or in threads of their own."""
 
     @abstractmethod
     def running(self) -> list[Registered]:
@@ -174,16 +174,16 @@ class Ticking(ABC):
             self._pass_time(sorted(due), now)
         except BaseException:
             with suppress(PenstockError):
-                self._released(due)
+                self._released(due, by_timer=by_timer)
             raise
-        self._released(due)
+        self._released(due, by_timer=by_timer)
 
-    def _released(self, moved: set[str]) -> None:
-        """Give the lock back."""
+    def _released(self, moved: set[str], *, by_timer: bool) -> None:
+        """Give the lock back. The timer's thread is that of all queries, so it waits for no subscriber."""
         self._changer = None
         self.lock.release()
         if moved:
-            self.after()
+            self.after(waits=not by_timer)
 
     def _pass_time(self, names: Iterable[str], now: int) -> None:
         """Let streams be where they are by the clock. If one cannot, the others can."""

@@ -89,16 +89,16 @@ class Subscribers:
         self._results.remove_reader(subscription.reader)
 
     def wake(self) -> bool:
-        """There is news, and nobody of whom it can be expected to call: let the thread do it, if it has not ended.
-        Under the lock of the query."""
-        if not self.all or self._closed:
-            return False
-        if self._thread is None:
-            name = f"penstock-subscribers-{self._name}"
-            self._thread = threading.Thread(target=self._keep_calling, name=name, daemon=True)
-            self._thread.start()
-        self._wake.set()
-        return True
+        """There is news, and nobody of whom it can be expected to call: let the thread do it, if it has not ended."""
+        with self._lock:
+            if not self.all or self._closed:
+                return False
+            if self._thread is None:
+                name = f"penstock-subscribers-{self._name}"
+                self._thread = threading.Thread(target=self._keep_calling, name=name, daemon=True)
+                self._thread.start()
+            self._wake.set()
+            return True
 
     def _keep_calling(self) -> None:
         while True:
