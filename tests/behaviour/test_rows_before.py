@@ -48,6 +48,21 @@ def test_the_note_of_a_query(engine: str) -> None:
         assert str(db.execute(SELECT)) == f"query {list(db.queries)[-1]} started\n{note}"
 
 
+def test_the_note_agrees_with_the_number_of_rows_and_streams() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(f"{STREAM}; {STREAM.replace(' s ', ' r ')}")
+        db.push("s", [(1, 1)])
+        note = str(db.query(SELECT).note)
+        assert note.startswith("stream `s` had 1 row before the query, which is not in its answer; ")
+        assert "declare the stream WITH" in note
+        assert note.endswith("WITH (retain = 1000) keeps those of the last 1000 ticks")
+        db.push("r", [(1, 1)])
+        note = str(db.query("SELECT s.v FROM s [ROWS 1], r [ROWS 1]").note)
+        assert "had 1 row and stream `" in note
+        assert "before the query, which are not in its answer; " in note
+        assert "declare the streams WITH" in note
+
+
 def test_rows_that_wait_for_slack_or_are_late_are_not_missed() -> None:
     with penstock.connect(engine="local") as db:
         db.execute("CREATE STREAM s (t BIGINT, v INT) TIMESTAMP BY t SLACK 10")
@@ -198,7 +213,7 @@ def test_start(engine: str) -> None:
             db.execute("CREATE QUERY q AS SELECT s.v FROM s, gone INTO d WITH (start = 'retained')")
         assert "d" not in db.catalog.streams
         assert "q" not in db.queries
-        with pytest.raises(penstock.BindError, match="start is 'now' or 'retained', not 'then'"):
+        with pytest.raises(penstock.BindError, match="`start` is 'now' or 'retained', not 'then'"):
             db.query(SELECT, start="then")  # type: ignore[arg-type]
         with pytest.raises(penstock.BindError, match="`start` is 'now' or 'retained', not '7'"):
             db.execute(f"CREATE QUERY q AS {SELECT} WITH (start = 7)")
