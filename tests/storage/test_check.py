@@ -191,7 +191,7 @@ def test_what_is_no_database(command: str, tmp_path: Path, directory: Path, caps
     from penstock.storage.records import put_record
 
     put_record(Disk(directory), "penstock.json", {"penstock": "database", "format": 2}, sync=False)
-    assert "written in format 2; this release reads format 1; use the release of Penstock that wrote it" in told(directory)
+    assert "written in format 2; this release reads format 1; use the release of Penstock" in told(directory)
     assert not (tmp_path / "to").exists()
 
 
