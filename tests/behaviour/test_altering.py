@@ -92,7 +92,8 @@ def test_what_cannot_be_is_refused_and_changes_nothing(db: penstock.Database) ->
         ("SUSPEND QUERY p", "no query `p`"),
         ("ALTER QUERY q SET (priority = 10)", "`priority` is a whole number from 0 to 9"),
         ("ALTER QUERY q SET (strict = TRUE)", "`strict` of a query cannot change"),
-        ("ALTER QUERY q SET (priority = 1, speed = 9)", "no option `speed`"),
+        ("ALTER QUERY q SET (priority = 1, speed = 9)", "no option `speed`; there are `priority`, `latency`"),
+        ("ALTER QUERY q SET (prioritty = 1)", "no option `prioritty`; did you mean `priority`"),
         ("ALTER QUERY q SET priority = 1", "expected ( and options"),
         ("ALTER STREAM s SET (retain = 'all')", "expected QUERY"),
     ):
@@ -105,6 +106,11 @@ def test_what_cannot_be_is_refused_and_changes_nothing(db: penstock.Database) ->
     query.stop()
     with pytest.raises(penstock.StateError, match="query `q` is stopped"):
         query.alter(priority=4)
+    ended = db.query(ALL, name="e")
+    db.close_stream("s")
+    ended.fetch()
+    with pytest.raises(penstock.StateError, match="query `e` has ended"):
+        ended.alter(priority=4)
 
 
 def test_options_change_while_data_flow(db: penstock.Database) -> None:

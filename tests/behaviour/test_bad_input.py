@@ -86,7 +86,7 @@ def test_the_place_is_found_in_the_line_it_is_in(engine: str) -> None:
     db = declared(engine)
     error = refused(db, lambda: db.execute("SELECT k,\n\ttemprature\nFROM tt"))
     assert str(error).splitlines() == [
-        "line 1, column 8: no column `k` in stream `tt`; there is `at`, `room`, `temperature`",
+        "line 1, column 8: no column `k` in stream `tt`; there are `at`, `room`, `temperature`",
         "  SELECT k,",
         "         ^",
     ]
@@ -120,7 +120,7 @@ CALLS: list[tuple[str, Callable[[Database], object], str]] = [
     ("an empty plan", lambda db: db.query(plan={}), "plan: field `penstock_plan` is missing"),
     ("no such format", lambda db: db.explain("running", "xml"), "no format `xml`; there are text, json, mermaid"),
     ("no such query", lambda db: db.queries["runing"].stop(), "no query `runing`; did you mean `running`?"),
-    ("no such stream", lambda db: db.push("rom", [(1,)]), "no stream `rom`; there is `hot`, `r`, `s`, `tt`, `typed`"),
+    ("no such stream", lambda db: db.push("rom", [(1,)]), "no stream `rom`; there are `hot`, `r`, `s`, `tt`, `typed`"),
     ("a derived stream", lambda db: db.push("hot", [(1, 1.0)]),
      "stream `hot` is derived from a query, so nothing can be put into it"),
     ("at of a stream", lambda db: db.push("s", [(5, 1, "a", 1.0)], at=5),
@@ -171,7 +171,7 @@ ROWS: list[tuple[str, str, object, str]] = [
     ("arity of one", "s", [GOOD, (6,)], "stream `s`, row 2: 1 value for 4 columns"),
     ("missing column", "s", [{"t": 5, "k": 1, "g": "a"}], "stream `s`, row 1: column `v` is missing; None means NULL"),
     ("unknown column", "s", [{"t": 5, "k": 1, "g": "a", "v": 1.0, "w": 1}],
-     "stream `s`, row 1: no column `w`; there is `g`, `k`, `t`, `v`"),
+     "stream `s`, row 1: no column `w`; there are `g`, `k`, `t`, `v`"),
     ("text for a number", "s", [GOOD, GOOD, (6, 2, "h", "warm")],
      "stream `s`, row 3, column `v`: 'warm' is not a DOUBLE"),
     ("fraction", "s", [(6, 2.5, "h", 1.0)],
@@ -208,7 +208,7 @@ ROWS: list[tuple[str, str, object, str]] = [
     ("Arrow type", "s", pa.table({"t": [5], "k": ["a"], "g": ["x"], "v": [1.0]}),
      "stream `s`: column `k` is string, declared as BIGINT"),
     ("Arrow column", "s", pa.table({"t": [5], "k": [1], "g": ["x"]}),
-     "stream `s`: column `v` is missing; there is `g`, `k`, `t`"),
+     "stream `s`: column `v` is missing; there are `g`, `k`, `t`"),
     ("Arrow value", "s", pa.table({"t": [5, 6], "k": [1, 2.5], "g": ["x", "y"], "v": [1.0, 1.0]}),
      "stream `s`, row 2, column `k`: 2.5 is not a BIGINT; round it first, or declare the column as DOUBLE"),
     ("Arrow NULL timestamp", "s", pa.table({"t": [5, None], "k": [1, 2], "g": ["x", "y"], "v": [1.0, 1.0]}),
@@ -367,5 +367,5 @@ def test_bad_cql_in_a_file_names_the_file(tmp_path: Path, capsys: pytest.Capture
     script.write_text(SCRIPT + "SELECT w FROM s;\n")
     assert main(["run", str(script)]) == 2
     assert capsys.readouterr().err == (
-        f"penstock: error: {script}, line 5, column 8: no column `w` in stream `s`; there is `t`, `v`\n"
+        f"penstock: error: {script}, line 5, column 8: no column `w` in stream `s`; there are `t`, `v`\n"
     )

@@ -279,6 +279,7 @@ def test_functions_and_kinds() -> None:
         assert "avg(x" in str(built_in)
         assert str(db.execute("DESCRIBE avg")).endswith("\nCREATE STREAM avg (t BIGINT, q INT) TIMESTAMP BY t")
         assert db.execute("DESCRIBE QUERY avg").message == "query avg: running, 0 answers"
+        assert db.execute("SHOW QUERIES").message == "1 query"
 
 
 def _double(value: int, unit: str) -> int:

@@ -115,6 +115,17 @@ def test_windows_that_began_before_the_query_are_marked(engine: str) -> None:
         assert shown["incomplete"].to_pylist() == [str(mark), ""]
 
 
+def test_queries_are_shown_with_the_times_of_what_they_lack() -> None:
+    with penstock.connect(engine="local", zone="Europe/Vienna") as db:
+        db.execute("CREATE STREAM s (t TIMESTAMP, v INT) TIMESTAMP BY t")
+        db.push("s", [("2024-05-01 10:00:10", 1)])
+        query = db.query("SELECT count(*) AS n FROM s [TUMBLING 1 MINUTE]")
+        result = db.execute("SHOW QUERIES")
+        assert result.table is not None
+        (shown,) = result.table["incomplete"].to_pylist()
+        assert shown == f"results from the first one to 2024-05-01 10:01:00: {query.incomplete[0].reason}"
+
+
 def test_how_far_back_rows_of_a_derived_stream_reach_may_not_be_known() -> None:
     with penstock.connect(engine="local") as db:
         db.execute(f"{S} WITH (retain = 50); CREATE STREAM d AS SELECT ISTREAM sum(v) AS v FROM s [ROWS 3]")

@@ -246,7 +246,7 @@ def test_files_with_unknown_columns(tmp_path: Path) -> None:
             play(core_of(db), {"s": tmp_path / "s.csv"})
         play(core_of(db), {"s": tmp_path / "s.jsonl"})
         assert taken(db) == [1]
-        assert db.apart("s")["reason"].to_pylist() == ["no column `w`; there is `g`, `t`, `v`"]
+        assert db.apart("s")["reason"].to_pylist() == ["no column `w`; there are `g`, `t`, `v`"]
 
 
 def test_typed_files(tmp_path: Path) -> None:

@@ -48,6 +48,21 @@ def test_the_note_of_a_query(engine: str) -> None:
         assert str(db.execute(SELECT)) == f"query {list(db.queries)[-1]} started\n{note}"
 
 
+def test_the_note_agrees_with_the_number_of_rows_and_streams() -> None:
+    with penstock.connect(engine="local") as db:
+        db.execute(f"{STREAM}; {STREAM.replace(' s ', ' r ')}")
+        db.push("s", [(1, 1)])
+        note = str(db.query(SELECT).note)
+        assert note.startswith("stream `s` had 1 row before the query, which is not in its answer; ")
+        assert "declare the stream WITH" in note
+        assert note.endswith("WITH (retain = 1000) keeps those of the last 1000 ticks")
+        db.push("r", [(1, 1)])
+        note = str(db.query("SELECT s.v FROM s [ROWS 1], r [ROWS 1]").note)
+        assert "had 1 row and stream `" in note
+        assert "before the query, which are not in its answer; " in note
+        assert "declare the streams WITH" in note
+
+
 def test_rows_that_wait_for_slack_or_are_late_are_not_missed() -> None:
     with penstock.connect(engine="local") as db:
         db.execute("CREATE STREAM s (t BIGINT, v INT) TIMESTAMP BY t SLACK 10")

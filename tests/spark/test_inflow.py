@@ -139,7 +139,7 @@ def test_rows_that_are_stamped_on_arrival_come_at_one_instant(spark: SparkSessio
     ("source", "said"),
     [
         ("format = 'nowhere'", "Spark cannot read its source"),
-        ("format = 'rate'", "has no column `t`; there is `timestamp`, `value`"),
+        ("format = 'rate'", "has no column `t`; there are `timestamp`, `value`"),
         ("format = 'rate', columns = 'nothing AS t'", "Spark cannot read its source"),
         ("format = 'rate', columns = 'SELECT FROM'", "Spark cannot read its source"),
     ],

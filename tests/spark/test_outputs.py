@@ -166,8 +166,8 @@ def test_what_cannot_be_started(spark: SparkSession) -> None:
             pipeline.start(outputs, checkpoint="/y")
         return str(caught.value)
 
-    assert said({}) == "a pipeline needs at least one output; there is 'q', 'p'"
-    assert said({"r": "/x"}) == "no query `r`; there is q, p"
+    assert said({}) == "a pipeline needs at least one output; there are 'q', 'p'"
+    assert said({"r": "/x"}) == "no query `r`; there are q, p"
     assert said({"q": "/x"}) == (
         "query `q` has a column `batch`, which is the name of the folders of micro-batches; rename it with AS"
     )

@@ -199,9 +199,9 @@ def test_settings_that_are_none(tmp_path: Path) -> None:
             db.configure(strategy="fifo")
         with pytest.raises(penstock.InputError, match=r"no setting `experiments` .* engine='local'"):
             db.configure(experiments={"masters": "naive"})
-        with pytest.raises(penstock.InputError, match="`wokers` on Spark; there is `threading`, `workers` and `mode`"):
+        with pytest.raises(penstock.InputError, match="`wokers` on Spark; there are `threading`, `workers` and `mode`"):
             db.configure(wokers=2)
-        with pytest.raises(penstock.InputError, match=r"mode is 'fast'; there is strong, direct, normal"):
+        with pytest.raises(penstock.InputError, match=r"mode is 'fast'; there are strong, direct, normal"):
             db.configure(mode="fast")
         for workers in (0, "two", 1.5, True):
             with pytest.raises(penstock.InputError, match=r"workers is .*; give a number from 1 on"):

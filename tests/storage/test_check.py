@@ -180,7 +180,8 @@ def test_what_is_no_database(command: str, tmp_path: Path, directory: Path, caps
     assert told(tmp_path / "empty").startswith(f"{tmp_path}/empty: there is no database in it")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "letter.txt").write_text("x")
-    assert "foreign is not empty and not a database: it has `letter.txt`" in told(tmp_path / "foreign")
+    foreign = told(tmp_path / "foreign")
+    assert "foreign is not empty and not a database: it has `letter.txt`; name the directory of a database" in foreign
     (tmp_path / "old" / "journal").mkdir(parents=True)
     (tmp_path / "old" / "lock").write_text("")
     assert "old: a database of release 0.1, which this release does not open" in told(tmp_path / "old")
@@ -190,7 +191,7 @@ def test_what_is_no_database(command: str, tmp_path: Path, directory: Path, caps
     from penstock.storage.records import put_record
 
     put_record(Disk(directory), "penstock.json", {"penstock": "database", "format": 2}, sync=False)
-    assert "written in format 2, this is format 1; use the release of Penstock that wrote it" in told(directory)
+    assert "written in format 2; this release reads format 1; use the release of Penstock" in told(directory)
     assert not (tmp_path / "to").exists()
 
 

@@ -85,11 +85,10 @@ def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None
 
 
 def test_a_second_database_of_the_same_process_is_refused(tmp_path: Path) -> None:
-    with (
-        penstock.connect(tmp_path, engine="local"),
-        pytest.raises(penstock.StorageError, match=f"process {os.getpid()} on "),
-    ):
+    with penstock.connect(tmp_path, engine="local"), pytest.raises(penstock.StorageError) as caught:
         penstock.connect(tmp_path, engine="local")
+    assert caught.value.message == f"{tmp_path} is open in this process already"
+    assert caught.value.hint == "close() that database first, or use another directory"
     penstock.connect(tmp_path, engine="local").close()
 
 
@@ -116,7 +115,7 @@ def test_a_directory_of_a_newer_format(tmp_path: Path) -> None:
     put_record(Disk(tmp_path), "penstock.json", {"penstock": "database", "format": 7}, sync=False)
     (tmp_path / "owner").write_text("")
     error = refused(tmp_path)
-    assert error.message == f"{tmp_path}: written in format 7, this is format 1"
+    assert error.message == f"{tmp_path}: written in format 7; this release reads format 1"
     assert "the release of Penstock that wrote it" in str(error.hint)
 
 
@@ -129,7 +128,9 @@ def test_a_directory_of_something_else(tmp_path: Path) -> None:
 
 def test_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert refused(tmp_path / "file").message == f"{tmp_path}/file is not a directory"
+    error = refused(tmp_path / "file")
+    assert error.message == f"{tmp_path}/file is not a directory"
+    assert error.hint == "use an empty directory, or a new one"
     assert "cannot be opened: " in refused(tmp_path / "file" / "below").message
 
 

@@ -98,10 +98,14 @@ def test_a_database_of_the_local_engine_is_kept_in_it(bucket: Bucket, tmp_path: 
     assert not [name for name in bucket.objects if name.startswith("bucket/db/owner/")]
 
 
-def test_a_second_process_is_refused(bucket: Bucket) -> None:
+def test_a_second_database_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     with penstock.connect(DB, engine="local"):
         assert holder(Objects(DB)) is not None
-        with pytest.raises(StorageError, match=f"{DB} is open in another process \\(process {os.getpid()} on "):
+        with pytest.raises(StorageError, match=f"{DB} is open in this process already"):
+            penstock.connect(DB, engine="local")
+        pid, parent = os.getpid(), os.getppid()
+        monkeypatch.setattr(os, "getpid", lambda: parent)
+        with pytest.raises(StorageError, match=f"{DB} is open in another process \\(process {pid} on "):
             penstock.connect(DB, engine="local")
     penstock.connect(DB, engine="local").close()
     assert holder(Objects(DB)) is None

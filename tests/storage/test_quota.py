@@ -41,7 +41,7 @@ def test_what_would_go_over_is_refused_whole_and_said_so() -> None:
     before = {path: bytes(file.now) for path, file in files.now.items()}
     with pytest.raises(StorageError) as caught:
         store.append(log, rows(2_000), {}, new=True)
-    assert caught.value.message.startswith("disk: the quota is 20 KB, of which 8.")
+    assert caught.value.message.startswith("disk: the quota is 20 KB, 8.")
     assert "and this takes 16." in caught.value.message
     assert "drop streams" in str(caught.value.hint)
     assert "a larger quota" in str(caught.value.hint)

@@ -99,7 +99,7 @@ def backup(
             print(f"damaged    {damage}")
         raise Failure(f"{target}: the copy is damaged: see what `penstock check {directory}` says", FAILED)
     total = shown(sum(report.bytes.values()))
-    queries = f"{len(contents.queries)} {'query' if len(contents.queries) == 1 else 'queries'}"
+    queries = counted(len(contents.queries), "query", "queries")
     print(
         f"{target}: {counted(len(contents.streams), 'stream')}, {queries}, all up to entry {last:,}, {total}; verified"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar, get_args
@@ -34,7 +34,7 @@ from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, position_of
 from penstock.model.amounts import Bound, parse_bound
 from penstock.model.durations import parse_duration
-from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, suggest
+from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, suggest, there_are, typo
 from penstock.model.names import find_name
 from penstock.model.schema import Clock, Field, Schema
 from penstock.model.types import BIGINT, TIMESTAMP, DataType
@@ -456,14 +456,19 @@ def parse_options(tree: exp.Expr, known: Mapping[str, Parser]) -> dict[str, Any]
         name = identifier(option.this)
         try:
             if name not in known:
-                hint = f"there is {_named(known)}" if known else "there are none here"
-                raise BindError(f"no option `{name}`", hint=hint)
+                raise BindError(f"no option `{name}`", hint=_options_hint(name, known))
             if name in values:
                 raise BindError(f"option `{name}` stands twice")
             values[name] = known[name](name, option.expression)
         except PenstockError as error:
             raise error.at(position_of(option), None) from None
     return values
+
+
+def _options_hint(name: str, known: Collection[str]) -> str:
+    if (match := typo(name, known)) is not None:
+        return f"did you mean `{match}`?"
+    return there_are([f"`{option}`" for option in known]) if known else "there are none here"
 
 
 def _priority_option(name: str, node: exp.Expr) -> int:

@@ -76,7 +76,7 @@ class CqlParser(QueryParser):
         if self._word("SHOW"):
             if self._word("ALL"):
                 return ast.ShowObjects(kind=self._parse_word(("QUERIES",)), all=True)
-            return ast.ShowObjects(kind=self._parse_word(_SHOWN))
+            return ast.ShowObjects(kind=self._parse_word(_SHOWN, also="ALL QUERIES"))
         for word, node in _OF_QUERIES.items():
             if self._word(word):
                 self._take_words("QUERY")
@@ -94,9 +94,11 @@ class CqlParser(QueryParser):
             (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN), advance=False
         )
 
-    def _parse_word(self, words: tuple[str, ...]) -> str:
+    def _parse_word(self, words: tuple[str, ...], also: str | None = None) -> str:
+        """One of the words; ``also``: what else could have stood there."""
         if not self._match_texts(words):
-            raise self._expected(" or ".join(filter(None, (", ".join(words[:-1]), words[-1]))))
+            *others, last = (*words, also) if also else words
+            raise self._expected(" or ".join(filter(None, (", ".join(others), last))))
         return self._prev.text.upper()
 
     # CREATE

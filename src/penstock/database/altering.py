@@ -45,8 +45,8 @@ class Altering(ABC):
 
     def _change(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
         if query.status != "running" or self.queries.get(query.name) is not query:
-            status = query.status if query.status != "running" else "stopped"
-            raise StateError(f"query `{query.name}` is {status}", hint="only a query that runs can be changed")
+            status = f"has {query.status}" if query.status in ("ended", "failed") else "is stopped"
+            raise StateError(f"query `{query.name}` {status}", hint="only a query that runs can be changed")
         self.host.altering(query, options, suspended)  # from here on it counts
         before, query.options, query.suspended = query.options, options, suspended
         with query.lock:

@@ -38,6 +38,7 @@ from penstock.ingest.relations import At
 from penstock.model import shown
 from penstock.model.batch import Instant
 from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, suggest
+from penstock.model.names import counted
 from penstock.model.types import DataType
 from penstock.model.values import with_zone
 from penstock.plan.optimize import optimize
@@ -410,8 +411,9 @@ class Database:
     _repr_html_ = shown.as_html
 
     def __repr__(self) -> str:
-        parts = f"{len(self.catalog.streams)} streams, {len(self._core.queries)} queries"
-        return f"<Database on {self.engine}: {parts}{', closed' if self.closed else ''}>"
+        streams = counted(len(self.catalog.streams), "stream")
+        queries = counted(len(self._core.queries), "query", "queries")
+        return f"<Database on {self.engine}: {streams}, {queries}{', closed' if self.closed else ''}>"
 
 
 def run_script(db: Database, text: str) -> list[Result]:

@@ -192,14 +192,17 @@ class Query:
         if not before:
             return None
         had = " and ".join(f"stream `{name}` had {counted(b.rows, 'row')}" for name, b in before.items())
-        return f"{had} before the query, which are not in its answer; {self._remedy}"
+        are = "is" if sum(b.rows for b in before.values()) == 1 else "are"
+        return f"{had} before the query, which {are} not in its answer; {self._remedy}"
 
     @property
     def _remedy(self) -> str:
         """What helps if rows from before a query are wanted."""
+        streams = "stream" if len(self._registered.before or ()) == 1 else "streams"
+        last = "those of the last 1000 ticks" if self.plan.clock == "ticks" else "those of the last hour"
         return (
-            "register the query before rows are pushed, or declare the stream WITH (retain = 'all'), which keeps them "
-            f"for queries to come; {retain_example(self.plan.clock)} keeps the last ones"
+            f"register the query before rows are pushed, or declare the {streams} WITH (retain = 'all'), which keeps "
+            f"them for queries to come; {retain_example(self.plan.clock)} keeps {last}"
         )
 
     def _warn_of_rows_before(self, given: pa.Table) -> None:

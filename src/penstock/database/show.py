@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from penstock.cql.plan_objects import signature
 from penstock.database import definitions
 from penstock.database.results import Result
 from penstock.graph.draw.common import duration
-from penstock.hosts.registered import Over
+from penstock.hosts.registered import Over, Registered
 from penstock.model.batch import Instant
 from penstock.model.errors import CatalogError, suggest
 from penstock.model.names import counted
@@ -59,7 +60,7 @@ def show(core: Core, tree: exp.Expr) -> Result:
                     "latency p50": _seconds(latency.p50),
                     "latency p99": _seconds(latency.p99),
                     "waiting p99": _seconds(latency.waiting_p99),
-                    "incomplete": "\n".join(map(str, q.results.marks.all)),
+                    "incomplete": _incomplete(q, core.zone),
                     "text": q.text,
                 }
                 for q in core.queries.values()
@@ -75,10 +76,10 @@ def show(core: Core, tree: exp.Expr) -> Result:
                 ]
         case _:
             table = _functions(catalog)
-            return Result("table", f"{table.num_rows} functions", table)
+            return Result("table", counted(table.num_rows, "function"), table)
     kind = tree.args["kind"].lower()
     columns = [*_COLUMNS[kind], *(("ended", "how") if tree.args.get("all") else ())]
-    return Result("table", f"{len(rows)} {kind}", _table(rows, columns))
+    return Result("table", counted(len(rows), *_ONE[kind]), _table(rows, columns))
 
 
 def _ending(core: Core, over: Over) -> dict[str, str]:
@@ -107,6 +108,8 @@ _COLUMNS = {
     "queries": ("query", "status", "answers", "latency p50", "latency p99", "waiting p99", "incomplete", "text"),
 }
 
+_ONE = {"streams": ("stream",), "relations": ("relation",), "views": ("view",), "queries": ("query", "queries")}
+
 
 _SHOWN = 2**59
 """Ticks around 1970 that are shown as dates: some 18,000 years."""
@@ -121,6 +124,11 @@ def _progress(instant: Instant, clock: Clock, zone: str) -> str:
     if not -_SHOWN < instant < _SHOWN:
         return f"{instant} microseconds since 1970"
     return str(plain(pa.chunked_array([pa.array([int(instant)], pa.timestamp("us", zone))]), separator=" ")[0])
+
+
+def _incomplete(query: Registered, zone: str) -> str:
+    """Which results lack something, a line for each stretch."""
+    return "\n".join(m.said(partial(_progress, clock=query.plan.clock, zone=zone)) for m in query.results.marks.all)
 
 
 def _seconds(measured: float | None) -> str:

@@ -7,7 +7,7 @@ are in it follows from their instants, so it is the same for every reader, on ev
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -37,8 +37,12 @@ class Incomplete:
     """Where that gap begins, until such a result has come."""
 
     def __str__(self) -> str:
-        since = "from the first one" if self.since is None else f"from {self.since}"
-        return f"results {since} {'on' if self.until is None else f'to {self.until}'}: {self.reason}"
+        return self.said(str)
+
+    def said(self, instant: Callable[[int], str]) -> str:
+        """For people; ``instant``: how instants are shown."""
+        since = "from the first one" if self.since is None else f"from {instant(self.since)}"
+        return f"results {since} {'on' if self.until is None else f'to {instant(self.until)}'}: {self.reason}"
 
     def has(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these instants are in it."""

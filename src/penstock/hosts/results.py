@@ -433,7 +433,7 @@ class Results:
         if not stands(self._plan):
             once = "its windows are answered once each, when they end: every answer is the last word"
             raise StateError(
-                f"the answers of `{self._name}` are a stream, there is none that stands",
+                f"the answers of `{self._name}` are a stream. There is no answer that stands",
                 hint=once if self._plan.output == "windows" else f"leave {self._plan.output.upper()} out of the query",
             )
         if self.first > 0:

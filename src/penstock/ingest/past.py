@@ -14,6 +14,7 @@ from penstock.catalog import QueryOptions
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Instant
 from penstock.model.errors import BindError
+from penstock.model.names import counted
 from penstock.model.schema import Clock
 from penstock.plan.derive import named_until, reverse_needs
 from penstock.plan.nodes import Query as Plan
@@ -46,7 +47,7 @@ def lacking(plan: Plan, inputs: frozenset[str], missing: Missing) -> tuple[Insta
 
 def _refused(source: StreamInput, since: int, lost: int, *, at_start: bool) -> BindError:
     stream, clock = source.definition, source.definition.clock
-    kept = "retains none" if not stream.retain else f"retains the last {_length(stream.retain, clock)}"
+    kept = "retains none" if not stream.retain else f"retains the last {_kept(stream.retain, clock)}"
     if at_start:
         kept = "is read from now on"
     needed = _length(max(1, int(source.named) - since), clock)
@@ -64,6 +65,10 @@ def _refused(source: StreamInput, since: int, lost: int, *, at_start: bool) -> B
 
 def _shown(at: int, clock: Clock) -> str:
     return str(at) if clock == "ticks" else f"{str(np.datetime64(at, 'us')).replace('T', ' ')} UTC"
+
+
+def _kept(ticks: int, clock: Clock) -> str:
+    return counted(ticks, "tick") if clock == "ticks" else _length(ticks, clock)
 
 
 def _length(ticks: int, clock: Clock) -> str:

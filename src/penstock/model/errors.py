@@ -6,7 +6,7 @@ have been right. ``PenstockError`` is the root; catch that to catch them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 
@@ -153,8 +153,12 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
         return f"did you mean `{match}`?"
     if not known:
         return None
-    shown = ", ".join(f"`{k}`" for k in known[:8])
-    return f"there is {shown}" + (" …" if len(known) > 8 else "")
+    return there_are([f"`{k}`" for k in known[:8]]) + (" …" if len(known) > 8 else "")
+
+
+def there_are(names: Collection[str]) -> str:
+    """A hint that names everything."""
+    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
 
 
 def typo(name: str, known: Iterable[str]) -> str | None:

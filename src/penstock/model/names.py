@@ -68,6 +68,6 @@ def unique_names(names: Sequence[str], taken: Sequence[str] = (), exact: Sequenc
     return result
 
 
-def counted(n: int, what: str) -> str:
-    """``1 value``, ``2 values``."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
+def counted(n: int, what: str, several: str | None = None) -> str:
+    """``1 value``, ``2 values``; ``several``: the plural, where it is not made with an s."""
+    return f"{n} {what if n == 1 else several or f'{what}s'}"

@@ -354,7 +354,7 @@ def _pair_priority(obj: Reader) -> str | PairPriority:
         return value
     if isinstance(value, str):
         known = ", ".join(JOIN_PRIORITIES)
-        raise PlanError(f"{obj.at('priority')}: {value!r} is not known", hint=f"there is {known}, or an expression")
+        raise PlanError(f"{obj.at('priority')}: {value!r} is not known", hint=f"there are {known}, or an expression")
     by = expr_from_json(value, obj.at("priority"), PRIORITIES)
     if not by.type.is_numeric or not is_pure(by):
         raise PlanError(f"{obj.at('priority')}: a priority is a number, without functions of your own")

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.graph.masters import MASTERS, SMART
 from penstock.model.amounts import Bound, parse_bound, parse_bytes
 from penstock.model.durations import parse_duration
-from penstock.model.errors import BindError, InputError, suggest
+from penstock.model.errors import BindError, InputError, suggest, there_are
 from penstock.runtime.buffer import BUFFERS
 from penstock.runtime.lanes import LANES
 from penstock.runtime.owners import ARCHITECTURES
@@ -214,7 +214,7 @@ def _one_of(name: str, value: object, valid: Collection[str]) -> None:
 
 def _hint(given: str, valid: Collection[str]) -> str:
     close = suggest(given, valid) or ""
-    every = f"there is {', '.join(valid)}"
+    every = there_are(valid)
     return f"{close} {every}" if close.startswith("did") else every
 
 

@@ -45,7 +45,7 @@ from penstock.hosts.spark.schemas import spark_name
 from penstock.hosts.spark.session import session
 from penstock.hosts.spark.ship import ship
 from penstock.model.durations import parse_duration
-from penstock.model.errors import InputError
+from penstock.model.errors import InputError, there_are
 from penstock.model.types import TICKS_PER_SECOND
 from penstock.plan.explain import explain_text
 from penstock.rows.apart import OnError
@@ -143,7 +143,7 @@ class Pipeline:
     def of(self, query: str, answers: DataFrame) -> DataFrame:
         """The answers of one query out of a part of ``answers``, as ``foreachBatch`` gives it."""
         if query not in self._schemas:
-            raise InputError(f"no query `{query}`", hint=f"there is {', '.join(self._schemas)}")
+            raise InputError(f"no query `{query}`", hint=there_are(self._schemas))
         names = [spark_name(c) for c in self._schemas[query].names]
         return answers.where(answers["query"] == query).select(*names)
 

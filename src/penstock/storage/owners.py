@@ -128,10 +128,7 @@ class Lease:
             if now - at > LEASE + _GRAIN or _is_dead(who):
                 self._files.remove(path)
                 continue
-            raise StorageError(
-                f"{self._files.name} is open in another process ({_words(who)})",
-                hint=f"close it there, or use another directory; if it was killed, wait {LEASE:.0f} seconds",
-            )
+            raise _taken(self._files.name, who, f"; if it was killed, wait {LEASE:.0f} seconds")
 
 
 def _machine() -> str:
@@ -176,10 +173,7 @@ def _locked(root: Path) -> int:
     if not taken:
         who = _holder(file)
         os.close(file)
-        raise StorageError(
-            f"{root} is open in another process{f' ({who})' if who else ''}",
-            hint="close it there, or use another directory",
-        )
+        raise _taken(str(root), who)
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
     said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
     os.ftruncate(file, 0)
@@ -209,18 +203,36 @@ def holder(files: Files) -> str | None:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return _holder(file) or "another process"
+        return _words(_holder(file)) or "another process"
     finally:
         os.close(file)
     return None
 
 
-def _holder(file: int) -> str:
+def _holder(file: int) -> Mapping[str, Any]:
+    """What the process that has the lock says of itself; nothing if it has not said it yet."""
     try:
-        return _words(json.loads(os.pread(file, 4096, 0)))
-    except (ValueError, KeyError, TypeError):
-        return ""
+        who = json.loads(os.pread(file, 4096, 0))
+    except ValueError:
+        return {}
+    return who if isinstance(who, dict) else {}
 
 
 def _words(who: Mapping[str, Any]) -> str:
-    return f"process {who['pid']} on {who['host']}, since {who['since']}"
+    return f"process {who['pid']} on {who['host']}, since {who['since']}" if who.keys() >= _SAID else ""
+
+
+def _taken(name: str, who: Mapping[str, Any], if_killed: str = "") -> StorageError:
+    """The error about a directory that is in use."""
+    if who.get("pid") == os.getpid() and who.get("host") == socket.gethostname():
+        return StorageError(
+            f"{name} is open in this process already", hint="close() that database first, or use another directory"
+        )
+    said = _words(who)
+    return StorageError(
+        f"{name} is open in another process{f' ({said})' if said else ''}",
+        hint=f"close it there, or use another directory{if_killed}",
+    )
+
+
+_SAID = {"pid", "host", "since"}

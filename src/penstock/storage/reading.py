@@ -44,6 +44,9 @@ class Part:
         return f"{self.folder}/{self.name}"
 
 
+_NAME_IT = "name the directory of a database"
+
+
 class Reading:
     """What is in a directory now. StorageError if it is no database, or of another format."""
 
@@ -55,10 +58,10 @@ class Reading:
         """For the others."""
         try:
             if isinstance(self.root, Path) and not self.root.exists():
-                raise StorageError(f"{root}: there is no such directory", hint="name the directory of a database")
+                raise StorageError(f"{root}: there is no such directory", hint=_NAME_IT)
             if isinstance(self.root, Path) and not self.root.is_dir():
-                raise StorageError(f"{root} is not a directory", hint="name the directory of a database")
-            check_kind(self.files)
+                raise StorageError(f"{root} is not a directory", hint=_NAME_IT)
+            check_kind(self.files, _NAME_IT)
         except OSError as error:
             raise StorageError(f"{root}: cannot be read: {error}") from error
         self._check_head()
@@ -70,14 +73,14 @@ class Reading:
         if HEAD not in self.files.names(""):
             if self.files.names("epochs") or self.files.folders("streams"):
                 return  # it is damaged, which is said where it is read
-            raise StorageError(f"{self.root}: there is no database in it", hint="name the directory of a database")
+            raise StorageError(f"{self.root}: there is no database in it", hint=_NAME_IT)
         try:
             head = read_record(self.files, HEAD)
         except StorageError:
             return
         if head.get("penstock") != "database" or head.get("format") != FORMAT:
             raise StorageError(
-                f"{self.root}: written in format {head.get('format')}, this is format {FORMAT}",
+                f"{self.root}: written in format {head.get('format')}; this release reads format {FORMAT}",
                 hint="use the release of Penstock that wrote it",
             )
 

@@ -143,7 +143,7 @@ class Store:
         files = files_at(path)
         try:
             if isinstance(path, Path) and path.exists() and not path.is_dir():
-                raise StorageError(f"{path} is not a directory")
+                raise StorageError(f"{path} is not a directory", hint="use an empty directory, or a new one")
             check_kind(files)
             owner = own(files)
         except OSError as error:
@@ -173,7 +173,7 @@ class Store:
         head = read_record(self.files, HEAD)
         if head.get("penstock") != "database" or head.get("format") != FORMAT:
             raise StorageError(
-                f"{self.files.name}: written in format {head.get('format')}, this is format {FORMAT}",
+                f"{self.files.name}: written in format {head.get('format')}; this release reads format {FORMAT}",
                 hint="open it with the release of Penstock that wrote it, or use another directory",
             )
         newest = self._newest_epoch()
@@ -524,7 +524,7 @@ class Store:
         self.pressed = True
         self.refused += 1
         raise StorageError(
-            f"{self.files.name}: the quota is {shown(self.quota)}, of which {shown(self.used)} are used, and this "
+            f"{self.files.name}: the quota is {shown(self.quota)}, {shown(self.used)} are used, and this "
             f"takes {shown(bytes)}",
             hint="nothing of it has been taken; fetch results that wait, stop queries or drop streams, then try again "
             "in some seconds, or connect with a larger quota",
@@ -630,8 +630,8 @@ def read_code(files: Files, path: str) -> bytes:
     return code
 
 
-def check_kind(files: Files) -> None:
-    """Refuse a directory that is something else."""
+def check_kind(files: Files, hint: str = "use an empty directory, or a new one") -> None:
+    """Refuse a directory that is something else; ``hint``: what would have been right."""
     root, names = files.name, sorted([*files.names(""), *files.folders("")])
     if HEAD in names:
         return
@@ -642,7 +642,4 @@ def check_kind(files: Files) -> None:
         )
     foreign = [name for name in names if name not in _OWN]
     if foreign:
-        raise StorageError(
-            f"{root} is not empty and not a database: it has `{foreign[0]}`",
-            hint="use an empty directory, or a new one",
-        )
+        raise StorageError(f"{root} is not empty and not a database: it has `{foreign[0]}`", hint=hint)

@@ -36,7 +36,7 @@ from penstock.hosts.spark.schemas import (
     unread_of,
 )
 from penstock.hosts.spark.session import session_zone
-from penstock.model.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError
+from penstock.model.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError, there_are
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
@@ -98,7 +98,7 @@ def compiled(
     given = {name: columns_of(frame.schema, f"DataFrame `{name}`") for name, frame in frames.items()}
     unknown = [n for n in (*settings.timestamps, *settings.slack, *settings.on_error) if n not in streams]
     if unknown:
-        raise InputError(f"there is no stream `{unknown[0]}`", hint=f"there is {', '.join(map(repr, streams))}")
+        raise InputError(f"there is no stream `{unknown[0]}`", hint=there_are([*map(repr, streams)]))
     everything = {name: _source(name, found, name in streams, settings) for name, found in given.items()}
     faces = {found.timestamps for found in given.values()} - {"none"}
     # What a clock shows has no zone; beside instants it is what clocks of the session show, as Spark has it.

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from penstock.hosts.spark.checkpoint import located
 from penstock.hosts.spark.schemas import spark_schema
-from penstock.model.errors import EngineError, InputError
+from penstock.model.errors import EngineError, InputError, there_are
 
 Output = str | Callable[[DataFrame, int], object]
 """A folder, or what is to be done with the answers of a micro-batch, given its number."""
@@ -140,10 +140,10 @@ def checked(outputs: Mapping[str, Output], schemas: Mapping[str, pa.Schema], *, 
             hint="read `answers`, or the answers of a query by its name",
         )
     if not outputs:
-        raise InputError("a pipeline needs at least one output", hint=f"there is {', '.join(map(repr, schemas))}")
+        raise InputError("a pipeline needs at least one output", hint=there_are([*map(repr, schemas)]))
     for query, to in outputs.items():
         if query not in schemas:
-            raise InputError(f"no query `{query}`", hint=f"there is {', '.join(schemas)}")
+            raise InputError(f"no query `{query}`", hint=there_are(schemas))
         if isinstance(to, str) and BATCH in map(str.lower, schemas[query].names):
             raise InputError(
                 f"query `{query}` has a column `{BATCH}`, which is the name of the folders of micro-batches",

@@ -197,7 +197,7 @@ class Storage:
         """Rows of a stream were dropped."""
         name = line.stream or line.label
         if name not in self.dropped_rows:
-            _log.warning("stream %s: there is no room; the oldest rows are dropped, as it was declared", name)
+            _log.warning("stream %s: there is no room; the oldest rows are dropped, as its declaration says", name)
         self.dropped_rows[name] = self.dropped_rows.get(name, 0) + rows
 
     def leaves_gap(self, line: Line, first: int, last: int) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.model.errors import InputError
+from penstock.model.errors import InputError, there_are
 from penstock.runtime.lanes import LANES
 
 THREADING = {
@@ -45,7 +45,7 @@ class Settings:
         for name, value in given.items():
             if name == "threading":
                 if value not in THREADING:
-                    raise InputError(f"threading is {value!r}", hint=f"on Spark there is {', '.join(THREADING)}")
+                    raise InputError(f"threading is {value!r}", hint=f"on Spark {there_are(THREADING)}")
                 found = replace(found, threading=str(value))
             elif name == "workers":
                 is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -54,12 +54,12 @@ class Settings:
                 found = replace(found, workers=None if value is None else int(str(value)))
             elif name == "mode":
                 if value not in LANES:
-                    raise InputError(f"mode is {value!r}", hint=f"there is {', '.join(LANES)}")
+                    raise InputError(f"mode is {value!r}", hint=there_are(LANES))
                 found = replace(found, mode=str(value))
             else:
                 told = _INSTEAD.get(name, "")
                 known = f"{', '.join(f'`{setting}`' for setting in _SETTINGS[:-1])} and `{_SETTINGS[-1]}`"
-                raise InputError(f"no setting `{name}` on Spark", hint=f"{told}there is {known}")
+                raise InputError(f"no setting `{name}` on Spark", hint=f"{told}there are {known}")
         return found
 
     @property
