@@ -20,7 +20,7 @@ from penstock.cql.plan_objects import by_name
 from penstock.cql.text import format_statement, parse
 from penstock.model.amounts import Bound, written
 from penstock.model.types import TIMESTAMP
-from penstock.plan.nodes import Join, walk
+from penstock.plan.nodes import has_join_priority
 from penstock.plan.show import show_duration
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ def of_query(query: Registered, catalog: Catalog) -> str:
     join_priority: list[exp.Expr] = []
     into = None
     tree = parse(query.text)[0].tree if query.text else None
-    said_in_python = not isinstance(tree, ast.CreateQuery) and any(
-        isinstance(node, Join) and node.priority != "max" for node in walk(query.plan)
-    )
+    said_in_python = not isinstance(tree, ast.CreateQuery) and has_join_priority(query.plan)
     if tree is not None and not said_in_python:
         if isinstance(tree, ast.CreateQuery):
             into = tree.args.get("into")

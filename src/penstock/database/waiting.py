@@ -83,7 +83,7 @@ class Waiting:
                 yield Need({name: low}, {name: source.newest_row})
         if self._waits.ordered:
             for position, at, own in self._elements():
-                yield from self._behind(position, min(at, self._cap), own)
+                yield from self._behind(position, min(at, self._cap), own, newest=recent is not None)
         progress = min(source.progress for source in self._moved.values())
         for leaves in self._waits.leaves:
             yield from self._leaving(leaves, progress, recent)
@@ -104,8 +104,9 @@ class Waiting:
             if self._waits.nested:
                 yield scan.position, 0, scan.name  # what reads relations alone is evaluated then
 
-    def _behind(self, position: int, at: Instant, own: str) -> Iterator[Need]:
-        """Streams that an element waits for."""
+    def _behind(self, position: int, at: Instant, own: str, *, newest: bool) -> Iterator[Need]:
+        """Streams that an element waits for, and those before it, unless the ``newest`` is to be looked at alone: the
+        timer need not look for each, since few elements are ahead of the clock."""
         if at == -math.inf:
             return
         needed: dict[str, Instant] = {}
@@ -115,7 +116,8 @@ class Waiting:
             elif name != own:
                 needed[name] = at
         if any(self._moved[name].progress < wanted for name, wanted in needed.items()):
-            yield Need(needed, needed)
+            low = {name: min(wanted, self._moved[name].progress + 1) for name, wanted in needed.items()}
+            yield Need(needed if newest else low, needed)
 
     def _newest(self, names: Iterable[str]) -> Instant:
         newest: Instant = -math.inf

@@ -455,6 +455,11 @@ def functions_called(query: Query) -> set[str]:
     return {part.function for part in calls if isinstance(part, UserCall)}
 
 
+def has_join_priority(query: Query) -> bool:
+    """Whether the priority of some pair is not the usual function of those of its rows."""
+    return any(isinstance(node, Join) and node.priority != "max" for node in walk(query))
+
+
 def with_join_priority(query: Query, how: str | PairPriority) -> Query:
     """The same query, in which the priority of a pair is this function of those of its rows."""
 
