@@ -99,7 +99,7 @@ def test_names_with_dots_and_quotes(spark: SparkSession) -> None:
     assert [row["c`d"] for row in pipeline["q"].collect()] == [3]
     with pytest.raises(BindError, match=r'no `a` in FROM; the column whose name has a dot is written "a\.b"'):
         ps.sql(spark, "SELECT a.b FROM s", s=rows)
-    with pytest.raises(BindError, match="no column `z` in stream `s`; there is"):
+    with pytest.raises(BindError, match="no column `z` in stream `s`; there are"):
         ps.sql(spark, 'SELECT "a.b", z FROM s', s=rows)
 
 

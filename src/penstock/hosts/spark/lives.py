@@ -16,6 +16,8 @@ started again for it alone. So the last answers go where the others went, once.
 
 from __future__ import annotations
 
+import posixpath
+import re
 import sys
 import threading
 from collections import OrderedDict
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 
 _KNOWN = 1_024
 """Jobs that can be started: the last ones that were made."""
+_TEMPORARY = re.compile(r"temporary-[0-9a-f-]{36}")
+"""What Spark calls the checkpoint of a query that was given none; it removes it when the query has ended."""
 _LOOK = 1.0
 """Seconds between two looks at the files of static DataFrames."""
 
@@ -172,7 +176,7 @@ def close_inputs(query: StreamingQuery) -> StreamingQuery | None:
             hint="start it with answers.writeStream, or with Pipeline.start",
         )
     system, path = located(checkpoint_root(query))
-    if system.get_file_info(path).type == fs.FileType.NotFound:
+    if _TEMPORARY.fullmatch(posixpath.basename(path)) or system.get_file_info(path).type == fs.FileType.NotFound:
         raise InputError("this query has no checkpoint location, so it cannot be closed", hint="give it one")
     last = ended(system, path)
     if last is None or closes(system, path) == last:
