@@ -14,6 +14,7 @@ from tests.sessions.language import Fetch, Say, Step, sessions
 from tests.sessions.running import live
 from tests.spark.direct import directly
 
+ORDERS = ("STOP", "ALTER", "SUSPEND", "RESUME", "DESCRIBE")
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
@@ -54,23 +55,26 @@ def test_a_query_does_not_notice_other_queries(steps: list[Step]) -> None:
     for query in life.results:
         kept = [place for place in taken if place == query or not about_queries(steps[place])]
         made = [place for place in kept if words(steps[place])[:2] == ["CREATE", "QUERY"]]
-        kept = sorted({*kept, *(stop for place in made for stop in stops(steps, taken, place))})
+        kept = sorted({*kept, *(order for place in made for order in orders(steps, taken, place))})
         by_itself = live("local", [steps[place] for place in kept])
         assert by_itself.refused == {}, listed(steps)
         assert by_itself.results.get(kept.index(query)) == life.results[query], f"step {query} of\n{listed(steps)}"
 
 
-def stops(steps: Sequence[Step], taken: Sequence[int], made: int) -> list[int]:
-    """Where the query that a step makes is stopped, if it is."""
+def orders(steps: Sequence[Step], taken: Sequence[int], made: int) -> list[int]:
+    """What is said to the query that a step makes, up to where it is stopped."""
     name = words(steps[made])[2]
-    return [p for p in taken if p > made and words(steps[p])[:3] == ["STOP", "QUERY", name]][:1]
+    said = [p for p in taken if p > made and words(steps[p])[:1] and words(steps[p])[0] in ORDERS]
+    said = [p for p in said if words(steps[p])[1:3] == ["QUERY", name]]
+    end = next((n for n, p in enumerate(said) if words(steps[p])[0] == "STOP"), len(said))
+    return said[: end + 1]
 
 
 def about_queries(step: Step) -> bool:
-    """The step makes or stops a query, or looks at one."""
+    """The step makes a query, looks at one or says something to one."""
     said = words(step)
     makes = said[:2] == ["CREATE", "QUERY"] and "made" not in said
-    return isinstance(step, Fetch) or makes or said[:1] in (["STOP"], ["SELECT"])
+    return isinstance(step, Fetch) or makes or said[:1] == ["SELECT"] or (said[1:2] == ["QUERY"] and said[0] in ORDERS)
 
 
 def words(step: Step) -> list[str]:
