@@ -178,6 +178,15 @@ class Feed:
         self._shared, self._check = shared, check
 
     @property
+    def shared(self) -> SharedFeed:
+        """What all feeds of the query share."""
+        return self._shared
+
+    def check(self) -> None:
+        """Refuse (AccessDenied) once the user may not read the query any more."""
+        self._check()
+
+    @property
     def query(self) -> str:
         """The name of the query."""
         return self._shared.query.name

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.model.errors import LoginFailed, PenstockError
-from penstock.server.http.problems import HttpProblem, plain_problem, response_of
+from penstock.server.http.problems import HttpProblem, Told, plain_problem, response_of
 from penstock.server.http.routing import Endpoint, Router
 from penstock.server.service import Service
 from penstock.server.session import Session
@@ -313,9 +313,12 @@ async def _answer(call: Call) -> tuple[Endpoint | None, Response | None]:
         return endpoint, await endpoint.run(call)
     except PenstockError as error:
         return endpoint, response_of(error, call.id)
+    except Told as told:
+        return endpoint, response_of(told.error, call.id, status=told.status)
     except HttpProblem as problem:
-        told = plain_problem(problem.status, problem.detail, call.id, hint=problem.hint, headers=problem.headers)
-        return endpoint, told
+        return endpoint, plain_problem(
+            problem.status, problem.detail, call.id, hint=problem.hint, headers=problem.headers
+        )
     except ClientGone:
         raise
     except Exception:

@@ -52,6 +52,14 @@ class HttpProblem(Exception):
         self.status, self.detail, self.hint, self.headers = status, detail, hint, headers
 
 
+class Told(Exception):
+    """An error with the status that it has here."""
+
+    def __init__(self, error: PenstockError, status: int) -> None:
+        super().__init__(error.message)
+        self.error, self.status = error, status
+
+
 def status_of(error: PenstockError) -> HTTPStatus:
     """The status of a response that says this error."""
     if isinstance(error, CatalogError) and error.position is not None:

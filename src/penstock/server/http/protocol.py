@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 HEAD_SECONDS = 20.0
 """From the connection, or the first byte of a further request, until its headers are complete."""
@@ -22,8 +25,16 @@ class PatientProtocol(H11Protocol):
     What waits for a client is bounded by the transport's high-water mark: ``send`` waits above it.
     """
 
+    on_lost: Callable[[], None] | None = None
+    """Hears that the client is gone: for responses that write to the transport themselves."""
     _head: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -33,6 +44,9 @@ class PatientProtocol(H11Protocol):
         self._off("_head")
         self._off("_stuck")
         super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+            self.on_lost = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
