@@ -168,13 +168,15 @@ def read_json_array(text: bytes, sieve: Sieve) -> Rows:
     except UnicodeDecodeError:
         raise InputError(f"{where}: the text is not UTF-8") from None
     except json.JSONDecodeError as problem:
-        raise InputError(f"{where}, line {problem.lineno}, column {problem.colno}: broken JSON: {problem.msg}") from None
+        place = f"line {problem.lineno}, column {problem.colno}"
+        raise InputError(f"{where}, {place}: broken JSON: {problem.msg}") from None
     except ValueError:
         raise InputError(f"{where}: a number has too many digits") from None
     except RecursionError:
         raise InputError(f"{where}: the JSON is nested too deeply") from None
     if not isinstance(found, dict | list):
-        raise InputError(f"{where}: this is {_KINDS.get(type(found), 'a number')}", hint="an array of objects is needed")
+        kind = _KINDS.get(type(found), "a number")
+        raise InputError(f"{where}: this is {kind}", hint="an array of objects is needed")
     order = [target.name for target in targets if not target.optional]
     rows = [found] if isinstance(found, dict) else found
     items: list[Item] = [(i, _as_row(row, i, order, where), b"") for i, row in enumerate(rows, 1)]
@@ -192,9 +194,9 @@ def _as_row(row: object, number: int, order: Sequence[str], where: str) -> dict[
         return row
     if isinstance(row, list) and len(row) == len(order):
         return dict(zip(order, row, strict=True))
-    if isinstance(row, list):
-        return BadRow(where, 0, f"{counted(len(row), 'value')} for {counted(len(order), 'column')}", place=f"row {number}")
     reason = f"an object is expected for each row, this is {_KINDS.get(type(row), 'a number')}"
+    if isinstance(row, list):
+        reason = f"{counted(len(row), 'value')} for {counted(len(order), 'column')}"
     return BadRow(where, 0, reason, place=f"row {number}")
 
 

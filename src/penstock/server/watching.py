@@ -1,7 +1,7 @@
 """What others watch a server by: Prometheus, collected when it is asked for, and JSON logs.
 
-Nothing here is on the way of a row: figures are what the service has counted anyway. Requests of HTTP are counted in the
-one thread that answers them.
+Nothing here is on the way of a row: figures are what the service has counted anyway. Requests of HTTP are counted in
+the one thread that answers them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a request to a response: who asks, what it may send, what it gets when something is wrong, and a line in the log."""
+"""From a request to a response: who asks, what it may send, what it gets when something is wrong, a line in the log."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ BODY_SECONDS = 30.0
 """Until a body is there: so long, and a second more for each ``BODY_RATE`` bytes that have come."""
 BODY_RATE = 16_384
 _HEADERS = [
+    (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -261,7 +262,7 @@ def app(site: Site) -> ASGIApp:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 said = {name.lower() for name, _ in message["headers"]}
-                more = [*extra] if b"cache-control" in said else [*extra, (b"cache-control", b"no-store")]
+                more = [each for each in extra if each[0] not in said]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 

@@ -4,9 +4,9 @@
     one that has had everything     is a member of the query's ``Broadcast``: one task waits for news, the bytes of an
                                     event are made once, and written to the connection of each member
 
-A member whose client does not take what was written (the transport is above its high-water mark) leaves the broadcast and
-goes on by itself when the client does: so it slows nobody, and what waits for it is bounded. When the results that it
-needs are not retained any more, it is told so and its response ends: nothing is skipped silently.
+A member whose client does not take what was written (the transport is above its high-water mark) leaves the broadcast
+and goes on by itself when the client does: so it slows nobody, and what waits for it is bounded. When the results that
+it needs are not retained any more, it is told so and its response ends: nothing is skipped silently.
 """
 
 from __future__ import annotations
@@ -66,10 +66,8 @@ class _Connection:
         self.lost = False
 
     async def begin(self, on_lost: Callable[[], None]) -> None:
-        await self._send({
-            "type": "http.response.start", "status": 200,
-            "headers": [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")],
-        })  # fmt: skip
+        headers = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
         def lost() -> None:
             self.lost = True

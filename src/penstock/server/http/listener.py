@@ -82,7 +82,9 @@ class HttpListener:
 
     def stop(self, deadline: float) -> None:
         """End responses that have no end, let the others finish until the deadline, and cut the rest off."""
-        assert self._server is not None and self._site is not None and self._thread is not None
+        assert self._server is not None, "it has begun"
+        assert self._site is not None
+        assert self._thread is not None
         self._server.config.timeout_graceful_shutdown = max(1, int(deadline - time.monotonic()))
         self._server.should_exit = True
         if self._loop is not None and not self._loop.is_closed():

@@ -74,7 +74,8 @@ SCHEMAS: Mapping[str, Schema] = {
         options=maybe({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
     ),
     "Relation": everything(
-        name=TEXT, columns=_COLUMNS, key=array(TEXT), rows=WHOLE, definition=maybe(TEXT), owner=maybe(TEXT), may_write=FLAG,
+        name=TEXT, columns=_COLUMNS, key=array(TEXT), rows=WHOLE, definition=maybe(TEXT), owner=maybe(TEXT),
+        may_write=FLAG,
     ),
     "NewRelation": struct(
         ["name", "columns"], closed=True,
@@ -124,7 +125,10 @@ SCHEMAS: Mapping[str, Schema] = {
     ))),
     "Health": everything(status={"enum": ["starting", "ready", "stopping"]}, version=TEXT),
     "Ready": everything(status={"enum": ["starting", "ready", "stopping"]}, ready=FLAG),
-    "User": everything(user=TEXT, admin=FLAG, expires=maybe(WHOLE), version=TEXT, status=TEXT),
+    "User": everything(
+        user=TEXT, admin=FLAG, expires=maybe(WHOLE), version=TEXT, status=TEXT,
+        ports=everything(flight=maybe(WHOLE), postgres=maybe(WHOLE)),
+    ),
 }  # fmt: skip
 
 _PROBLEM = {"application/problem+json": {"schema": ref("Problem")}}

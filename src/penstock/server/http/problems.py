@@ -47,7 +47,7 @@ _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 class HttpProblem(Exception):
     """What is wrong with a request as such: its method, type, size or parameters."""
 
-    def __init__(self, status: int, detail: str, *, hint: str | None = None, headers: Mapping[str, str] = {}) -> None:  # noqa: B006
+    def __init__(self, status: int, detail: str, *, hint: str | None = None, headers: Mapping[str, str] = {}) -> None:
         super().__init__(detail)
         self.status, self.detail, self.hint, self.headers = status, detail, hint, headers
 
@@ -105,7 +105,7 @@ def response_of(error: PenstockError, request: str, *, status: int | None = None
 
 
 def plain_problem(
-    status: int, detail: str, request: str, *, hint: str | None = None, headers: Mapping[str, str] = {}  # noqa: B006
+    status: int, detail: str, request: str, *, hint: str | None = None, headers: Mapping[str, str] = {}
 ) -> Response:
     """The response for what is wrong with a request as such."""
     told = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail,

@@ -34,7 +34,7 @@ _KEY = parameter(
 )  # fmt: skip
 _FROM = parameter(
     "from", {"anyOf": [{"enum": ["start", "now"]}, POSITION]},
-    "A position, `start` (the oldest result that is retained) or `now`. By default events begin now, pages at the start.",
+    "A position, `start` (the oldest retained result) or `now`. By default events begin now, pages at the start.",
 )  # fmt: skip
 _ANSWERS = (
     _FROM,
@@ -50,9 +50,9 @@ _PAGE = {
     204: "There are no more events, and will be none: the query has ended",
 }
 _EVENTS = (
-    "Server-sent events by default: one for each change, whose `id` is the position of the next result. An event `end` says"
-    " that no more will come, an event `problem` why the server goes on no more. With `limit` or `wait`, or `Accept:"
-    " application/json`, a page."
+    "Server-sent events by default: one for each change, whose `id` is the position of the next result. An event"
+    " `end` says that no more will come, an event `problem` why the server goes on no more. With `limit` or `wait`,"
+    " or `Accept: application/json`, a page."
 )
 _EXPLAIN = {200: ("The plan", {"text/plain": {"schema": TEXT}, JSON: {"schema": {}}})}
 _LIST = "What the user may read"
@@ -83,8 +83,10 @@ _SERVER = (
              {200: ("What the user may see", {"text/plain": {"schema": TEXT}})}),
     Endpoint("GET", "/api/openapi.json", _openapi, "openapi", "This document",
              {200: ("It", content({"type": "object"}))}),
-    Endpoint("GET", "/api/me", system.whoami, "me", "Who the credential belongs to", {200: ("A user", content(ref("User")))}),
-    Endpoint("DELETE", "/api/me", system.log_out, "logOut", "End the session; the credential stays valid", {204: "Done"}),
+    Endpoint("GET", "/api/me", system.whoami, "me", "Who the credential belongs to",
+             {200: ("A user", content(ref("User")))}),
+    Endpoint("DELETE", "/api/me", system.log_out, "logOut", "End the session; the credential stays valid",
+             {204: "Done"}),
     Endpoint("GET", "/api/graph", system.graph, "graph", "The operators of all queries",
              {200: ("The graph", {JSON: {"schema": {"type": "object"}}, "image/svg+xml": {"schema": TEXT},
                                   "text/plain": {"schema": TEXT}})},
@@ -96,9 +98,9 @@ _SERVER = (
     Endpoint("PATCH", "/api/settings", system.configure, "configure", "Work in another way; answers stay the same",
              {204: "Done"}, body=content(struct(["settings"], closed=True, query=TEXT,
                                                 settings={"type": "object", "minProperties": 1}))),
-    Endpoint("GET", "/api/sys/{table}", system.sys_table, "sysTable", "A table of the server: sys.streams, sys.queries …",
+    Endpoint("GET", "/api/sys/{table}", system.sys_table, "sysTable", "A table such as sys.streams",
              {200: ("A table", _TABLE)}, [_FORMAT]),
-    Endpoint("POST", "/api/sql", sql.sql, "sql", "Run statements; a plain SELECT is answered once, over what stands now",
+    Endpoint("POST", "/api/sql", sql.sql, "sql", "Run statements; a SELECT is answered once, over what stands now",
              {200: ("What each gave", content(ref("Results"), CSV, ARROW))}, [_FORMAT],
              content(ref("Statements")) | {"text/plain": {"schema": TEXT}}),
     Endpoint("POST", "/api/explain", queries.explain_text, "explain", "The plan of a query that is not registered",
@@ -115,8 +117,8 @@ _STREAMS = (
              {204: "It is gone"}),
     Endpoint("POST", "/api/streams/{stream}/rows", streams.push_to_stream, "pushRows", "Rows for a stream: all or none",
              {200: ("They are taken, and durable as `sync` says", content(ref("Pushed")))}, [_KEY], _ROWS),
-    Endpoint("POST", "/api/streams/{stream}/heartbeat", streams.heartbeat, "heartbeat", "No more rows before an instant",
-             {200: ("The stream", _STREAM)},
+    Endpoint("POST", "/api/streams/{stream}/heartbeat", streams.heartbeat, "heartbeat",
+             "No more rows before an instant", {200: ("The stream", _STREAM)},
              body=content(struct(["at"], closed=True, at={"type": ["integer", "string"]}))),
     Endpoint("POST", "/api/streams/{stream}/close", streams.close_stream, "closeStream", "No more rows at all",
              {200: ("The stream", _STREAM)}),
@@ -132,8 +134,8 @@ _STREAMS = (
              {200: ("It", _RELATION)}),
     Endpoint("DELETE", "/api/relations/{relation}", streams.drop_relation, "dropRelation",
              "Drop a relation that no query reads", {204: "It is gone"}),
-    Endpoint("GET", "/api/relations/{relation}/rows", streams.relation_rows, "relationRows", "What a relation holds now",
-             {200: ("Its rows", _TABLE)}, [_FORMAT]),
+    Endpoint("GET", "/api/relations/{relation}/rows", streams.relation_rows, "relationRows",
+             "What a relation holds now", {200: ("Its rows", _TABLE)}, [_FORMAT]),
     Endpoint("POST", "/api/relations/{relation}/rows", streams.push_to_relation, "pushRelationRows",
              "Rows for a relation: all or none", {200: ("They are taken", content(ref("Pushed")))},
              [_KEY, parameter("at", TEXT, "When the change happens: ticks, or a time")], _ROWS),
@@ -155,8 +157,8 @@ _QUERIES = (
              {200: ("The query", _QUERY)}),
     Endpoint("POST", "/api/queries/{query}/resume", queries.resume_query, "resumeQuery", "Let a query go on",
              {200: ("The query", _QUERY)}),
-    Endpoint("GET", "/api/queries/{query}/answers", answers.answers, "answers", "Results of a query, as they come or in pages",
-             _PAGE, _ANSWERS, description=_EVENTS),
+    Endpoint("GET", "/api/queries/{query}/answers", answers.answers, "answers",
+             "Results of a query, as they come or in pages", _PAGE, _ANSWERS, description=_EVENTS),
     Endpoint("GET", "/api/queries/{query}/current", queries.current, "current", "The answer as it stands now",
              {200: ("Its rows", _TABLE)}, [_FORMAT]),
     Endpoint("GET", "/api/queries/{query}/explain", queries.explain_query, "explainQuery", "The plan of a query",

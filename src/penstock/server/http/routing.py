@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.server.http.app import Call
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Endpoint:
     """What one method does at one path, and what the OpenAPI document says of it."""
 

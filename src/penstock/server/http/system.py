@@ -39,8 +39,8 @@ async def whoami(call: Call) -> Response:
     call.known()
     session = call.session
     told = {"user": session.user, "admin": session.admin, "expires": session.expires}
-    found = call.service.health()
-    return json_response({**told, "version": found.version, "status": found.status})
+    found, ports = call.service.health(), {"flight": call.settings.flight, "postgres": call.settings.postgres}
+    return json_response({**told, "version": found.version, "status": found.status, "ports": ports})
 
 
 async def prometheus(call: Call) -> Response:
@@ -62,7 +62,9 @@ async def metrics(call: Call) -> Response:
 async def graph(call: Call) -> Response:
     call.known("format")
     format = call.choice("format", tuple(GRAPH), "json")
-    return Response(await call.ask(call.service.graph, format), 200, None, GRAPH[format])
+    picture = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
+    headers = picture if format == "svg" else None  # its style is in it
+    return Response(await call.ask(call.service.graph, format), 200, headers, GRAPH[format])
 
 
 async def settings(call: Call) -> Response:

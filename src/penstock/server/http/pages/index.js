@@ -65,7 +65,7 @@ async function show() {
       (s) => [s.name, s.given, s.late, columns(s)]), "There is no stream that you may read.");
     table("relations", ["name", "rows", "columns"], relations.relations.map(
       (r) => [r.name, r.rows, columns(r)]), "There is no relation that you may read.");
-    inside(true, me.user);
+    inside(true, me);
   } catch (error) {
     if (error.status === 401) {
       sessionStorage.removeItem(KEY);
@@ -77,24 +77,24 @@ async function show() {
   }
 }
 
-function connecting(user) {
-  const base = location.origin, host = location.hostname;
+function connecting(user, ports) {
+  const base = location.origin, host = location.hostname, port = (of) => of === null ? "(off)" : of || "PORT";
   $("curl").textContent =
     `curl -N -H "Authorization: Bearer $TOKEN" ${base}/api/queries/NAME/answers\n` +
     `curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" \\\n` +
     `  -d '[{"COLUMN": 1}]' ${base}/api/streams/NAME/rows`;
-  $("psql").textContent = `PGPASSWORD=$TOKEN psql -h ${host} -p 7072 -U ${user}`;
+  $("psql").textContent = `PGPASSWORD=$TOKEN psql -h ${host} -p ${port(ports.postgres)} -U ${user}`;
   $("python").textContent = `import penstock\ndb = penstock.connect("${base}", token="TOKEN")`;
   $("adbc").textContent =
     `import adbc_driver_flightsql.dbapi as adbc\n` +
-    `connection = adbc.connect("grpc://${host}:7071", db_kwargs={"username": "${user}", "password": "TOKEN"})`;
+    `connection = adbc.connect("grpc://${host}:${port(ports.flight)}", db_kwargs={"username": "${user}", "password": "TOKEN"})`;
   $("shell").textContent = `PENSTOCK_TOKEN=$TOKEN penstock sql --connect ${base}`;
 }
 
-function inside(yes, user) {
+function inside(yes, me) {
   $("login").hidden = yes;
   for (const id of ["inside", "who", "out"]) $(id).hidden = !yes;
-  if (yes) connecting(user);
+  if (yes) connecting(me.user, me.ports);
   clearTimeout(timer);
   if (yes) timer = setTimeout(show, 5000);
 }
