@@ -9,8 +9,11 @@ import secrets
 import textwrap
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from datetime import date, datetime
+from datetime import time as dt_time
+from decimal import Decimal
 from pathlib import Path
 from types import NoneType, TracebackType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -24,9 +27,11 @@ from penstock.database.declare import declaration
 from penstock.database.results import Result
 from penstock.graph.view import GraphView
 from penstock.ingest.keys import checked_key
-from penstock.model.errors import BindError, CatalogError, EngineError, InputError, suggest
+from penstock.model.errors import BindError, CatalogError, InputError, suggest
 from penstock.model.types import DataType
-from penstock.rows.given import as_table
+from penstock.plan.nodes import Query
+from penstock.plan.serial import to_json
+from penstock.rows.given import frame_as_table
 
 _PRODUCER = "client-"
 
@@ -68,6 +73,9 @@ class RemoteDatabase:
         self._guard = threading.Lock()
         """Guards the numbers of pushes and the queries that are held."""
         self._queries: dict[str, RemoteQuery] = {}
+        """Those that were asked for; one that is registered anew replaces its name's."""
+        self._relations: dict[str, bool] = {}
+        """Of the names that were pushed to, whether it is a relation."""
 
     @property
     def engine(self) -> str:
@@ -182,22 +190,27 @@ class RemoteDatabase:
                 self._sequence += 1
                 key = self._producer, self._sequence
         producer, sequence = checked_key(key)
-        body, kind = _body(rows)
-        headers = {"Content-Type": kind, "Idempotency-Key": f"{producer}:{sequence}"}
         where = "relations" if at is not None or self._is_relation(name) else "streams"
+        body, kind = _body(rows, lambda: self._columns(where, name))
+        headers = {"Content-Type": kind, "Idempotency-Key": f"{producer}:{sequence}"}
+        instant = None if at is None else at.isoformat() if isinstance(at, date) else str(at)
         self._transport.ask(
-            "POST", path(where, name, "rows"), body, headers, parameters={"at": None if at is None else str(at)}, again=True
+            "POST", path(where, name, "rows"), body, headers, parameters={"at": instant}, again=True
         )
 
     def _is_relation(self, name: str) -> bool:
+        """Found out once for each name: what has been dropped and declared as the other kind needs a new client."""
         with self._guard:
-            known = self._kinds.get(name)
+            known = self._relations.get(name)
         if known is None:
             found = {each["name"] for each in self._transport.get("/api/relations").json()["relations"]}
-            known = name in found
+            known = name in found or name.lower() in found
             with self._guard:
-                self._kinds[name] = known
+                self._relations[name] = known
         return known
+
+    def _columns(self, kind: str, name: str) -> list[str]:
+        return [each["name"] for each in self._transport.get(path(kind, name)).json()["columns"]]
 
     def heartbeat(self, name: str | None = None, at: object = None) -> None:
         """Progress without data: no more rows of a stream before ``at`` will come (ticks, datetime, or ISO text).
@@ -269,20 +282,43 @@ class RemoteDatabase:
         return f"<Database of {self._transport.url}, engine {self.engine}>"
 
 
-def _body(rows: object) -> tuple[bytes, str]:
-    """Rows as they are sent: plain ones as JSON, tables as Arrow."""
-    if isinstance(rows, list | tuple) and len(rows) <= 64:
+def _json_value(value: object) -> str:
+    """What JSON has not, as a server reads it; a TypeError if it would not."""
+    if isinstance(value, datetime | date | dt_time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError
+
+
+def _body(rows: object, names: Callable[[], Sequence[str]]) -> tuple[bytes, str]:
+    """Rows as they are sent: tables as Arrow, others as JSON where it has all their values. ``names``: the columns."""
+    table = None if isinstance(rows, list) else frame_as_table(rows)
+    if table is None:
+        if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+            raise InputError(
+                f"cannot read rows from {type(rows).__name__}",
+                hint="give a list of dicts or tuples, a pandas or polars DataFrame, or Arrow",
+            )
+        found = [rows] if isinstance(rows, Mapping) else list(rows)
         try:
-            return json.dumps(list(rows), allow_nan=False).encode(), "application/json"
+            return json.dumps(found, allow_nan=False, default=_json_value).encode(), "application/json"
         except (TypeError, ValueError):
-            pass  # values that JSON has not
-    return stream_of(as_table(rows)), ARROW
+            table = _as_table(found, names)
+    return stream_of(table), ARROW
+
+
+def _as_table(rows: Sequence[Any], names: Callable[[], Sequence[str]]) -> pa.Table:
+    try:
+        known = [row if isinstance(row, Mapping) else dict(zip(names(), row, strict=True)) for row in rows]
+        columns = {name: pa.array([row.get(name) for row in known]) for name in {n: None for row in known for n in row}}
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"rows cannot be sent: {error}", hint="give them as a table of Arrow, pandas or polars") from None
+    return pa.table(columns)
 
 
 def _plan_json(plan: object) -> object:
-    from penstock.plan.json import to_json
-
-    return plan if isinstance(plan, Mapping) else to_json(plan)
+    return to_json(plan) if isinstance(plan, Query) else plan
 
 
 def _instant(given: int | None) -> float | int:
@@ -304,13 +340,3 @@ def _made(kind: Any, told: Any) -> Any:
         of_key, of_value = get_args(kind)
         return {of_key(key): _made(of_value, value) for key, value in told.items()}
     return told
-
-
-def connected(url: str, **options: Any) -> RemoteDatabase:
-    """What ``penstock.connect("http://…")`` gives."""
-    unknown = [name for name in options if name not in ("token", "user", "password", "ca", "patience")]
-    if unknown:
-        raise EngineError(
-            f"a server has its own {unknown[0]}", hint="of connect, a server takes token, user, password, ca and patience"
-        )
-    return RemoteDatabase(url, **options)

@@ -13,7 +13,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 
@@ -37,7 +37,7 @@ from penstock.ingest.keys import checked_key
 from penstock.ingest.relations import At
 from penstock.model import shown
 from penstock.model.batch import Instant
-from penstock.model.errors import BindError, CatalogError, InputError, PenstockError, suggest
+from penstock.model.errors import BindError, CatalogError, EngineError, InputError, PenstockError, suggest
 from penstock.model.names import counted
 from penstock.model.types import DataType
 from penstock.model.values import with_zone
@@ -464,8 +464,14 @@ def connect(
     spill: str | Path | None = None,
     clock: Callable[[], int] = _wall_clock,
     zone: str | None = None,
+    token: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    ca: str | None = None,
+    patience: float = 30.0,
 ) -> Database:
-    """A database. With a directory it is kept there, and goes on from there when it is opened again.
+    """A database. With a directory it is kept there, and goes on from there when it is opened again. With the address of
+    a server, such as ``http://127.0.0.1:7070``, it is the one that the server has.
 
     ``engine``: ``spark`` (the default), ``local`` or ``reference``. Of ``spark`` alone: ``master`` is Spark's, by
     default ``local[*]``; ``shards``: how many ways queries with a key are split; ``trigger``: seconds in which
@@ -485,7 +491,17 @@ def connect(
     arrival. ``zone``: the time zone of functions such as ``hour``, of times in CQL that name no other, and in which
     answers are shown, such as ``Europe/Vienna``; by default that of the directory, or of the running Spark session, or
     UTC.
+
+    Of a server alone, and nothing else with one: ``token``, or ``user`` and ``password``: who asks; ``ca``: the file with
+    the certificate that is trusted; ``patience``: seconds for which a server that does not answer is tried again.
     """
+    if isinstance(path, str) and path.startswith(("http://", "https://")):
+        from penstock.client.database import RemoteDatabase
+
+        if (engine, master, shards, trigger, batch_rows, quota, spark, disk, spill, zone) != (None,) * 10 or functions:
+            raise EngineError("how a server works is said where it is started", hint="`penstock serve` takes these options")
+        remote = RemoteDatabase(path, token=token, user=user, password=password, ca=ca, patience=patience)
+        return cast(Database, remote)  # the same interface
     way = checked_sync(sync if isinstance(sync, str) else "group" if sync else "off")
     options = SparkOptions(master, shards, trigger, batch_rows, spark or {})
     local, keeping = LocalOptions(memory, disk, when_full, spill), Keeping(way, functions, quota)

@@ -56,7 +56,8 @@ class Looking:
         return StreamInfo(
             name, _columns(found.schema), found.derived, found.clock, found.timestamp_by, _ticks(progress),
             progress == math.inf, _ticks(newest), 0 if source is None else source.arrivals,
-            0 if source is None else source.late.count, 0 if source is None else source.apart.count,
+            0 if source is None else source.late.count, 0 if source is None else source.lateness,
+            0 if source is None else source.apart.count,
             self._core.host.abilities().source_status(name) if fed else None,
             definitions.of_catalog(self._core, found) if known and found.text else None,
             self._owner("stream", name), self._gate.may(session, "write", "stream", name) and not found.derived,

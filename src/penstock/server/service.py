@@ -40,6 +40,7 @@ from penstock.server.looking import SYS, Looking, is_table
 from penstock.server.moment import Moment
 from penstock.server.scram import Verifier
 from penstock.server.session import (
+    About,
     Health,
     Outcome,
     Protocol,
@@ -588,6 +589,21 @@ class Service:
         with self.asked(session):
             every = self._gate.administers(session)
             return [s for s in self._sessions.all if every or s.user == session.user]
+
+    def about(self) -> About:
+        """For who has a session: the engine, and the zone that times are meant in."""
+        return About(self._db.engine, self._db.zone)
+
+    def settle(self, session: Session, query: str | None = None) -> None:
+        """Return when what was pushed before has been worked on, for one query or for all."""
+        with self.asked(session, query or ""):
+            if query is None:
+                self._db.heartbeat()
+                self._db.settle()
+            else:
+                found = self._core.queries[self._gate.find(session, query, "query")[1]]
+                self._core.tick(found)
+                self._core.host.settle(found)
 
     def health(self) -> Health:
         """Needs no session."""

@@ -93,6 +93,8 @@ class StreamInfo:
     newest: int | None
     given: int
     late: int
+    lateness: int
+    """By how many ticks the latest row came too late."""
     apart: int
     source: str | None
     """Of a stream with a source (FROM spark): ``running``, or why it is not."""
@@ -177,6 +179,14 @@ class Subscription:
     """Results that are there and not confirmed."""
     gone: int = 0
     """Of these, results that are not retained any more: the reader is told with ResultsGone."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What every client may know of the database."""
+
+    engine: str
+    zone: str
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 from starlette.responses import Response
 
 from penstock.server.http.app import Call, object_of
 from penstock.server.http.problems import HttpProblem
-from penstock.server.http.shapes import JSON, columns_of, facts, row_arrays, table_response, wanted
+from penstock.server.http.shapes import JSON, columns_of, facts, ipc_stream, row_arrays, table_response, wanted
 from penstock.server.session import Outcome, Session
 
 _TEXTS = ("text/plain", "application/sql", "application/cql")
@@ -17,7 +18,8 @@ _TEXTS = ("text/plain", "application/sql", "application/cql")
 
 async def sql(call: Call) -> Response:
     """Run the statements of a text. As CSV or Arrow the table of the last one that has one."""
-    call.known("format")
+    call.known("format", "tables")
+    encoded = call.choice("tables", ("rows", "arrow"), "rows") == "arrow"
     format = wanted(call, "json", "csv", "arrow")
     text, parameters, seconds = await _asked(call)
 
@@ -25,7 +27,7 @@ async def sql(call: Call) -> Response:
         deadline = None if seconds is None else float(seconds)
         outcomes = call.service.execute(session, text, parameters, deadline=deadline)
         if format == "json":
-            return Response(_told(outcomes), 200, None, JSON)
+            return Response(_told(outcomes, encoded), 200, None, JSON)
         tables = [each.table for each in outcomes if each.table is not None]
         if not tables:
             raise HttpProblem(406, "the statements gave no table", hint="ask for JSON, which tells what each gave")
@@ -53,7 +55,8 @@ async def _asked(call: Call) -> tuple[str, list[Any], float | None]:
     return text, parameters, seconds
 
 
-def _told(outcomes: list[Outcome]) -> bytes:
+def _told(outcomes: list[Outcome], encoded: bool) -> bytes:
+    """``encoded``: tables as Arrow in base64, with their exact types."""
     results = []
     for each in outcomes:
         told: dict[str, Any] = {"tag": each.tag, "message": each.message}
@@ -63,8 +66,10 @@ def _told(outcomes: list[Outcome]) -> bytes:
             told["note"] = each.note
         if each.subscribe is not None:
             told["subscribe"] = facts(each.subscribe)
-        if each.table is not None:
+        if encoded and each.table is not None:
+            told["arrow"] = b64encode(ipc_stream(each.table)).decode()
+        elif each.table is not None:
             told["columns"] = columns_of(each.table.schema)
         text = json.dumps(told, ensure_ascii=False)
-        results.append(text if each.table is None else f'{text[:-1]}, "rows": {row_arrays(each.table)}}}')
+        results.append(text if each.table is None or encoded else f'{text[:-1]}, "rows": {row_arrays(each.table)}}}')
     return f'{{"results": [{", ".join(results)}]}}'.encode("utf-8", "backslashreplace")

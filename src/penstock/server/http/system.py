@@ -40,7 +40,29 @@ async def whoami(call: Call) -> Response:
     session = call.session
     told = {"user": session.user, "admin": session.admin, "expires": session.expires}
     found, ports = call.service.health(), {"flight": call.settings.flight, "postgres": call.settings.postgres}
-    return json_response({**told, "version": found.version, "status": found.status, "ports": ports})
+    about = call.service.about()
+    return json_response({**told, "version": found.version, "status": found.status, "ports": ports, **facts(about)})
+
+
+async def settle(call: Call) -> Response:
+    """Until what was pushed before has been worked on."""
+    call.known()
+    query = (await call.json("query")).get("query")
+    if not isinstance(query, str | None):
+        raise HttpProblem(400, "`query` is not a name")
+    await call.ask(call.service.settle, query)
+    return Response(status_code=204)
+
+
+async def create_function(call: Call) -> Response:
+    call.known()
+    given = await call.json("name", "source", "args", "returns")
+    name, source, args, returns = (given.get(key) for key in ("name", "source", "args", "returns"))
+    texts = [name, source, returns, *(args if isinstance(args, list) else [None])]
+    if not all(isinstance(text, str) for text in texts):
+        raise HttpProblem(400, "`name`, `source` and `returns` are texts, `args` an array of them")
+    await call.ask(lambda session: call.service.create_function(session, name, source, args=args, returns=returns))
+    return Response(status_code=204)
 
 
 async def prometheus(call: Call) -> Response:
