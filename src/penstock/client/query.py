@@ -93,10 +93,9 @@ class RemoteQuery:
         return found
 
     def _page(self, position: int | str, *, wait: int | None = None, limit: int = _PAGE) -> Reply:
-        return self._transport.get(
-            path("queries", self._name, "answers"), wait=wait or 0, limit=limit, format="arrow",
-            **{"from": position, "wait": wait},
-        )  # fmt: skip
+        asked = {"from": position, "wait": wait, "limit": limit, "format": "arrow"}
+        where = path("queries", self._name, "answers")
+        return self._transport.ask("GET", where, parameters=asked, wait=wait or 0, again=True)
 
     def _complain(self, error: Exception) -> None:
         self._trouble = f"{type(error).__name__}: {error}"

@@ -90,9 +90,8 @@ class Transport:
         self._guard = threading.Lock()
         self.closed = False
 
-    def get(self, where: str, *, wait: float = 0.0, **parameters: object) -> Reply:
-        """``wait``: seconds that the server itself may take before it answers."""
-        return self.ask("GET", where, parameters=parameters, wait=wait, again=True)
+    def get(self, where: str, **parameters: object) -> Reply:
+        return self.ask("GET", where, parameters=parameters, again=True)
 
     def post(self, where: str, given: object = None, *, again: bool = False, **parameters: object) -> Reply:
         body = b"" if given is None else json.dumps(given).encode()
@@ -103,7 +102,8 @@ class Transport:
         self, method: str, where: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *,
         parameters: Mapping[str, object] | None = None, wait: float = 0.0, again: bool = False,
     ) -> Reply:  # fmt: skip
-        """Send a request. ``again``: sending it twice does no harm."""
+        """Send a request. ``wait``: seconds that the server may wait before it answers; ``again``: sending it twice does
+        no harm."""
         query = urlencode({k: str(v) for k, v in (parameters or {}).items() if v is not None})
         target = f"{where}?{query}" if query else where
         said = {"Authorization": self._credential, **(headers or {})}
