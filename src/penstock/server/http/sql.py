@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from starlette.responses import Response
@@ -22,7 +23,7 @@ async def sql(call: Call) -> Response:
     text, parameters, seconds = await _asked(call)
 
     def run(session: Session) -> Response:
-        deadline = None if seconds is None else float(seconds)
+        deadline = None if seconds is None else time.monotonic() + seconds
         outcomes = call.service.execute(session, text, parameters, deadline=deadline)
         if format == "json":
             return Response(_told(outcomes), 200, None, JSON)
