@@ -94,7 +94,7 @@ def serve() -> None:
     settings = Settings(engine="local", http=0, flight=None, postgres=None, sessions=2_000)
     with penstock.connect(engine="local") as db:
         service = Service(db, settings)
-        token = service.first_start()
+        token = service.access.first_start()
         http = listener()
         print(json.dumps({"address": http.start(service, settings), "token": token}), flush=True)
         sys.stdin.read()

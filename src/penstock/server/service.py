@@ -56,6 +56,7 @@ from penstock.server.session import (
 from penstock.server.sessions import Sessions
 from penstock.server.settings import Settings
 from penstock.server.subscriptions import Named, Subscriptions
+from penstock.server.texts import RowsFormat, rows_of
 
 __all__ = ["Feed", "Outcome", "Page", "Service", "Session", "Subscription"]
 
@@ -207,17 +208,31 @@ class Service:
     ) -> Pushed:
         """Rows into a stream or a relation, all or none; ``key``: a producer and a sequence, for repeats."""
         with self.asked(session, name):
-            _, found = self._gate.find(session, name, "stream", "relation", right="write")
+            found = self._gate.find(session, name, "stream", "relation", right="write")[1]
             given = rows if isinstance(rows, pa.Table | pa.RecordBatch | Sequence) else list(rows)  # type: ignore[call-overload]
-            count = len(given)
-            if count > self.settings.rows:
-                raise LimitExceeded(f"{count:,} rows at once", hint=f"the setting `rows` allows {self.settings.rows:,}")
-            before = counts_aside(self._core, found) if found in self._core.inputs else (0, 0)
-            self._db.push(found, given, at=at, key=key)
-            now = counts_aside(self._core, found) if found in self._core.inputs else (0, 0)
-            # Other clients may push at the same time: these are at most all of this one's.
-            apart, late = (min(count, n - b) for n, b in zip(now, before, strict=True))
-            return Pushed(count - apart, apart, late)
+            if len(given) > self.settings.rows:
+                raise LimitExceeded(
+                    f"{len(given):,} rows at once", hint=f"the setting `rows` allows {self.settings.rows:,}"
+                )
+            return self._push(found, given, len(given), at, key)
+
+    def push_text(
+        self, session: Session, name: str, format: RowsFormat, data: bytes, *, at: object = None,
+        key: tuple[str, int] | None = None,
+    ) -> Pushed:  # fmt: skip
+        """The same for rows in JSON, JSON lines, CSV or as an Arrow IPC stream: they are read as they are declared."""
+        with self.asked(session, name):
+            found = self._gate.find(session, name, "stream", "relation", right="write")[1]
+            rows = rows_of(self._core, found, format, data, self.settings.rows)
+            return self._push(found, rows, len(rows), at, key)
+
+    def _push(self, name: str, rows: object, count: int, at: object, key: tuple[str, int] | None) -> Pushed:
+        before = counts_aside(self._core, name) if name in self._core.inputs else (0, 0)
+        self._db.push(name, rows, at=at, key=key)
+        now = counts_aside(self._core, name) if name in self._core.inputs else (0, 0)
+        # Other clients may push at the same time: these are at most all of this one's.
+        apart, late = (min(count, n - b) for n, b in zip(now, before, strict=True))
+        return Pushed(count - apart, apart, late)
 
     def heartbeat(self, session: Session, name: str, at: object) -> None:
         """No more rows of a stream before an instant."""

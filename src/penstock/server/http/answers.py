@@ -126,10 +126,11 @@ async def create_subscription(call: Call) -> Response:
     name, query, start = given.get("name"), given.get("query"), given.get("start", "now")
     if not isinstance(name, str) or not name or not isinstance(query, str):
         raise HttpProblem(400, "`name` and `query` are texts")
-    known = [each.name for each in await call.ask(call.service.subscriptions)]
-    if name in known:
-        raise Told(CatalogError(f"there is a subscription `{name}` already"), 409)
-    made = await call.ask(call.service.subscription, name, query=query, start=_start(start))
+    await call.ask(call.service.query, query)
+    try:
+        made = await call.ask(call.service.create_subscription, name, query, _start(start))
+    except CatalogError as error:
+        raise Told(error, 409) from None
     return json_response(facts(made), 201, {"Location": f"/api/subscriptions/{quote(name, safe='')}"})
 
 

@@ -93,10 +93,15 @@ class Call:
         return self._session
 
     @property
+    def user(self) -> str | None:
+        """Who asks, if that is known."""
+        return None if self._session is None else self._session.user
+
+    @property
     def remote(self) -> str:
         """The address of the client."""
         client = self.scope.get("client")
-        return f"{client[0]}:{client[1]}" if client else "?"
+        return str(client[0]) if client else "?"
 
     async def log_in(self) -> None:
         """Find out who asks; LoginFailed if the credential is none, or wrong."""
@@ -111,11 +116,6 @@ class Call:
             case _:
                 raise LoginFailed("no credential was given", hint="send `Authorization: Bearer` and a token")
         self._session = await self.quick(login, *credentials, protocol="http", remote=self.remote)
-
-    async def log_out(self) -> None:
-        if self._session is not None:
-            session, self._session = self._session, None
-            await self.quick(self.service.logout, session)
 
     async def ask(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """What a function of the service gives, called in a thread for work, with the session."""
@@ -269,11 +269,7 @@ def app(site: Site) -> ASGIApp:
         call = Call(site, scope, receive, sending, id)
         endpoint: Endpoint | None = None
         try:
-            try:
-                endpoint, response = await _answer(call)
-            finally:
-                user = call._session.user if call._session is not None else None
-                await call.log_out()
+            endpoint, response = await _answer(call)
             if response is not None:
                 await response(scope, receive, sending)
         except ClientGone:
@@ -284,7 +280,7 @@ def app(site: Site) -> ASGIApp:
             site.requests.add(scope["method"], route, status, seconds)
             LOG.info(
                 "%s %s %s", scope["method"], scope["path"], status,
-                extra={"request": id, "user": user, "remote": call.remote, "status": status, "route": route,
+                extra={"request": id, "user": call.user, "remote": call.remote, "status": status, "route": route,
                        "seconds": round(seconds, 6), "query": call._names.get("query")},
             )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64encode
 from typing import Any
 
@@ -24,7 +25,7 @@ async def sql(call: Call) -> Response:
     text, parameters, seconds = await _asked(call)
 
     def run(session: Session) -> Response:
-        deadline = None if seconds is None else float(seconds)
+        deadline = None if seconds is None else time.monotonic() + seconds
         outcomes = call.service.execute(session, text, parameters, deadline=deadline)
         if format == "json":
             return Response(_told(outcomes, encoded), 200, None, JSON)
