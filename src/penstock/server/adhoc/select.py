@@ -21,6 +21,7 @@ from penstock.model.types import (
     DATE,
     DOUBLE,
     INT,
+    RANGES,
     STRING,
     TIMESTAMP,
     DataType,
@@ -28,7 +29,7 @@ from penstock.model.types import (
     from_arrow,
 )
 from penstock.server.adhoc import meaning
-from penstock.server.adhoc.tree import Node, Statement
+from penstock.server.adhoc.tree import Node, Statement, macro_name
 
 _WINDOW = re.compile(
     r"\[\s*(RANGE|ROWS|NOW|PARTITION|BEGIN|TUMBLING|HOPPING|SESSION|UNBOUNDED|FORWARD|REVERSE|LANDMARK)\b",
@@ -45,7 +46,9 @@ class AdHoc:
     its deadline, or after ``seconds``, fails. ``zone`` is that of the database.
     """
 
-    def __init__(self, *, memory: int = 512_000_000, threads: int = 2, seconds: float = 30.0, zone: str = "UTC") -> None:
+    def __init__(
+        self, *, memory: int = 512_000_000, threads: int = 2, seconds: float = 30.0, zone: str = "UTC"
+    ) -> None:
         self._seconds = seconds
         self._zone = zone
         self._lock = threading.Lock()
@@ -192,8 +195,9 @@ class AdHoc:
         )  # type: ignore[call-overload]
         for macro in meaning.MACROS:
             self._base.execute(f"CREATE MACRO {macro}")
-        for name, macro in (("remainder", meaning.NATIVE["%"]), ("sign", meaning.NATIVE["sign"])):
-            self._base.execute(f"CREATE MACRO cql_{name}{macro}")
+        for name, macro in meaning.NATIVE.items():
+            if macro is not None:
+                self._base.execute(f"CREATE MACRO {macro_name(name)}{macro}")
 
     def _create(self, name: str, types: Sequence[DataType], compute: meaning.Compute, result: DataType) -> None:
         self._base.create_function(
@@ -322,8 +326,19 @@ def _taken(table: pa.Table) -> pa.Table:
                 )
             elif known.kind is not Kind.NULL and known.arrow != kind:
                 column = column.cast(known.arrow)
-        columns.append(column)
+        columns.append(_in_range(column))
     return pa.table(columns, names=table.column_names) if columns else table
+
+
+def _in_range(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A DATE or TIMESTAMP outside of the years 1 to 9999 is NULL, as everywhere in CQL."""
+    known = from_arrow(column.type)
+    if known is None or known.kind not in (Kind.DATE, Kind.TIMESTAMP) or not len(column):
+        return column
+    least, greatest = RANGES[known.kind]
+    counted = column.cast(pa.int32() if known.kind is Kind.DATE else pa.int64())
+    inside = pc.and_(pc.greater_equal(counted, least), pc.less_equal(counted, greatest))
+    return pc.if_else(inside, column, pa.scalar(None, column.type))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
