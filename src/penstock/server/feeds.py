@@ -4,8 +4,8 @@ A page is made once for all readers that ask for the same position, and so are t
 (``Page.encoded``). Nobody is registered as a reader of the query, so nobody who lags holds anything: results are
 retained up to the query's ``results`` bound, and a reader that is behind that is told which are gone.
 
-Waiting takes no thread: a query calls its feed when there is news, and the feed wakes the asyncio loops and threads that
-wait for it.
+Waiting takes no thread: a query calls its feed when there is news, and the feed wakes the asyncio loops and threads
+that wait for it.
 """
 
 from __future__ import annotations
