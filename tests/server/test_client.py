@@ -6,9 +6,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,13 +78,13 @@ def test_what_a_user_does_first(db: Database) -> None:
     db.push("s", [{"t": 1, "k": 1, "v": 2.5, "g": "ä"}, {"t": 2, "k": 2, "v": 1.0, "g": None}])
     db.push("s", pa.table({"t": [3], "k": [1], "v": [4.0], "g": ["z"]}))
     db.close_stream("s")
-    assert query.fetch().num_rows == 5
+    assert query.fetch().num_rows == 4
     assert query.fetch().num_rows == 0
     assert sorted(rows(query.current()), key=lambda r: str(r["k"])) == [
         {"k": 1, "total": 6.5, "n": 2}, {"k": 2, "total": 1.0, "n": 1},
     ]  # fmt: skip
     assert query.options["priority"] == 3
-    assert query.answered == 5
+    assert query.answered == 4
     assert (query.status, list(db.queries)) == ("ended", ["totals"])
     assert db.stream("s").given == 3
     once = db.execute("SELECT k, total FROM totals WHERE total > $1", [2.0])  # type: ignore[call-arg]
@@ -91,15 +92,16 @@ def test_what_a_user_does_first(db: Database) -> None:
 
 
 def test_rows_of_every_kind_arrive_as_they_are(db: Database) -> None:
-    db.execute("CREATE STREAM many (at TIMESTAMP, x DOUBLE, d DECIMAL(10, 2), b BYTES, names ARRAY<STRING>) TIMESTAMP BY at")
+    db.execute("CREATE STREAM many (at TIMESTAMP, x DOUBLE, d DECIMAL(10, 2), b BINARY, day DATE) TIMESTAMP BY at")
     query = db.query("SELECT ISTREAM * FROM many [NOW]", name="all")
     when = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
-    db.push("many", [{"at": when, "x": float("nan"), "d": "1.50", "b": None, "names": None}])
-    db.push("many", [{"at": when, "x": None, "d": None, "b": b"\x00\xff", "names": ["a", "ß"]}])
+    db.push("many", [{"at": when, "x": float("nan"), "d": Decimal("1.50"), "b": None, "day": date(2026, 1, 2)}])
+    db.push("many", [{"at": when, "x": None, "d": None, "b": b"\x00\xff", "day": None}])
     db.close_stream("many")
     first, second = rows(query.fetch())
     assert first["x"] != first["x"] and str(first["d"]) == "1.50"
-    assert (second["b"], second["names"]) == (b"\x00\xff", ["a", "ß"])
+    assert (first["at"], first["day"]) == (when, date(2026, 1, 2))
+    assert (second["b"], second["x"], second["day"]) == (b"\x00\xff", None, None)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_errors_are_those_of_the_same_process(db: Database, wrong: Callable[[Dat
                 wrong(each)
             errors.append(raised.value)
         mine, theirs = errors
-        assert type(theirs) is type(mine)
+        assert theirs.code == mine.code
         assert (theirs.message, theirs.hint, theirs.position) == (mine.message, mine.hint, mine.position)
         assert str(theirs) == str(mine)
 
@@ -158,7 +160,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([-1.0, 0.5, 2.0])),
 @given(pushes=st.lists(ROWS, max_size=5), where=st.integers(0, 4))
 def test_answers_are_those_of_the_same_process(serving: Serving, pushes: list[list[tuple[int, float]]], where: int) -> None:
     """``where``: the push before which a subscriber comes."""
-    name = f"g{serving.db.catalog.names().__len__()}"
+    name = f"g{len(list(serving.db.catalog.names()))}"
     declare, text = DECLARE.replace(" s ", f" {name} ", 1), TOTALS.replace("FROM s", f"FROM {name}")
     with penstock.connect(engine="local") as here, serving.client() as db:
         answers = []
@@ -236,7 +238,8 @@ def cutting(port: int, after: int) -> Iterator[int]:
                     pass
                 finally:
                     done.set()
-                    client.close()
+                    with suppress(OSError):
+                        client.shutdown(socket.SHUT_RDWR)
 
             threading.Thread(target=back, daemon=True).start()
             try:

@@ -217,16 +217,16 @@ class ClientGone(Exception):
 
 
 def object_of(body: bytes, keys: Sequence[str]) -> dict[str, Any]:
-    """An object of JSON that has some of these keys and no others."""
+    """An object of JSON that has some of these keys and no others; without keys, any."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as problem:
         said = str(problem) if isinstance(problem, json.JSONDecodeError) else "it cannot be read"
         raise HttpProblem(400, f"the body is not JSON: {said}") from None
     if not isinstance(found, dict):
-        raise HttpProblem(400, "the body is not an object of JSON", hint=f"it has the keys {', '.join(keys)}")
+        raise HttpProblem(400, "the body is not an object of JSON", hint=f"it has the keys {', '.join(keys)}" if keys else None)
     for key in found:
-        if key not in keys:
+        if keys and key not in keys:
             raise HttpProblem(400, f"there is no key `{key}` here", hint=f"there are {', '.join(keys)}")
     return found
 
