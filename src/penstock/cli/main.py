@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli.ask import declare, query
 from penstock.cli.bench import PASSED_ON, bench
+from penstock.cli.connected import push, watch
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
@@ -66,6 +67,8 @@ _command(sql)
 _command(check)
 _command(backup)
 _command(serve)
+_command(push)
+_command(watch)
 _command(demo)
 app.command(context_settings=PASSED_ON)(bench)  # whose commands see to closed pipes themselves
 

@@ -13,6 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from penstock.cli.connected import ConnectOption, RemoteShell, TokenOption, check_alone, opened
 from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
@@ -29,13 +30,18 @@ def sql(
     master: MasterOption = None,
     database: DatabaseOption = None,
     zone: ZoneOption = None,
+    connect: ConnectOption = None,
+    token: TokenOption = None,
 ) -> None:
     r"""Type statements and watch the answers; \? inside for help.
 
     Without a terminal, statements are read from stdin and the first error ends the run.
     """
-    with open_database(engine, master, database, zone) as db:
-        shell = Shell(db, sys.stdout)
+    if connect is not None:
+        check_alone(engine, master, database, zone)
+    opening = open_database(engine, master, database, zone) if connect is None else opened(connect, token)
+    with opening as db:
+        shell = Shell(db, sys.stdout) if connect is None else RemoteShell(db, sys.stdout)
         if sys.stdin.isatty():
             _converse(db, shell)
         else:
@@ -95,7 +101,9 @@ class NameCompleter(Completer):
                 yield Completion(shown, start_position=-len(typed))
 
     def names(self) -> list[str]:
-        catalog = self._db.catalog
+        catalog = getattr(self._db, "catalog", None)
+        if catalog is None:  # of a server
+            return [*self._db.queries, *KEYWORDS]
         schemas = [
             *(stream.schema for stream in catalog.streams.values()),
             *(relation.schema for relation in catalog.relations.values()),

@@ -185,18 +185,26 @@ class RemoteDatabase:
         It returns when the server has them, as safe as its ``sync`` says. If the connection breaks meanwhile they are
         sent again, and count once. ``key``: a producer and a sequence of your own.
         """
-        if key is None:
-            with self._guard:
-                self._sequence += 1
-                key = self._producer, self._sequence
-        producer, sequence = checked_key(key)
+        key = self._key() if key is None else checked_key(key)
         where = "relations" if at is not None or self._is_relation(name) else "streams"
         body, kind = _body(rows, lambda: self._columns(where, name))
-        headers = {"Content-Type": kind, "Idempotency-Key": f"{producer}:{sequence}"}
         instant = None if at is None else at.isoformat() if isinstance(at, date) else str(at)
-        self._transport.ask(
-            "POST", path(where, name, "rows"), body, headers, parameters={"at": instant}, again=True
-        )
+        self._sent(where, name, body, kind, key, instant)
+
+    def send(self, name: str, body: bytes, kind: str) -> None:
+        """Rows as bytes of CSV, JSON lines or Arrow (``kind``: the media type), which the server reads."""
+        self._sent("relations" if self._is_relation(name) else "streams", name, body, kind, self._key())
+
+    def _key(self) -> tuple[str, int]:
+        with self._guard:
+            self._sequence += 1
+            return self._producer, self._sequence
+
+    def _sent(
+        self, where: str, name: str, body: bytes, kind: str, key: tuple[str, int], at: str | None = None
+    ) -> None:
+        headers = {"Content-Type": kind, "Idempotency-Key": f"{key[0]}:{key[1]}"}
+        self._transport.ask("POST", path(where, name, "rows"), body, headers, parameters={"at": at}, again=True)
 
     def _is_relation(self, name: str) -> bool:
         """Found out once for each name: what has been dropped and declared as the other kind needs a new client."""

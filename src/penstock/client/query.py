@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -201,6 +201,12 @@ class RemoteQuery:
             error = self.error
             if error is not None:
                 raise error
+
+    def seek(self, position: int | Literal["start", "now"]) -> None:
+        """Let the next ``fetch`` or iteration begin at a position, with the oldest result that is retained, or with the
+        next that comes."""
+        with self._reading:
+            self._position = int(self._page(position, limit=1).headers["penstock-start"])
 
     def current(self) -> pa.Table:
         """The rows of the answer as it stands now, without ts and op."""
