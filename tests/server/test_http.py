@@ -97,7 +97,8 @@ def test_what_a_user_may_not_read_is_not_there(server: Served, client: httpx.Cli
     with server.client(server.token_of("carl")) as carl:
         assert carl.get("/api/streams").json() == {"streams": []}
         assert carl.get("/api/queries").json() == {"queries": []}
-        for path in ("/api/streams/s", "/api/queries/hidden", "/api/queries/hidden/answers", "/api/queries/hidden/current"):
+        query = "/api/queries/hidden"
+        for path in ("/api/streams/s", query, f"{query}/answers", f"{query}/current", f"{query}/explain"):
             there, not_there = carl.get(path), carl.get(path.replace("hidden", "nothing").replace("/s", "/n"))
             assert there.status_code == not_there.status_code == 404
             assert "hint" not in there.json() or "hidden" not in there.json()["hint"]
@@ -127,9 +128,9 @@ def test_declare_list_and_drop_a_stream(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("change", [
-    {"name": ""}, {"name": 3}, {"columns": []}, {"columns": [{"name": "a"}]}, {"columns": [{"name": "a", "type": "INTT"}]},
-    {"columns": [{"name": "a", "type": "INT); DROP STREAM s; --"}]}, {"options": {"re tain": 1}}, {"options": {"retain": []}},
-    {"nothing": 1}, {"timestamp_by": "w"},
+    {"name": ""}, {"name": 3}, {"columns": []}, {"columns": [{"name": "a"}]},
+    {"columns": [{"name": "a", "type": "INTT"}]}, {"columns": [{"name": "a", "type": "INT); DROP STREAM s; --"}]},
+    {"options": {"re tain": 1}}, {"options": {"retain": []}}, {"nothing": 1}, {"timestamp_by": "w"},
 ], ids=str)  # fmt: skip
 def test_a_bad_declaration_is_refused_and_leaves_nothing(client: httpx.Client, change: dict[str, Any]) -> None:
     refused = client.post("/api/streams", json={**STREAM, **change})
@@ -275,7 +276,8 @@ def test_relations(client: httpx.Client) -> None:
     columns = [{"name": "room", "type": "STRING"}, {"name": "floor", "type": "INT"}]
     assert client.post("/api/relations", json={"name": "rooms", "columns": columns, "key": ["room"]}).status_code == 201
     assert client.post("/api/relations/rooms/rows", json=[["a", 1], ["b", 2]]).json()["rows"] == 2
-    more = client.post("/api/relations/rooms/rows?at=7", content=b"room,floor\nc,3\n", headers={"Content-Type": "text/csv"})
+    csv = {"Content-Type": "text/csv"}
+    more = client.post("/api/relations/rooms/rows?at=7", content=b"room,floor\nc,3\n", headers=csv)
     assert more.status_code == 200
     assert client.post("/api/relations/rooms/rows", json=[["a", 4]]).json()["code"] == "PS201"
     found = client.get("/api/relations/rooms/rows").json()
@@ -291,7 +293,8 @@ def test_relations(client: httpx.Client) -> None:
 
 def test_the_life_of_a_query(client: httpx.Client) -> None:
     client.post("/api/streams", json=STREAM)
-    made = client.post("/api/queries", json={"name": "q", "cql": "SELECT count(*) AS n FROM s", "options": {"priority": 7}})
+    cql = "SELECT count(*) AS n FROM s"
+    made = client.post("/api/queries", json={"name": "q", "cql": cql, "options": {"priority": 7}})
     assert (made.status_code, made.json()["options"]["priority"]) == (201, 7)
     client.post("/api/streams/s/rows", json=[[1, 1.0], [2, 1.0]])
     assert client.get("/api/queries/q/current").json()["rows"] == [[2]]
@@ -346,7 +349,8 @@ def test_pages_of_answers(client: httpx.Client) -> None:
     assert client.get("/api/queries/q/answers?from=now&limit=5").json()["rows"] == []
     ahead = client.get("/api/queries/q/answers?from=11&limit=5")
     assert (ahead.status_code, ahead.json()["code"]) == (409, "PS202")
-    for wrong in ("from=x&limit=1", "limit=0", "limit=x", "limit=1&wait=61", "limit=1&other=2", "format=xml", "format=events&limit=1"):
+    for wrong in ("from=x&limit=1", "limit=0", "limit=x", "limit=1&wait=61", "limit=1&other=2", "format=xml",
+                  "format=events&limit=1"):  # fmt: skip
         assert client.get(f"/api/queries/q/answers?{wrong}").status_code == 400, wrong
 
 
@@ -405,10 +409,12 @@ def test_named_subscriptions(server: Served, client: httpx.Client) -> None:
 
 
 def test_statements(client: httpx.Client) -> None:
-    found = client.post("/api/sql", json={"sql": "CREATE STREAM s (a BIGINT); INSERT INTO s VALUES (1), (2); SHOW STREAMS"})
+    text = "CREATE STREAM s (a BIGINT); INSERT INTO s VALUES (1), (2); SHOW STREAMS"
+    found = client.post("/api/sql", json={"sql": text})
     assert [each["tag"] for each in found.json()["results"]][:2] == ["CREATE STREAM", "INSERT 0 2"]
     assert found.json()["results"][2]["rows"][0][0] == "s"
-    plain = client.post("/api/sql", content="SHOW STREAMS", headers={"Content-Type": "text/plain", "Accept": "text/csv"})
+    headers = {"Content-Type": "text/plain", "Accept": "text/csv"}
+    plain = client.post("/api/sql", content="SHOW STREAMS", headers=headers)
     assert plain.text.startswith("stream,")
     assert client.post("/api/sql", json={"sql": 1}).status_code == 400
     assert client.post("/api/sql", json={"sql": "SHOW STREAMS", "parameters": {}}).status_code == 400
