@@ -3,9 +3,10 @@
     python -m benchmarks.server [--quick] [--scale X] [--seconds N]
 
 500 subscribers over 50 queries and 20 writers that send 1,000 rows a second in requests of 50, each row for one of the
-queries: about 10,000 events a second go out. The server runs in a process of its own on the local engine, so its processor
-time is its own. One more subscriber never reads. Each subscriber checks that positions follow each other without a gap;
-the time from the request of a row to its event is measured by clients on the same machine. The last line is JSON.
+queries: about 10,000 events a second go out. The server runs in a process of its own on the local engine, so its
+processor time is its own. One more subscriber never reads. Each subscriber checks that positions follow each other
+without a gap; the time from the request of a row to its event is measured by clients on the same machine. The last line
+is JSON.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from http.client import HTTPConnection
 from multiprocessing.connection import Connection
 from typing import Any
@@ -42,9 +44,8 @@ class Server:
     """A server in a process of its own; ended by ``close``."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.server", "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, "-m", "benchmarks.server", "--serve"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         told = json.loads(self._process.stdout.readline())
         self.host, port = told["address"].rsplit(":", 1)
@@ -137,6 +138,10 @@ class _Subscriber(asyncio.Protocol):
             self.begun.set_exception(ConnectionError(self._rest[:200]))
 
 
+def _get(path: str, token: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+
+
 def subscribers(host: str, port: int, token: str, which: list[int], pipe: Connection) -> None:
     """A process with a connection for each entry of ``which``, the number of its query."""
 
@@ -144,8 +149,8 @@ def subscribers(host: str, port: int, token: str, which: list[int], pipe: Connec
         loop, latencies = asyncio.get_running_loop(), list[float]()
         all: list[tuple[int, _Subscriber]] = []
         for query in which:
-            request = f"GET /api/queries/q{query}/answers?from=start HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
-            _, each = await loop.create_connection(lambda r=request: _Subscriber(r.encode(), latencies), host, port)
+            request = _get(f"/api/queries/q{query}/answers?from=start", token)
+            _, each = await loop.create_connection(partial(_Subscriber, request, latencies), host, port)
             await each.begun
             all.append((query, each))
         pipe.send("ready")
@@ -188,7 +193,8 @@ def writers(host: str, port: int, token: str, seconds: float, pipe: Connection) 
     async def run() -> None:
         began = time.monotonic() + 0.2
         done = await asyncio.gather(*(write(i, began) for i in range(WRITERS)))
-        pipe.send((sum(count for count, _ in done), [t for _, took in done for t in took]))
+        took = [t for _, some in done for t in some]
+        pipe.send((sum(count for count, _ in done), took, time.monotonic() - began))
 
     asyncio.run(run())
 
@@ -218,16 +224,14 @@ def load(report: Report, seconds: float) -> None:
             assert pipe.recv() == "ready"
         idle = socket.create_connection((server.host, server.port))
         idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        idle.sendall(
-            f"GET /api/queries/q0/answers HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
-        )
+        idle.sendall(_get("/api/queries/q0/answers", server.token))
         memory, used, began = server.memory, server.processor, time.monotonic()
         ours, theirs = spawned.Pipe()
         writing = spawned.Process(
             target=writers, args=(server.host, server.port, server.token, seconds, theirs), daemon=True
         )
         writing.start()
-        requests, took = ours.recv()
+        requests, took, lasted = ours.recv()
         for _, pipe in readers:
             pipe.send(dict.fromkeys(range(QUERIES), requests))
         found = [pipe.recv() for _, pipe in readers]
@@ -235,8 +239,8 @@ def load(report: Report, seconds: float) -> None:
         grown = server.memory - memory
         events, lost, more, gaps = (sum(each[i] for each in found) for i in range(4))
         latencies = [value for each in found for value in each[4]]
-        report.add("server: rows a second in", requests * ROWS / wall)
-        report.add("server: events a second out", events / wall)
+        report.add("server: rows a second in", requests * ROWS / lasted)
+        report.add("server: events a second out", events / lasted)
         report.add("server: events lost, doubled or out of order", lost + more + gaps, 0, below=True)
         report.add("server: milliseconds from request to event, p50", 1e3 * statistics.median(latencies))
         report.add("server: milliseconds from request to event, p99", 1e3 * _part(latencies, 0.99))

@@ -83,7 +83,8 @@ class PatientProtocol(H11Protocol):
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens. Connections of clients that are gone without a word end after a minute."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol said, asyncio lets nothing small wait for an acknowledgement (TCP_NODELAY).
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     options: list[tuple[int, str, Any]] = [
         (socket.SOL_SOCKET, "SO_REUSEADDR", 1), (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
         (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 30), (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 10),

@@ -46,7 +46,7 @@ async def _asked(call: Call) -> tuple[str, list[Any], float | None]:
     if call.media_type not in (JSON, ""):
         raise HttpProblem(415, f"statements are not taken as {call.media_type}", hint=f"{JSON}, or {_TEXTS[0]}")
     given = object_of(await call.body(), ("sql", "parameters", "seconds"))
-    text, parameters, seconds = given.get("sql"), given.get("parameters") or [], given.get("seconds")
+    text, parameters, seconds = given.get("sql"), given.get("parameters", []), given.get("seconds")
     if not isinstance(text, str):
         raise HttpProblem(400, "`sql` is missing, or not a text")
     if not isinstance(parameters, list) or any(isinstance(each, list | dict) for each in parameters):
