@@ -46,9 +46,7 @@ class AdHoc:
     its deadline, or after ``seconds``, fails. ``zone`` is that of the database.
     """
 
-    def __init__(
-        self, *, memory: str = "512MB", threads: int = 2, seconds: float = 30.0, zone: str = "UTC"
-    ) -> None:
+    def __init__(self, *, memory: str = "512MB", threads: int = 2, seconds: float = 30.0, zone: str = "UTC") -> None:
         self._seconds = seconds
         self._zone = zone
         self._lock = threading.Lock()

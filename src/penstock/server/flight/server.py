@@ -1,7 +1,7 @@
 """The calls of Flight: who asks, what is asked for, what goes out.
 
-Tickets and handles of prepared statements hold what they stand for: the server remembers nothing between two calls but who
-is logged in. So a client that comes back after a restart of the server goes on with what it has.
+Tickets and handles of prepared statements hold what they stand for: the server remembers nothing between two calls but
+who is logged in. So a client that comes back after a restart of the server goes on with what it has.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from penstock.model.errors import CatalogError, InputError, LimitExceeded, LoginFailed, PenstockError
+from penstock.model.errors import CatalogError, InputError, LimitExceeded, LoginFailed, PenstockError, QueryFailed
 from penstock.server.feeds import Feed
 from penstock.server.flight import catalog, wire
-from penstock.server.flight.errors import as_flight, ending, told
+from penstock.server.flight.errors import ending, told
 from penstock.server.service import Service
 from penstock.server.session import Outcome, Session, Subscribe
 
@@ -65,9 +65,12 @@ class Auth(flight.ServerMiddlewareFactory):
         given = next(iter(headers.get("authorization", [])), "")
         keys = headers.get(_KEY, [])
         found = Credential(str(given), str(keys[0]) if keys else None)
-        if info.method == flight.FlightMethod.HANDSHAKE:
-            with told():
+        with told():
+            if info.method == flight.FlightMethod.HANDSHAKE:
                 found.granted = self._handshake(found.given)
+            elif info.method == flight.FlightMethod.GET_SCHEMA:
+                # Of this call alone pyarrow shows clients where in the code an error comes from: not to strangers.
+                self._known(found.given, "")
         return found
 
     def _handshake(self, given: str) -> str:
@@ -81,14 +84,18 @@ class Auth(flight.ServerMiddlewareFactory):
 
     def _basic(self, given: str, remote: str) -> Session:
         try:
-            user, _, password = base64.b64decode(given[len(_BASIC) :], validate=True).decode().partition(":")
+            coded = given[len(_BASIC) :].strip()
+            coded += "=" * (-len(coded) % 4)  # Go's client leaves the padding out
+            user, _, password = base64.b64decode(coded, validate=True).decode().partition(":")
         except ValueError:
             raise LoginFailed("the credential is not in base64") from None
         return self._service.login(user, password, protocol="flight", remote=remote)
 
     def session(self, context: flight.ServerCallContext) -> Session:
         """Who calls; LoginFailed."""
-        given = context.get_middleware("auth").given
+        return self._known(context.get_middleware("auth").given, context.peer())
+
+    def _known(self, given: str, remote: str) -> Session:
         if not given:
             raise LoginFailed("log in with a user and a password, or with a token", hint="authorization: Bearer …")
         digest = _digest(given)
@@ -104,9 +111,9 @@ class Auth(flight.ServerMiddlewareFactory):
         lower = given.lower()
         if lower.startswith(_BEARER):
             token = given[len(_BEARER) :].strip()
-            session = self._service.login_token(token, protocol="flight", remote=context.peer())
+            session = self._service.login_token(token, protocol="flight", remote=remote)
         elif lower.startswith(_BASIC):
-            session = self._basic(given, context.peer())
+            session = self._basic(given, remote)
         else:
             raise LoginFailed("the credential is neither Bearer nor Basic")
         with self._lock:
@@ -250,9 +257,11 @@ class Server(flight.FlightServerBase):
     ) -> flight.FlightInfo:
         """A statement that reads is run when its rows are fetched, every other one now, and once."""
         if _begins(text) in _READING:
+            ticket = _ticket({"run": text, "rows": _packed_rows(rows)})
+            if rows:  # what the types of the result are, the values say
+                return _flight_info(None, descriptor, ticket)
             schema = self._service.describe(session, text)[1]
-            ticket = {"run": text, "rows": _packed_rows(rows)}
-            return _flight_info(_SAID if schema is None else schema, descriptor, _ticket(ticket))
+            return _flight_info(_SAID if schema is None else schema, descriptor, ticket)
         outcomes = [o for row in rows or [[]] for o in self._service.execute(session, text, row)]
         last = outcomes[-1] if outcomes else Outcome("", "")
         if last.subscribe is not None:
@@ -315,46 +324,50 @@ class Server(flight.FlightServerBase):
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:
             raise InputError("`from` is a position: a whole number")
         name = str(more.get("stream") or secrets.token_hex(8))
-        ended = threading.Event()
-        with self._endless.lock:
-            if len(self._endless.streams) >= _READERS:
-                raise LimitExceeded(f"{_READERS} endless streams are open", hint="read pages over HTTP")
-            if name in self._endless.streams:
-                raise InputError("this ticket is being read already")
-            self._endless.streams[name] = (session.id, ended)
         schema = _positioned(feed.schema, position, name)
-        return flight.GeneratorStream(schema, self._pages(context, feed, schema, position, name, ended))
+        return flight.GeneratorStream(schema, self._pages(context, session, feed, schema, position, name))
 
     def _pages(
         self,
         context: flight.ServerCallContext,
+        session: Session,
         feed: Feed,
         schema: pa.Schema,
         position: int,
         name: str,
-        ended: threading.Event,
     ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         """Pages of results as they come, each with the position behind it; until the client or the query ends."""
+        ended = self._begin(session, name)
         try:
-            while not context.is_cancelled() and not ended.is_set():
-                if self._ending.is_set():
-                    raise ending()
-                with told():
+            with told():
+                while not context.is_cancelled() and not ended.is_set():
+                    if self._ending.is_set():
+                        raise ending()
                     page = feed.read(position, _PAGE)
-                if page.stop > position:
-                    position = page.stop
-                    said = json.dumps({"position": position}).encode()
-                    for batch in page.table.combine_chunks().to_batches():
-                        yield batch.cast(schema) if batch.schema != schema else batch, said
-                    continue
-                if feed.ended is not None and position >= feed.next:
-                    if feed.ended.startswith("failed"):
-                        raise as_flight(PenstockError(f"query {feed.query} {feed.ended}"))
-                    return
-                feed.wait_blocking(position, _WAIT)
+                    if page.stop > position:
+                        position = page.stop
+                        said = json.dumps({"position": position}).encode()
+                        for batch in page.table.combine_chunks().to_batches():
+                            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema), said
+                    elif feed.ended is not None and position >= feed.next:
+                        if feed.ended.startswith("failed"):
+                            raise QueryFailed(f"query {feed.query} {feed.ended}")
+                        return
+                    else:
+                        feed.wait_blocking(position, _WAIT)
         finally:
             with self._endless.lock:
                 self._endless.streams.pop(name, None)
+
+    def _begin(self, session: Session, name: str) -> threading.Event:
+        with told(), self._endless.lock:
+            if len(self._endless.streams) >= _READERS:
+                raise LimitExceeded(f"{_READERS} endless streams are open", hint="read pages over HTTP")
+            if name in self._endless.streams:
+                raise InputError("this ticket is being read already")
+            ended = threading.Event()
+            self._endless.streams[name] = (session.id, ended)
+            return ended
 
     # -- rows in --------------------------------------------------------------------------------------
 
@@ -523,7 +536,7 @@ def _begins(text: str) -> str:
 
 
 def _flight_info(
-    schema: pa.Schema, descriptor: flight.FlightDescriptor, ticket: bytes, rows: int = -1
+    schema: pa.Schema | None, descriptor: flight.FlightDescriptor, ticket: bytes, rows: int = -1
 ) -> flight.FlightInfo:
     return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], rows, -1)
 

@@ -1,7 +1,7 @@
 """Messages of Flight SQL in Protocol Buffers' wire format: the few that a server reads and writes.
 
-A message is read into its fields; unknown ones are left alone, as Protocol Buffers want it. Anything that is not a message
-is an ``InputError``: what clients send is checked here before anything else looks at it.
+A message is read into its fields; unknown ones are left alone, as Protocol Buffers want it. Anything that is not a
+message is an ``InputError``: what clients send is checked here before anything else looks at it.
 """
 
 from __future__ import annotations
