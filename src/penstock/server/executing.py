@@ -25,7 +25,7 @@ from penstock.model.names import counted
 from penstock.model.types import DataType
 from penstock.server import statements as st
 from penstock.server.gate import Gate
-from penstock.server.session import Outcome, Session, Subscribe, Subscription
+from penstock.server.session import Outcome, Session, Start, Subscribe, Subscription
 
 if TYPE_CHECKING:
     from penstock.server.service import Service
@@ -203,7 +203,7 @@ class Executing:
         self._gate.check_administers(session, "manage users, roles, tokens and grants")
         return self._administer(session, statement)
 
-    def _subscribe(self, session: Session, query: str, start: st.Start | None, name: str | None) -> Outcome:
+    def _subscribe(self, session: Session, query: str, start: Start | None, name: str | None) -> Outcome:
         feed = self._service.feed(session, query)
         if name is None:
             position = self._service.position(feed, start)

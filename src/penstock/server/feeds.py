@@ -33,7 +33,8 @@ class Page:
     """Results of the positions from ``start`` to before ``stop``; ``table``: ts, op, then the columns."""
 
     def __init__(self, start: int, table: pa.Table) -> None:
-        self.start, self.stop, self.table = start, start + table.num_rows, table
+        self.start, self.table = start, table
+        self.stop: int = start + table.num_rows
         self._encoded: dict[str, object] = {}
         self._lock = threading.Lock()
 
@@ -106,6 +107,12 @@ class SharedFeed:
                 self._bytes -= oldest.table.nbytes
 
     # -- waiting --------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many coroutines wait."""
+        with self._threads:
+            return sum(map(len, self._waiters.values()))
 
     def is_there(self, position: int) -> bool:
         """Whether a reader at this position has something to do: to read, or to hear of the end."""

@@ -248,7 +248,8 @@ class Service:
     ) -> QueryInfo:  # fmt: skip
         """Register a continuous query, from CQL or from a plan (its JSON form)."""
         self._check_length(text or "")
-        with self.asked(session, text or "", name or ""), self._declaring:
+        given = (text or "", name or "", "" if plan is None else str(plan))
+        with self.asked(session, *given), self._declaring:
             self._gate.check_defines(session)
             if text is not None and (found := parse(text)) and isinstance(found[0].tree, ast.CreateQuery):
                 return self._create_by_statement(session, text)
@@ -573,7 +574,7 @@ class Service:
 
     def moment(self, session: Session, text: str) -> Moment:
         """What a plain SELECT may read."""
-        sys = {name: (lambda name=name: self.sys_table(session, name)) for name in SYS}  # type: ignore[misc]
+        sys = {name: (lambda name=name: self.sys_table(session, name)) for name in SYS}
         return Moment(self._db, self._gate, self._looking, session, text, sys)
 
     def tables(self, session: Session) -> Mapping[str, pa.Schema]:
