@@ -225,7 +225,7 @@ def test_a_statement_ends_at_its_deadline(adhoc: AdHoc) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    small = AdHoc(memory=50_000_000)
+    small = AdHoc(memory="50MB")
     with pytest.raises(QueryFailed, match="memory"):
         small.select("SELECT string_agg(repeat('x', 1000), '') FROM range(1000000)", {})
     assert small.select("SELECT 1", {}).num_rows == 1

@@ -42,19 +42,17 @@ _ONLY = "only SELECT, WITH and VALUES are answered ad hoc"
 class AdHoc:
     """Answers SELECTs one by one, on any thread.
 
-    ``memory`` (bytes) and ``threads`` bound all statements together; a statement that has not ended at
+    ``memory`` (as DuckDB writes it) and ``threads`` bound all statements together; a statement that has not ended at
     its deadline, or after ``seconds``, fails. ``zone`` is that of the database.
     """
 
-    def __init__(
-        self, *, memory: int = 512_000_000, threads: int = 2, seconds: float = 30.0, zone: str = "UTC"
-    ) -> None:
+    def __init__(self, *, memory: str = "512MB", threads: int = 2, seconds: float = 30.0, zone: str = "UTC") -> None:
         self._seconds = seconds
         self._zone = zone
         self._lock = threading.Lock()
         self._declared: dict[object, str] = {}  # bounded by the functions, types and units that there are
         self._base = duckdb.connect(":memory:", config={
-            "memory_limit": f"{memory}B", "threads": threads, "python_enable_replacements": False,
+            "memory_limit": memory, "threads": threads, "python_enable_replacements": False,
             "python_scan_all_frames": False, "autoinstall_known_extensions": False,
             "autoload_known_extensions": False, "allow_community_extensions": False,
             "allow_unsigned_extensions": False, "temp_directory": "", "max_temp_directory_size": "0KB",

@@ -16,6 +16,8 @@ from penstock.scalar.context import RowError
 from penstock.server.adhoc import meaning
 
 Node = dict[str, Any]
+PUBLIC = "public"
+"""The schema that drivers think everything but ``sys`` is in."""
 
 _QUERIES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _FROM = frozenset({"BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EMPTY", "EXPRESSION_LIST"})
@@ -156,6 +158,8 @@ class Statement:
         if len(path) == 1 and path[0].lower() in ctes:
             return node
         named = ".".join(path)
+        if path[0].lower() == PUBLIC and len(path) == 2 and named.lower() not in self._names:
+            named = path[1]
         known = named if named in self._known else self._names.get(named.lower())
         if known is None:
             raise self._refuse(
@@ -212,7 +216,7 @@ class Statement:
         self.columns.setdefault(names[-1].lower(), int(node["query_location"]))
         if len(names) == 1 and names[0].lower() in ("current_timestamp", "current_date"):
             return {**_function(macro_name(meaning.CANONICAL[names[0].lower()])), "alias": node["alias"] or names[0]}
-        if len(names) > 2 and ".".join(names[:2]).lower() in self._names:
+        if len(names) > 2 and (".".join(names[:2]).lower() in self._names or names[0].lower() == PUBLIC):
             return {**node, "column_names": names[1:]}
         return node
 
