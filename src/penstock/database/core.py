@@ -238,6 +238,8 @@ class Core(Declaring, Ticking, Beginning, Altering):
     def _tell(self, query: Registered) -> None:
         """Let readers know that there is something new. Under the lock of the query too."""
         query.changed.notify_all()
+        for listener in query.listeners:
+            listener()
         if not query.subscribers.all:
             return
         if self.host.on_its_own:

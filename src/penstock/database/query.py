@@ -342,6 +342,35 @@ class Query:
             self._core.catch_up(self._registered)
         return subscription
 
+    @property
+    def retained(self) -> tuple[int, int]:
+        """The position of the oldest result that can still be read, and that of the next one."""
+        with self._registered.lock:
+            return self._registered.results.first, self._registered.results.next
+
+    def read(self, position: int, most: int = 10_000) -> pa.Table:
+        """The results from a position on that are there, at most ``most``; no reader misses anything for it.
+
+        Raises ``ResultsGone`` if the first of them is not retained any more: its ``first`` says which is.
+        """
+        return self._shown(self._registered.results.at(position, most))
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when there are new results, and when the query ends; what this gives ends it.
+
+        For parts of Penstock that wake others: it is called by the thread that has the news, under the query's lock,
+        and must neither wait nor read.
+        """
+        query = self._registered
+        with query.lock:
+            query.listeners = (*query.listeners, callback)
+
+        def cancel() -> None:
+            with query.lock:
+                query.listeners = tuple(each for each in query.listeners if each is not callback)
+
+        return cancel
+
     def alter(self, **options: object) -> None:
         """Change options while the query runs, as ``ALTER QUERY … SET (…)`` does: ``priority``, ``latency``, ``lag``,
         ``on_lag``, ``results``. None takes one back. Answers stay the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -110,6 +110,8 @@ class Registered:
         self.subscribers = Subscribers(name, self.results, lock)
         self.changed = threading.Condition(lock)
         """Word of new results, and of the end."""
+        self.listeners: tuple[Callable[[], None], ...] = ()
+        """Told of the same, under ``lock``: they wait for nobody. Bounded by who listens: a server's feed."""
 
     def at_end(self, now: int) -> Over:
         """What is known of it if it ends now, where it has not before."""
