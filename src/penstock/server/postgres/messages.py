@@ -76,15 +76,16 @@ class Incoming(asyncio.StreamReader):
         body = Body(await self.take(length - 4))
         return body.int32(), body
 
-    async def message(self, most: int) -> tuple[bytes, Body]:
-        """The letter and the body of the next message."""
+    async def message(self, most: int, seconds: float | None = None) -> tuple[bytes, Body]:
+        """The letter and the body of the next message; ``seconds``: how long the body may take."""
         head = await self.take(5)
         (length,) = _INT32.unpack_from(head, 1)
         if head[:1] not in _FRONTEND:
             raise Malformed(f"no message begins with {head[:1]!r}")
         if not 4 <= length <= most:
             raise Malformed(f"a message of {length} bytes; there are 4 to {most}")
-        return head[:1], Body(await self.take(length - 4))
+        async with asyncio.timeout(seconds):
+            return head[:1], Body(await self.take(length - 4))
 
 
 _FRONTEND = frozenset(b"%c" % c for c in b"BCDEFHPQSXcdfp")

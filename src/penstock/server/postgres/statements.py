@@ -6,49 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from penstock.model.errors import CqlSyntaxError, Position
+from penstock.cql.positions import position_at
+from penstock.model.errors import CqlSyntaxError
 from penstock.model.types import INTERVAL
 from penstock.rows.values import parse_text
-
-_TOKEN = re.compile(
-    r"""\s+|--[^\n]*|/\*.*?(?:\*/|$)"""
-    r"""|(?P<string>[eE]?'(?:[^']|'')*')|(?P<name>"(?:[^"]|"")+")|(?P<word>[^\W\d][\w$]*)|(?P<number>-?\d+)"""
-    r"""|(?P<other>.)""",
-    re.DOTALL,
-)
-
-
-@dataclass(frozen=True)
-class Token:
-    """A word, a quoted name, a string, a number or a sign, and where it stands."""
-
-    kind: Literal["string", "name", "word", "number", "other"]
-    text: str
-    at: int
-
-    @property
-    def value(self) -> str:
-        """What a name or a string holds; a word in small letters."""
-        match self.kind:
-            case "string":
-                return _unescaped(self.text)
-            case "name":
-                return self.text[1:-1].replace('""', '"')
-            case "word":
-                return self.text.lower()
-        return self.text
-
-
-def _unescaped(text: str) -> str:
-    if text[0] == "'":
-        return text[1:-1].replace("''", "'")
-    known = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-    return re.sub(r"\\(.)", lambda m: known.get(m[1], m[1]), text[2:-1].replace("''", "'"), flags=re.DOTALL)
-
+from penstock.server.statements import Piece, Token
 
 @dataclass(frozen=True)
 class Transaction:
@@ -76,11 +41,10 @@ class ShowParameter:
 
 @dataclass(frozen=True)
 class Declare:
-    """``DECLARE name CURSOR FOR text``; ``at``: where the text begins."""
+    """``DECLARE name CURSOR FOR text``; the text stands where it stands in the whole."""
 
     name: str
     text: str
-    at: int
     binary: bool = False
 
 
@@ -133,11 +97,10 @@ class CopyIn:
 
 @dataclass(frozen=True)
 class CopyOut:
-    """``COPY (text) TO STDOUT``, ``COPY name [(columns)] TO STDOUT``; ``at``: where the text begins, if it is the client's."""
+    """``COPY (text) TO STDOUT``, ``COPY name [(columns)] TO STDOUT``."""
 
     text: str
     options: CopyOptions
-    at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,26 +115,9 @@ Statement = (
 )
 
 
-def split(text: str) -> list[tuple[int, str]]:
-    """The statements of a text, each with where it begins. Strings, quoted names and comments hide a ``;``."""
-    found, start = [], 0
-    for token in _tokens(text):
-        if token.kind == "other" and token.text == ";":
-            found.append((start, text[start : token.at]))
-            start = token.at + 1
-    found.append((start, text[start:]))
-    return [(at, part) for at, part in found if next(_tokens(part), None) is not None]
-
-
-def _tokens(text: str) -> Iterator[Token]:
-    for match in _TOKEN.finditer(text):
-        if match.lastgroup is not None:
-            yield Token(match.lastgroup, match[0], match.start())  # type: ignore[arg-type]
-
-
-def read(text: str, parameters: frozenset[str]) -> Statement:
+def read(piece: Piece, parameters: frozenset[str]) -> Statement:
     """What one statement is; ``parameters``: names that SHOW and SET know here."""
-    words = _Words(text)
+    words = _Words(piece)
     match words.word():
         case "begin" | "start" | "commit" | "end" | "rollback" | "abort" | "savepoint" | "release":
             return _transaction(words)
@@ -207,15 +153,21 @@ def read(text: str, parameters: frozenset[str]) -> Statement:
             return Transaction("nothing", "UNLISTEN")
         case "copy":
             return _copy(words)
-    return Other(text)
+    return Other(piece.in_place)
 
 
 class _Words:
     """The tokens of a statement, one after the other."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._tokens = list(_tokens(text))
+    def __init__(self, piece: Piece) -> None:
+        self.whole = piece.whole
+        self._tokens: list[Token] = []
+        for token in piece.tokens:
+            before = self._tokens[-1] if self._tokens else None
+            if token.sort == "string" and before is not None and before.value == "e" and before.end == token.start:
+                token = Token("string", _unescaped(token.value), before.start, token.end)  # E'\t'
+                self._tokens.pop()
+            self._tokens.append(token)
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token | None:
@@ -224,12 +176,16 @@ class _Words:
 
     def word(self, ahead: int = 0) -> str | None:
         token = self.peek(ahead)
-        return token.value if token is not None and token.kind in ("word", "other") else None
+        return token.value if token is not None and token.sort in ("word", "mark") else None
 
     def next(self) -> Token | None:
         token = self.peek()
         self._at += 1
         return token
+
+    def until_end(self, start: int) -> str:
+        """The text from a place on, everything before it blank, so that positions are those in the whole."""
+        return re.sub(r"[^\r\n]", " ", self.whole[:start]) + self.whole[start : self._tokens[-1].end]
 
     def skip(self, *words: str) -> bool:
         """Whether the next word is one of these, which is then passed."""
@@ -247,7 +203,7 @@ class _Words:
 
     def name(self, what: str) -> str:
         token = self.peek()
-        if token is None or token.kind not in ("word", "name"):
+        if token is None or token.sort not in ("word", "quoted"):
             raise self.error(f"the name of {what} was expected here")
         self._at += 1
         return token.value
@@ -258,11 +214,13 @@ class _Words:
 
     def error(self, message: str, hint: str | None = None) -> CqlSyntaxError:
         token = self.peek()
-        at = len(self.text.rstrip()) if token is None else token.at
-        line = self.text.count("\n", 0, at)
-        column = at - (self.text.rfind("\n", 0, at) + 1)
-        length = 1 if token is None else len(token.text)
-        return CqlSyntaxError(message, hint=hint, position=Position(line + 1, column + 1, length), text=self.text)
+        start, end = (self._tokens[-1].end,) * 2 if token is None else (token.start, token.end)
+        return CqlSyntaxError(message, hint=hint, position=position_at(self.whole, start, end), text=self.whole)
+
+
+def _unescaped(text: str) -> str:
+    known = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+    return re.sub(r"\\(.)", lambda m: known.get(m[1], m[1]), text, flags=re.DOTALL)
 
 
 def _transaction(words: _Words) -> Transaction:
@@ -319,8 +277,8 @@ def _set(words: _Words) -> Statement:
             raise words.error("TO or = was expected here")
     values = []
     while (token := words.next()) is not None:
-        if token.text != ",":
-            values.append(token.value if token.kind != "other" else token.text)
+        if token.sort != "mark" or token.value != ",":
+            values.append(token.value)
     if not values:
         raise words.error(f"a value for {name} was expected here")
     return SetParameter(name, None if values == ["default"] else ", ".join(values))
@@ -341,7 +299,7 @@ def _declare(words: _Words) -> Declare:
     token = words.peek()
     if token is None:
         raise words.error("SELECT or SUBSCRIBE was expected here")
-    return Declare(name, words.text[token.at :], token.at, binary)
+    return Declare(name, words.until_end(token.start), binary)
 
 
 def _fetch(words: _Words) -> Fetch:
@@ -352,11 +310,11 @@ def _fetch(words: _Words) -> Fetch:
         raise words.error("a cursor goes forward only", "FETCH n FROM cursor, or FETCH ALL FROM cursor")
     words.skip("next", "forward")
     token = words.peek()
-    if token is not None and token.kind == "number":
+    if token is not None and token.sort == "number":
         words.next()
-        count = int(token.text)
-        if count < 0:
-            raise words.error("a cursor goes forward only")
+        if not token.value.isdigit():
+            raise words.error("a count is a whole number")
+        count = int(token.value)
     elif words.word() == "all" and words.peek(1) is not None:
         words.next()
         count = None
@@ -381,7 +339,8 @@ def _copy(words: _Words) -> CopyIn | CopyOut:
     words.next()
     if words.skip("binary"):
         raise words.error("the format stands at the end", "COPY … WITH (FORMAT binary)")
-    text, at, name, columns = "", None, "", ()
+    text, name = "", ""
+    columns: tuple[str, ...] = ()
     opening = words.peek()
     if opening is not None and words.skip("("):
         depth = 1
@@ -389,9 +348,8 @@ def _copy(words: _Words) -> CopyIn | CopyOut:
             token = words.next()
             if token is None:
                 raise words.error("a closing ) was expected here")
-            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "other" else 0
-        at = opening.at + 1
-        text = words.text[at : token.at]
+            depth += {"(": 1, ")": -1}.get(token.value, 0) if token.sort == "mark" else 0
+        text = re.sub(r"[^\r\n]", " ", words.whole[: opening.end]) + words.whole[opening.end : token.start]
     else:
         name = words.name("a stream")
         while words.skip("."):
@@ -410,7 +368,7 @@ def _copy(words: _Words) -> CopyIn | CopyOut:
     if not text:
         chosen = ", ".join(map(quoted, columns)) or "*"
         text = f"SELECT {chosen} FROM {'.'.join(map(quoted, name.split('.', 1)))}"
-    return CopyOut(text, _options(words), at)
+    return CopyOut(text, _options(words))
 
 
 def _expect_pipe(words: _Words, wanted: str) -> None:
@@ -442,7 +400,7 @@ def _options(words: _Words) -> CopyOptions:
             name = words.name("an option")
             token = words.peek()
             given[name] = "true"
-            if token is not None and token.text not in (",", ")"):
+            if token is not None and token.value not in (",", ")"):
                 words.next()
                 given[name] = token.value
             if not words.skip(","):

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.model.types import DataType, Kind, from_arrow
 from penstock.rows.text import jsonable, plain
+from penstock.scalar.zones import UTC
 from penstock.server.postgres.messages import Column
 
 EPOCH_DAYS = 10_957
@@ -87,18 +88,18 @@ def columns(schema: pa.Schema) -> list[Column]:
     return [Column(field.name, *of(field.type)) for field in schema]
 
 
-def encode(table: pa.Table, formats: Sequence[int]) -> list[list[bytes | None]]:
-    """The columns of a table, each in its format (0: text, 1: binary)."""
+def encode(table: pa.Table, formats: Sequence[int], zone: str = UTC) -> list[list[bytes | None]]:
+    """The columns of a table, each in its format (0: text, 1: binary). ``zone``: in which texts show times."""
     pairs = zip(table.columns, formats, strict=True)
-    return [as_binary(column) if form else as_text(column) for column, form in pairs]
+    return [as_binary(column) if form else as_text(column, zone) for column, form in pairs]
 
 
-def as_text(column: pa.ChunkedArray) -> list[bytes | None]:
+def as_text(column: pa.ChunkedArray, zone: str = UTC) -> list[bytes | None]:
     """A column as PostgreSQL writes it for people."""
-    return [None if text is None else text.encode() for text in texts(column)]
+    return [None if text is None else text.encode() for text in texts(column, zone)]
 
 
-def texts(column: pa.ChunkedArray) -> list[str | None]:
+def texts(column: pa.ChunkedArray, zone: str = UTC) -> list[str | None]:
     """A column in the text form of its type."""
     dtype = from_arrow(column.type)
     if dtype is None:
@@ -109,10 +110,13 @@ def texts(column: pa.ChunkedArray) -> list[str | None]:
         case Kind.BINARY:
             return [None if v is None else "\\x" + v.hex() for v in column.to_pylist()]
         case Kind.TIMESTAMP:
+            if zone != UTC:
+                shown = plain(column.cast(pa.timestamp("us", zone), safe=False))
+                return [None if text is None else text.replace("T", " ") for text in shown]
             instants = column.cast(pa.timestamp("us"), safe=False)
             return [None if text is None else text + "+00" for text in plain(instants, separator=" ")]
         case Kind.ARRAY:
-            return _array_texts(column)
+            return _array_texts(column, zone)
         case Kind.NULL:
             return [None] * len(column)
     return plain(column, separator=" ")
@@ -123,10 +127,10 @@ def _other(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(jsonable(value), ensure_ascii=False)
 
 
-def _array_texts(column: pa.ChunkedArray) -> list[str | None]:
+def _array_texts(column: pa.ChunkedArray, zone: str) -> list[str | None]:
     found: list[str | None] = []
     for chunk in column.chunks:
-        items = texts(pa.chunked_array([chunk.values]))
+        items = texts(pa.chunked_array([chunk.values]), zone)
         inner = pa.types.is_list(chunk.type.value_type)
         said = [("NULL" if t is None else t if inner else _quoted(t)) for t in items]
         bounds = zip(chunk.offsets.to_pylist()[:-1], chunk.offsets.to_pylist()[1:], chunk.is_valid(), strict=True)

@@ -12,29 +12,10 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from typing import Protocol
+
+from penstock.server.scram import Verifier
 
 MECHANISM = "SCRAM-SHA-256"
-
-
-class Verifier(Protocol):
-    """What a server keeps in place of a password."""
-
-    @property
-    def salt(self) -> bytes:
-        """Random bytes of this user."""
-
-    @property
-    def iterations(self) -> int:
-        """How often the client has to hash."""
-
-    @property
-    def stored_key(self) -> bytes:
-        """The hash of the client's key."""
-
-    @property
-    def server_key(self) -> bytes:
-        """With it the server shows that it knows the user, too."""
 
 
 class ScramError(Exception):
