@@ -72,15 +72,24 @@ def catalog_query(asking: Asking, text: str, values: Sequence[object] | None, gi
     asking.service.check(asking.session)
     oids = _parameter_types(tree, given)
     rewriting = _Rewriting(asking, values)
-    sql = tree.transform(rewriting).sql("duckdb")
+    sql = _rewritten(tree, rewriting).sql("duckdb")
     bound = [None] * len(oids) if values is None else list(values)
     connection = _database().cursor()
     try:
+        connection.execute("SET scalar_subquery_error_on_multiple_rows = false")
         for name, table in tables.of_session(asking.service, asking.session, asking.database, asking.parameters).items():
             connection.register(f"_{name}", table)
         if values is None:
             sql = f"SELECT * FROM ({sql}) LIMIT 0"
-        found = connection.execute(sql, bound).to_arrow_table()
+        alarm = threading.Timer(asking.service.settings.adhoc_seconds, connection.interrupt)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            found = connection.sql(sql, params=bound).to_arrow_table()
+        finally:
+            alarm.cancel()
+    except duckdb.InterruptException:
+        raise Refused("57014", "canceling statement due to statement timeout") from None
     except duckdb.Error as error:
         raise Refused("0A000", f"the system catalogs cannot answer this: {str(error).splitlines()[0]}") from None
     finally:
@@ -144,6 +153,48 @@ _CAST_NAMES = {
 }  # fmt: skip
 
 
+def _rewritten(tree: exp.Expr, rewriting: _Rewriting) -> exp.Expr:
+    """The tree with every node rewritten, the inner ones first. Columns keep the names that PostgreSQL gives them."""
+    for select in tree.find_all(exp.Select):
+        named = [e if isinstance(e, _HAVE_NAMES) else exp.alias_(e.copy(), _name(e), quoted=True) for e in select.expressions]
+        select.set("expressions", named)
+    for node in reversed(list(tree.walk(bfs=True))):
+        made = rewriting(node)
+        if made is node:
+            continue
+        if node is tree:
+            tree = made
+        else:
+            node.replace(made)
+    return tree
+
+
+_HAVE_NAMES = (exp.Alias, exp.Column, exp.Star, exp.Aliases)
+
+
+def _name(node: exp.Expr) -> str:
+    """What PostgreSQL calls a column that has no name."""
+    match node:
+        case exp.Column() | exp.Anonymous():
+            return node.name.lower()
+        case exp.Dot(expression=inner) if isinstance(inner, exp.Func):
+            return _name(inner)
+        case exp.Dot() | exp.Paren() | exp.Bracket() | exp.Cast():
+            inner = node.expression if isinstance(node, exp.Dot) else node.this
+            found = _name(inner) if isinstance(inner, exp.Expr) else ""
+            known = node.to.sql("postgres").lower().rpartition(".")[2] if isinstance(node, exp.Cast) else "?column?"
+            return known if found == "?column?" else found
+        case exp.Case():
+            return "case"
+        case exp.Subquery() | exp.Exists():
+            return "exists" if isinstance(node, exp.Exists) else "?column?"
+        case exp.CurrentVersion():
+            return "version"
+        case exp.Func():
+            return node.sql_name().lower()
+    return "?column?"
+
+
 class _Rewriting:
     """From PostgreSQL's tree to one that DuckDB understands, node by node."""
 
@@ -158,7 +209,7 @@ class _Rewriting:
             case exp.Table():
                 return self._table(node)
             case exp.Dot(this=exp.Identifier(this=schema), expression=inner) if str(schema).lower() in _SCHEMAS:
-                return self(inner) if isinstance(inner, exp.Func) else inner
+                return inner  # type: ignore[no-any-return]
             case exp.Column() if node.args.get("db") is not None:
                 return exp.column(node.this, table=node.args["table"])
             case exp.Collate(this=inner):
@@ -184,8 +235,11 @@ class _Rewriting:
     def _table(self, node: exp.Table) -> exp.Expr:
         db, name = node.db.lower(), node.name.lower()
         if isinstance(node.this, exp.Func) or not name:
-            if isinstance(node.this, exp.Anonymous) and node.db:
+            if db in _SCHEMAS:
                 node.set("db", None)
+            alias = node.args.get("alias")
+            if alias is not None and not alias.columns:  # the name of the only column, too
+                alias.set("columns", [alias.this.copy()])
             return node
         if db not in ("", *_SCHEMAS) or (not db and name not in tables.NAMES):
             return node
@@ -199,7 +253,6 @@ class _Rewriting:
 
     def _operator(self, name: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
         sign = name.rpartition(".")[2]
-        left, right = (side.transform(self) for side in (left, right))
         match sign:
             case "~" | "!~":
                 found: exp.Expr = exp.Anonymous(this="regexp_matches", expressions=[left, right])
@@ -295,19 +348,19 @@ _TEXTS = frozenset({
 _REG = frozenset({"regclass", "regtype", "regnamespace", "regrole"})
 
 _NAME_OF_TYPE = """
-    CASE WHEN t.typelem <> 0 AND t.typlen = -1 THEN (SELECT e.long FROM _types_named e WHERE e.oid = t.typelem) || '[]'
-         WHEN t.oid = 1700 AND m > 4 THEN 'numeric(' || ((m - 4) >> 16)::VARCHAR || ',' || ((m - 4) & 65535)::VARCHAR || ')'
-         ELSE t.long END"""
+    CASE WHEN zt.typelem <> 0 AND zt.typlen = -1 THEN (SELECT ze.long FROM _types_named ze WHERE ze.oid = zt.typelem) || '[]'
+         WHEN zt.oid = 1700 AND m > 4 THEN 'numeric(' || ((m - 4) >> 16)::VARCHAR || ',' || ((m - 4) & 65535)::VARCHAR || ')'
+         ELSE zt.long END"""
 _MACROS = {
-    "format_type": ("o, m", f"(SELECT {_NAME_OF_TYPE} FROM _types_named t WHERE t.oid = o::BIGINT)"),
-    "pg_table_is_visible": ("o", "TRUE"),
+    "format_type": ("o, m", f"(SELECT {_NAME_OF_TYPE} FROM _types_named zt WHERE zt.oid = o::BIGINT)"),
+    "pg_table_is_visible": ("o", "(SELECT zc.relnamespace <> 13001 FROM _pg_class zc WHERE zc.oid = o::BIGINT)"),
     "pg_type_is_visible": ("o", "TRUE"),
     "pg_function_is_visible": ("o", "TRUE"),
     "pg_get_expr": ("e, o", "NULL::VARCHAR"),
-    "pg_get_userbyid": ("o", "(SELECT r.rolname FROM _pg_roles r WHERE r.oid = o::BIGINT)"),
-    "pg_get_constraintdef": ("o", "(SELECT c.definition FROM _pg_constraint c WHERE c.oid = o::BIGINT)"),
-    "pg_get_indexdef": ("o", "(SELECT i.definition FROM _pg_index i WHERE i.indexrelid = o::BIGINT)"),
-    "pg_get_viewdef": ("o", "(SELECT v.definition FROM _pg_matviews v WHERE v.oid = o::BIGINT)"),
+    "pg_get_userbyid": ("o", "(SELECT zr.rolname FROM _pg_roles zr WHERE zr.oid = o::BIGINT)"),
+    "pg_get_constraintdef": ("o", "(SELECT zc.definition FROM _pg_constraint zc WHERE zc.oid = o::BIGINT)"),
+    "pg_get_indexdef": ("o", "(SELECT zi.definition FROM _pg_index zi WHERE zi.indexrelid = o::BIGINT)"),
+    "pg_get_viewdef": ("o", "(SELECT zv.definition FROM _pg_matviews zv WHERE zv.oid = o::BIGINT)"),
     "pg_get_partkeydef": ("o", "NULL::VARCHAR"),
     "pg_get_ruledef": ("o", "NULL::VARCHAR"),
     "pg_get_triggerdef": ("o", "NULL::VARCHAR"),
@@ -336,7 +389,7 @@ _MACROS = {
     "pg_try_advisory_lock": ("o", "TRUE"),
     "pg_sequence_last_value": ("o", "NULL::BIGINT"),
     "pg_column_is_updatable": ("o, n, x", "FALSE"),
-    "obj_description": ("o", "(SELECT d.description FROM _pg_description d WHERE d.objoid = o::BIGINT AND d.objsubid = 0)"),
+    "obj_description": ("o", "(SELECT zd.description FROM _pg_description zd WHERE zd.objoid = o::BIGINT AND zd.objsubid = 0)"),
     "shobj_description": ("o, c", "NULL::VARCHAR"),
     "col_description": ("o, n", "NULL::VARCHAR"),
     "has_table_privilege": ("o", "TRUE"),
@@ -347,13 +400,14 @@ _MACROS = {
     "has_any_column_privilege": ("o", "TRUE"),
     "has_sequence_privilege": ("o", "TRUE"),
     "pg_has_role": ("o", "TRUE"),
+    "array_to_string": ("a, s", "list_aggregate(a::VARCHAR[], 'string_agg', s)"),
     "array_lower": ("a, n", "CASE WHEN len(a) > 0 THEN 1 END"),
     "array_upper": ("a, n", "nullif(len(a), 0)"),
     "quote_ident": ("s", "CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') THEN s ELSE '\"' || replace(s, '\"', '\"\"') || '\"' END"),
     "quote_literal": ("s", "'''' || replace(s, '''', '''''') || ''''"),
-    "to_regclass": ("s", "(SELECT c.oid FROM _pg_class c WHERE c.relname = _bare(s) LIMIT 1)"),
-    "to_regtype": ("s", "(SELECT t.oid FROM _types_named t WHERE t.typname = _bare(s) OR t.long = _bare(s) LIMIT 1)"),
-    "to_regnamespace": ("s", "(SELECT n.oid FROM _pg_namespace n WHERE n.nspname = _bare(s) LIMIT 1)"),
+    "to_regclass": ("s", "(SELECT zc.oid FROM _pg_class zc WHERE zc.relname = _bare(s) LIMIT 1)"),
+    "to_regtype": ("s", "(SELECT zt.oid FROM _types_named zt WHERE zt.typname = _bare(s) OR zt.long = _bare(s) LIMIT 1)"),
+    "to_regnamespace": ("s", "(SELECT zn.oid FROM _pg_namespace zn WHERE zn.nspname = _bare(s) LIMIT 1)"),
     "inet_server_addr": ("", "NULL::VARCHAR"),
     "inet_server_port": ("", "NULL::INTEGER"),
     "inet_client_addr": ("", "NULL::VARCHAR"),
@@ -370,14 +424,14 @@ _MACROS = {
 _HELPERS = {
     "_bare": ("s", "regexp_replace(replace(s::VARCHAR, '\"', ''), '^.*\\.', '')"),
     "_generate_subscripts": ("a", "unnest(generate_series(1, len(a)))"),
-    "_regclass_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT c.oid FROM _pg_class c WHERE c.relname = _bare(s) LIMIT 1))"),
-    "_regclass_text": ("s", "coalesce((SELECT c.relname FROM _pg_class c WHERE c.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
+    "_regclass_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT zc.oid FROM _pg_class zc WHERE zc.relname = _bare(s) LIMIT 1))"),
+    "_regclass_text": ("s", "coalesce((SELECT zc.relname FROM _pg_class zc WHERE zc.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
     "_regtype_oid": ("s", "coalesce(try_cast(s AS BIGINT), _to_regtype(s::VARCHAR))"),
     "_regtype_text": ("s", "coalesce(_format_type(try_cast(s AS BIGINT), -1), s::VARCHAR)"),
     "_regnamespace_oid": ("s", "coalesce(try_cast(s AS BIGINT), _to_regnamespace(s::VARCHAR))"),
-    "_regnamespace_text": ("s", "coalesce((SELECT n.nspname FROM _pg_namespace n WHERE n.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
-    "_regrole_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT r.oid FROM _pg_roles r WHERE r.rolname = _bare(s) LIMIT 1))"),
-    "_regrole_text": ("s", "coalesce((SELECT r.rolname FROM _pg_roles r WHERE r.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
+    "_regnamespace_text": ("s", "coalesce((SELECT zn.nspname FROM _pg_namespace zn WHERE zn.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
+    "_regrole_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT zr.oid FROM _pg_roles zr WHERE zr.rolname = _bare(s) LIMIT 1))"),
+    "_regrole_text": ("s", "coalesce((SELECT zr.rolname FROM _pg_roles zr WHERE zr.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
 }  # fmt: skip
 _OWN = {name: len([p for p in arguments.split(",") if p]) for name, (arguments, _) in _MACROS.items()} | {
     "version": 0, "pg_backend_pid": 0, "current_schemas": 1, "current_setting": 2, "set_config": 3, "getpgusername": 0,
@@ -398,9 +452,9 @@ def _database() -> duckdb.DuckDBPyConnection:
 def _new_database() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={
         "threads": 1, "memory_limit": "256MB", "enable_external_access": False, "autoload_known_extensions": False,
-        "autoinstall_known_extensions": False, "python_enable_replacement_scans": False, "allow_community_extensions":
-        False,
+        "autoinstall_known_extensions": False, "allow_community_extensions": False,
     })  # fmt: skip
+    connection.execute("SET python_enable_replacements = false")
     for name, table in tables.always().items():
         connection.register("given", table)
         connection.execute(f'CREATE TABLE "_{name}" AS SELECT * FROM given')
@@ -413,6 +467,5 @@ def _new_database() -> duckdb.DuckDBPyConnection:
         connection.execute(f"CREATE OR REPLACE MACRO {name}({arguments}) AS {body}")
     for name in tables.SCHEMAS:
         connection.unregister(f"_{name}")
-    connection.execute("SET lock_configuration = true")
     return connection
 

@@ -216,7 +216,7 @@ def of_session(
 ) -> dict[str, pa.Table]:
     """The tables as one user sees them."""
     owners = _owners(service, session)
-    users = sorted({session.user, *filter(None, owners.values())} - {""})
+    users = sorted({session.user, *owners.values()} - {""})
     kinds, keys, texts = _kinds(service, session)
     rows = _Rows(database, session, kinds, keys, owners, texts)
     for name, schema in service.tables(session).items():
@@ -226,11 +226,12 @@ def of_session(
         "oid": oid_of("database"), "datname": database, "datdba": _role(session.user), "encoding": 6, "datlocprovider":
         "c", "datallowconn": True, "datconnlimit": -1, "dattablespace": 1663, "datcollate": "C", "datctype": "C",
     }])  # fmt: skip
-    made["pg_roles"] = _table(SCHEMAS["pg_roles"], [{
+    system = {"rolname": "penstock", "rolinherit": True, "rolconnlimit": -1, "oid": 10}
+    made["pg_roles"] = _table(SCHEMAS["pg_roles"], [system, *({
         "rolname": user, "rolsuper": session.admin and user == session.user, "rolinherit": True, "rolcanlogin": True,
         "rolcreaterole": session.admin and user == session.user, "rolconnlimit": -1, "rolpassword": "********",
         "oid": _role(user),
-    } for user in users])  # fmt: skip
+    } for user in users)])  # fmt: skip
     made["pg_user"] = _table(SCHEMAS["pg_user"], [{
         "usename": user, "usesysid": _role(user), "usesuper": session.admin and user == session.user, "passwd":
         "********",
