@@ -426,6 +426,12 @@ def core_of(db: Database) -> Core:
     return db._core
 
 
+def query_of(db: Database, name: str) -> Query | None:
+    """What users hold of the registered query of this name, if there is one."""
+    found = db._core.queries.get(name)
+    return None if found is None else db._query(found)
+
+
 def _take_over(
     engine: str, path: Root, clock: Callable[[], int], options: SparkOptions, keeping: Keeping
 ) -> None:

@@ -21,6 +21,7 @@ from penstock.graph.latency import Latency
 from penstock.hosts.incomplete import Incomplete, flagged, with_flag
 from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.results import DEFAULT
+from penstock.hosts.standing import Standing
 from penstock.hosts.subscribers import Subscription
 from penstock.model import shown
 from penstock.model.errors import PenstockError, StateError, StorageError
@@ -159,11 +160,13 @@ class Query:
         with query.lock:
             if query.status == "failed" and query.error is not None and not query.results.waiting():
                 raise query.error
-        rows = query.results.current(until).table()
-        wanted = pa.schema(list(self.schema)[2:])
-        rows = flagged(rows.rename_columns(wanted.names).cast(wanted), self._lacking(until))
+        rows = self._standing(query.results.current(until), until)
         self._warn_of_rows_before(rows)
         return rows
+
+    def _standing(self, found: Standing, until: int | None) -> pa.Table:
+        wanted = pa.schema(list(self.schema)[2:])
+        return flagged(found.table().rename_columns(wanted.names).cast(wanted), self._lacking(until))
 
     @property
     def incomplete(self) -> tuple[Incomplete, ...]:
@@ -439,6 +442,19 @@ class Query:
 def holds(query: Query, registered: Registered) -> bool:
     """Whether it is what a user holds of this query."""
     return query._registered is registered
+
+
+def standing(query: Query) -> Callable[[], pa.Table]:
+    """What makes a table of the answer as it stands at this moment: for who holds the database's lock, to take several
+    at one moment, and calls it when the lock is given back."""
+    found = query._registered.results.current()
+    return lambda: query._standing(found, None)
+
+
+def prepare(query: Query) -> None:
+    """Let what was pushed before be worked on, before ``standing`` is called with the lock."""
+    query._core.tick(query._registered)
+    query._core.host.settle(query._registered)
 
 
 def take(query: Query, *, wait: bool = True) -> pa.Table:

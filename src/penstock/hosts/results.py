@@ -82,8 +82,13 @@ class Results:
     rows come and go, and of any once ``current`` was called.
     """
 
-    def __init__(self, name: str, plan: Plan, runner: Runner, bound: Bound | None, lock: threading.RLock) -> None:
-        self._name, self._plan, self._runner, self._bound = name, plan, runner, bound or BOUND
+    def __init__(
+        self, name: str, plan: Plan, runner: Runner, bound: Bound | None, lock: threading.RLock,
+        default: Bound = BOUND,
+    ) -> None:  # fmt: skip
+        """``default``: the bound where none is given."""
+        self._name, self._plan, self._runner, self._default = name, plan, runner, default
+        self._bound = bound or default
         self._lock = lock
         self._adding = threading.Lock()
         """Who adds up results has it, and waits for the other lock with it; who has that one does not wait for it."""
@@ -111,7 +116,7 @@ class Results:
 
     def bind(self, bound: Bound | None) -> None:
         """Keep so much for readers from the next results on; None: as where nothing is said."""
-        self._bound = bound or BOUND
+        self._bound = bound or self._default
 
     # -- in -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import hashlib
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -194,25 +194,34 @@ class Access:
         newest = max(tokens, key=lambda n: tokens[n].created)
         return scram.parsed(tokens[newest].verifier), newest
 
+    def verified(self, user: str) -> str | None:
+        """The name of the token that a user has just shown by SCRAM; None: it was its password. LoginFailed if it could
+        not have."""
+        known = self.state.users.get(user)
+        _, token = self.scram(user)
+        if known is None or (known.password is None and token is None):
+            raise LoginFailed("the user or the password is wrong")
+        return token
+
     def _mock(self, user: str) -> Verifier:
         return scram.mock(bytes.fromhex(self.state.secret), user)
 
     def _valid(self, token: Token) -> bool:
         return token.expires is None or token.expires > self._clock()
 
-    def is_valid(self, user: str, token: str | None, digest: str | None = None) -> bool:
+    def is_valid(self, user: str, token: str | None, token_id: str | None) -> bool:
         """Whether a user that has logged in, perhaps with a token, still could."""
         if user not in self.state.users:
             return False
         if token is None:
             return True
         found = self.state.tokens.get(token)
-        return found is not None and found.user == user and self._valid(found) and digest in (None, found.digest)
+        return found is not None and found.user == user and self._valid(found) and self.token_id(token) == token_id
 
-    def digest(self, token: str | None) -> str | None:
-        """What is kept of the token of this name: another one of the same name has another."""
+    def token_id(self, token: str | None) -> str | None:
+        """By what to know the token of this name again: another one of the same name has another."""
         found = None if token is None else self.state.tokens.get(token)
-        return None if found is None else found.digest
+        return None if found is None else found.digest[:16]
 
     # -- what it may ----------------------------------------------------------------------------------
 
@@ -260,6 +269,20 @@ class Access:
                 owners={thing: owner for thing, owner in made[0].owners.items() if thing not in things},
                 grants=frozenset(g for g in made[0].grants if (g.kind, g.name) not in things),
             )
+
+    def stopped(self, query: str, listed: Iterable[str]) -> None:
+        """A query is over. Its owner still sees it in the list of those that are: ``listed``."""
+        with self._change() as made:
+            kept, owner = {*listed}, made[0].owners.get(("query", query))
+            owners = {
+                thing: who
+                for thing, who in made[0].owners.items()
+                if thing != ("query", query) and (thing[0] != "stopped" or thing[1] in kept)
+            }
+            if owner is not None:
+                owners["stopped", query] = owner
+            gone = (g for g in made[0].grants if (g.kind, g.name) == ("query", query))
+            made[0] = replace(made[0], owners=owners, grants=made[0].grants - {*gone})
 
     def named(self) -> set[tuple[str, str]]:
         """All things that have an owner or a grant."""
@@ -340,7 +363,7 @@ class Access:
             self._user(user)
             if name in made[0].tokens:
                 raise CatalogError(f"there is a token `{name}` already", hint="DROP TOKEN it, or use another name")
-            _check_name(name)
+            check_name(name)
             token, now = TOKEN + secrets.token_urlsafe(32), self._clock()
             kept = Token(
                 user, _digest(token), str(scram.verifier(token)), now, None if lifetime is None else now + lifetime
@@ -369,7 +392,7 @@ class Access:
             raise CatalogError(f"no user or role `{name}`", hint=suggest(name, known))
 
     def _check_free(self, name: str) -> None:
-        _check_name(name)
+        check_name(name)
         if name in self.state.users or name in self.state.roles:
             kind = "user" if name in self.state.users else "role"
             raise CatalogError(f"there is a {kind} `{name}` already", hint=f"DROP {kind.upper()} it, or use another name")
@@ -385,7 +408,7 @@ def _checked(password: str) -> str:
     return password
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InputError(f"`{name}` is not a name", hint="at most 63 letters, digits and _ . @ -, a letter first")
 

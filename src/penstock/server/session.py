@@ -25,6 +25,8 @@ class Session:
     admin: bool
     token: str | None = None
     """The name of the token that it logged in with; None: with a password."""
+    token_id: str | None = None
+    """Which one it was: another token of the same name has another."""
     expires: int | None = None
     """When that token expires, in microseconds since 1970."""
     since: int = 0
