@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -284,7 +285,9 @@ class Dialogue:
             assert known.table is not None
             return Answer(f"SELECT {known.table.num_rows}", Held(known.table))
         reading = pieces(text)[0].words[0] in _READING
-        work = self._call(self._service.execute, self._session, text, tuple(values), deadline=self._parameters.timeout)
+        seconds = self._parameters.timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
+        work = self._call(self._service.execute, self._session, text, tuple(values), deadline=deadline)
         outcomes = await (self._connection.unless_cancelled(work) if reading else work)
         outcome = outcomes[-1]
         self._note(outcome)
