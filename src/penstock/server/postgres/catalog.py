@@ -17,11 +17,10 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from penstock.model.errors import CqlSyntaxError
 from penstock.server.postgres import tables
 from penstock.server.postgres.errors import Refused
+from penstock.server.postgres.inference import parameter_types
 from penstock.server.postgres.parameters import SERVER_VERSION
-from penstock.server.postgres.types import TYPES
 from penstock.server.service import Service, Session
 
 _PROBABLY = re.compile(
@@ -70,7 +69,7 @@ def catalog_query(asking: Asking, text: str, values: Sequence[object] | None, gi
     if not isinstance(tree, exp.Query) or not _is_ours(tree, asking):
         return None
     asking.service.check(asking.session)
-    oids = _parameter_types(tree, given)
+    oids = parameter_types(tree, given, {})
     rewriting = _Rewriting(asking, values)
     sql = _rewritten(tree, rewriting).sql("duckdb")
     bound = [None] * len(oids) if values is None else list(values)
@@ -120,37 +119,6 @@ _OWN_NODES = (
 
 def _function_name(node: exp.Expr) -> str:
     return node.name.lower() if isinstance(node, exp.Anonymous) else ""
-
-
-def _parameter_types(tree: exp.Expr, given: Sequence[int]) -> list[int]:
-    """The types of parameters: what the client names, what they are cast to, or text."""
-    found: dict[int, int] = {}
-    for node in tree.find_all(exp.Parameter):
-        number = int(node.name) if node.name.isdigit() else 0
-        if not 1 <= number <= 65_535:
-            raise CqlSyntaxError(f"there is no parameter ${node.name}")
-        around = node.parent
-        oid = 25
-        if isinstance(around, exp.Cast):
-            said = around.to.sql("postgres").lower().rpartition(".")[2]
-            base, _, many = said.partition("[")
-            base = re.sub(r"\(.*", "", base).strip()
-            known = TYPES.get(_CAST_NAMES.get(base, base))
-            if known is not None:
-                oid = known.array if many else known.oid
-        elif isinstance(around, exp.Any) or (isinstance(around, exp.Paren) and isinstance(around.parent, exp.Any)):
-            oid = TYPES["text"].array
-        found[number] = oid
-    count = max([*found, len(given)], default=0)
-    return [
-        (given[i] if i < len(given) else 0) or found.get(i + 1, 25) for i in range(count)
-    ]
-
-
-_CAST_NAMES = {
-    "integer": "int4", "int": "int4", "bigint": "int8", "smallint": "int2", "boolean": "bool", "double precision":
-    "float8", "real": "float4", "decimal": "numeric", "char": "text",
-}  # fmt: skip
 
 
 def _rewritten(tree: exp.Expr, rewriting: _Rewriting) -> exp.Expr:

@@ -13,6 +13,7 @@ from penstock.model.names import counted
 from penstock.server.postgres import copying, errors, messages, statements, types
 from penstock.server.postgres.catalog import Asking, catalog_query
 from penstock.server.postgres.errors import Refused
+from penstock.server.postgres.inference import types_in_select
 from penstock.server.postgres.messages import Body, Bound, Malformed, Parsed
 from penstock.server.postgres.parameters import NAMES, Parameters
 from penstock.server.postgres.sources import Following, Held, Source, positioned, with_position
@@ -172,7 +173,12 @@ class Dialogue:
         dtypes, schema = await self._call(self._service.describe, self._session, text)
         if pieces(text)[0].words[0] == "SUBSCRIBE" and schema is not None:
             schema = with_position(schema)
-        return [25 if dtype is None else types.of_cql(dtype)[0] for dtype in dtypes], schema
+        oids = [0 if dtype is None else types.of_cql(dtype)[0] for dtype in dtypes]
+        if 0 in oids and schema is not None:
+            tables = await self._call(self._service.tables, self._session)
+            inferred = types_in_select(text, given, tables)
+            oids = [oid or other for oid, other in zip(oids, inferred, strict=False)] + oids[len(inferred) :]
+        return [oid or 25 for oid in oids], schema
 
     async def bind(self, message: Bound) -> None:
         """Make a portal: a prepared statement with values."""

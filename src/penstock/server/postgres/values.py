@@ -37,8 +37,14 @@ def decode(data: bytes, oid: int, form: int, where: str) -> object:
 def of_text(text: str, known: Type) -> object:
     """A value from its text, or ValueError."""
     if known.name in _TEXTS:
-        return text
+        return _whole_text(text)
     return _READ[known.name](text.strip())
+
+
+def _whole_text(text: str) -> str:
+    if "\0" in text:  # as in PostgreSQL
+        raise ValueError
+    return text
 
 
 def _bool(text: str) -> bool:
@@ -217,7 +223,7 @@ def _binary(data: bytes, known: Type) -> object:
     if known.name == "jsonb":
         return data[1:].decode()
     if known.name in _TEXTS:
-        return data.decode()
+        return _whole_text(data.decode())
     return _UNPACKED[known.name](data)
 
 
