@@ -71,8 +71,10 @@ def catalog_query(asking: Asking, text: str, values: Sequence[object] | None, gi
     asking.service.check(asking.session)
     oids = parameter_types(tree, given, {})
     rewriting = _Rewriting(asking, values)
-    sql = _rewritten(tree, rewriting).sql("duckdb")
-    bound = [None] * len(oids) if values is None else list(values)
+    tree = _rewritten(tree, rewriting)
+    sql = tree.sql("duckdb")
+    left = {node.name for node in tree.find_all(exp.Parameter)}  # some stood in arguments that are left out
+    bound = {name: None if values is None else values[int(name) - 1] for name in left}
     connection = _database().cursor()
     try:
         connection.execute("SET scalar_subquery_error_on_multiple_rows = false")
@@ -272,6 +274,8 @@ class _Rewriting:
                 return self._setting(given)
             case "set_config":
                 return self._set_config(given)
+            case "json_build_object":
+                return exp.Anonymous(this="json_object", expressions=given)
             case "generate_subscripts":
                 return exp.Anonymous(this="_generate_subscripts", expressions=given[:1])
         if name in _OWN:
@@ -324,6 +328,7 @@ _MACROS = {
     "pg_table_is_visible": ("o", "(SELECT zc.relnamespace <> 13001 FROM _pg_class zc WHERE zc.oid = o::BIGINT)"),
     "pg_type_is_visible": ("o", "TRUE"),
     "pg_function_is_visible": ("o", "TRUE"),
+    "pg_collation_is_visible": ("o", "TRUE"),
     "pg_get_expr": ("e, o", "NULL::VARCHAR"),
     "pg_get_userbyid": ("o", "(SELECT zr.rolname FROM _pg_roles zr WHERE zr.oid = o::BIGINT)"),
     "pg_get_constraintdef": ("o", "(SELECT zc.definition FROM _pg_constraint zc WHERE zc.oid = o::BIGINT)"),

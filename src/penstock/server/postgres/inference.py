@@ -64,7 +64,7 @@ def _cast_to(name: str) -> int:
     base, _, many = name.lower().rpartition(".")[2].partition("[")
     base = re.sub(r"\(.*", "", base).strip()
     known = TYPES.get(_NAMES.get(base, base))
-    if known is None:
+    if known is None or base.startswith("reg"):
         return 25
     return known.array if many else known.oid
 
