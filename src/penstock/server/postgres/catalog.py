@@ -374,6 +374,7 @@ _MACROS = {
     "has_sequence_privilege": ("o", "TRUE"),
     "pg_has_role": ("o", "TRUE"),
     "array_to_string": ("a, s", "list_aggregate(a::VARCHAR[], 'string_agg', s)"),
+    "_pg_expandarray": ("a", "unnest(list_transform(range(1, len(a) + 1), lambda zi: {'x': a[zi], 'n': zi}))"),
     "array_lower": ("a, n", "CASE WHEN len(a) > 0 THEN 1 END"),
     "array_upper": ("a, n", "nullif(len(a), 0)"),
     "quote_ident": ("s", "CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') THEN s ELSE '\"' || replace(s, '\"', '\"\"') || '\"' END"),
