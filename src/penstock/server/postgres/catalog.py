@@ -25,10 +25,11 @@ from penstock.server.service import Service, Session
 
 _PROBABLY = re.compile(
     r"\bpg_|\binformation_schema\b|\b(version|current_schemas?|current_database|current_setting|set_config|"
-    r"inet_server_addr|inet_server_port|inet_client_addr|txid_current|quote_ident|format_type|obj_description)\s*\(|"
+    r"inet_server_addr|inet_server_port|inet_client_addr|txid_current|quote_ident|format_type|obj_description|has_\w+_privilege)\s*\(|"
     r"\b(current_catalog|current_user|current_role|session_user|current_schema)\b|\bregclass\b",
     re.IGNORECASE,
 )
+_MEMORY = "256MB"
 _TOO_LONG = 100_000
 """Characters of a question about the catalogs."""
 
@@ -54,48 +55,76 @@ class Known:
     settings: list[tuple[str, str | None]] = field(default_factory=list)
 
 
-def catalog_query(asking: Asking, text: str, values: Sequence[object] | None, given: Sequence[int]) -> Known | None:
-    """Answer a question about the catalogs; None where it is none. Without ``values`` it is described, not run.
+class Catalog:
+    """Answers questions about the catalogs, on any thread. Bounded by: ``_MEMORY`` and one thread for all together."""
 
-    ``given``: types of parameters that the client names.
-    """
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._base: duckdb.DuckDBPyConnection | None = None
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        with self._lock:
+            if self._base is not None:
+                self._base.close()
+                self._base = None
+
+    def ask(self, asking: Asking, text: str, values: Sequence[object] | None, given: Sequence[int]) -> Known | None:
+        """Answer a question about the catalogs; None where it is none. Without ``values`` it is described, not run.
+
+        ``given``: types of parameters that the client names.
+        """
+        tree = _parsed(text)
+        if tree is None or not _is_ours(tree, asking):
+            return None
+        asking.service.check(asking.session)
+        oids = parameter_types(tree, given, {})
+        rewriting = _Rewriting(asking, values)
+        tree = _rewritten(tree, rewriting)
+        left = {node.name for node in tree.find_all(exp.Parameter)}  # some stood in arguments that are left out
+        bound = {name: None if values is None else values[int(name) - 1] for name in left}
+        sql = tree.sql("duckdb")
+        if values is None:
+            sql = f"SELECT * FROM ({sql}) LIMIT 0"
+        found = self._run(asking, sql, bound)
+        return Known(oids, found.schema, None if values is None else found, rewriting.settings)
+
+    def _run(self, asking: Asking, sql: str, bound: Mapping[str, object]) -> pa.Table:
+        seen = tables.of_session(asking.service, asking.session, asking.database, asking.parameters)
+        connection = self._connection()
+        alarm = threading.Timer(asking.service.settings.adhoc_seconds, connection.interrupt)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            connection.execute("SET scalar_subquery_error_on_multiple_rows = false; SET integer_division = true")
+            for name, table in seen.items():
+                connection.register(f"_{name}", table)
+            return connection.sql(sql, params=bound).to_arrow_table()
+        except duckdb.InterruptException:
+            raise Refused("57014", "canceling statement due to statement timeout") from None
+        except duckdb.Error as error:
+            raise Refused("0A000", f"the system catalogs cannot answer this: {str(error).splitlines()[0]}") from None
+        finally:
+            alarm.cancel()
+            connection.close()
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        """A connection with tables of its own, to the database with the macros and what is the same for everybody."""
+        with self._lock:
+            if self._base is None:
+                self._base = _new_database()
+            return self._base.cursor()
+
+
+def _parsed(text: str) -> exp.Query | None:
+    """The query that a text is, if it may be one about the catalogs."""
     if not _PROBABLY.search(text) or len(text) > _TOO_LONG:
         return None
     try:
         trees = sqlglot.parse(text, read="postgres")
     except (sqlglot.ParseError, sqlglot.TokenError, RecursionError):
         return None  # the service says what is wrong with it
-    tree = trees[0] if len(trees) == 1 else None
-    if not isinstance(tree, exp.Query) or not _is_ours(tree, asking):
-        return None
-    asking.service.check(asking.session)
-    oids = parameter_types(tree, given, {})
-    rewriting = _Rewriting(asking, values)
-    tree = _rewritten(tree, rewriting)
-    sql = tree.sql("duckdb")
-    left = {node.name for node in tree.find_all(exp.Parameter)}  # some stood in arguments that are left out
-    bound = {name: None if values is None else values[int(name) - 1] for name in left}
-    connection = _database().cursor()
-    try:
-        connection.execute("SET scalar_subquery_error_on_multiple_rows = false")
-        for name, table in tables.of_session(asking.service, asking.session, asking.database, asking.parameters).items():
-            connection.register(f"_{name}", table)
-        if values is None:
-            sql = f"SELECT * FROM ({sql}) LIMIT 0"
-        alarm = threading.Timer(asking.service.settings.adhoc_seconds, connection.interrupt)
-        alarm.daemon = True
-        alarm.start()
-        try:
-            found = connection.sql(sql, params=bound).to_arrow_table()
-        finally:
-            alarm.cancel()
-    except duckdb.InterruptException:
-        raise Refused("57014", "canceling statement due to statement timeout") from None
-    except duckdb.Error as error:
-        raise Refused("0A000", f"the system catalogs cannot answer this: {str(error).splitlines()[0]}") from None
-    finally:
-        connection.close()
-    return Known(oids, found.schema, None if values is None else found, rewriting.settings)
+    return trees[0] if len(trees) == 1 and isinstance(trees[0], exp.Query) else None
 
 
 def _is_ours(tree: exp.Expr, asking: Asking) -> bool:
@@ -113,6 +142,7 @@ def _is_ours(tree: exp.Expr, asking: Asking) -> bool:
     return any(isinstance(node, _OWN_NODES) or _function_name(node) in _OWN for node in tree.walk())
 
 
+_GIVE_ROWS = (exp.Explode, exp.Unnest, exp.GenerateSeries, exp.ExplodingGenerateSeries)
 _OWN_NODES = (
     exp.CurrentSchema, exp.CurrentUser, exp.CurrentDatabase, exp.CurrentCatalog, exp.SessionUser, exp.CurrentVersion,
     exp.CurrentRole, exp.ObjectIdentifier,
@@ -210,6 +240,8 @@ class _Rewriting:
             alias = node.args.get("alias")
             if alias is not None and not alias.columns:  # the name of the only column, too
                 alias.set("columns", [alias.this.copy()])
+            if isinstance(node.this, exp.Func) and not isinstance(node.this, _GIVE_ROWS):
+                return exp.Subquery(this=exp.select(node.this), alias=alias)
             return node
         if db not in ("", *_SCHEMAS) or (not db and name not in tables.NAMES):
             return node
@@ -378,6 +410,7 @@ _MACROS = {
     "array_lower": ("a, n", "CASE WHEN len(a) > 0 THEN 1 END"),
     "array_upper": ("a, n", "nullif(len(a), 0)"),
     "quote_ident": ("s", "CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') THEN s ELSE '\"' || replace(s, '\"', '\"\"') || '\"' END"),
+    "parse_ident": ("s", "string_split(replace(s, '\"', ''), '.')"),
     "quote_literal": ("s", "'''' || replace(s, '''', '''''') || ''''"),
     "to_regclass": ("s", "(SELECT zc.oid FROM _pg_class zc WHERE zc.relname = _bare(s) LIMIT 1)"),
     "to_regtype": ("s", "(SELECT zt.oid FROM _types_named zt WHERE zt.typname = _bare(s) OR zt.long = _bare(s) LIMIT 1)"),
@@ -411,21 +444,9 @@ _OWN = {name: len([p for p in arguments.split(",") if p]) for name, (arguments, 
     "version": 0, "pg_backend_pid": 0, "current_schemas": 1, "current_setting": 2, "set_config": 3, "getpgusername": 0,
 }  # fmt: skip
 
-_lock = threading.Lock()
-_made: list[duckdb.DuckDBPyConnection] = []
-"""At most one: the database with the macros and the tables that are the same for everybody."""
-
-
-def _database() -> duckdb.DuckDBPyConnection:
-    with _lock:
-        if not _made:
-            _made.append(_new_database())
-        return _made[0]
-
-
 def _new_database() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={
-        "threads": 1, "memory_limit": "256MB", "enable_external_access": False, "autoload_known_extensions": False,
+        "threads": 1, "memory_limit": _MEMORY, "enable_external_access": False, "autoload_known_extensions": False,
         "autoinstall_known_extensions": False, "allow_community_extensions": False,
     })  # fmt: skip
     connection.execute("SET python_enable_replacements = false")

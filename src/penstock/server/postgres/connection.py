@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 from penstock.model.errors import LimitExceeded, LoginFailed, PenstockError
 from penstock.server.postgres import errors, messages
+from penstock.server.postgres.catalog import Catalog
 from penstock.server.postgres.dialogue import Dialogue
 from penstock.server.postgres.errors import Refused
 from penstock.server.postgres.exchange import MECHANISM, Exchange, ScramError
@@ -37,6 +38,7 @@ class Server(Protocol):
     """What a connection needs of the listener."""
 
     service: Service
+    catalog: Catalog
 
     async def call(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Call the service in the pool."""
@@ -177,7 +179,7 @@ class Connection:
             self.send(messages.backend_key(self.number, self.secret))
             self.send(messages.ready(b"I"))
             await self.flush()
-            return session, Dialogue(self, self.service, session, parameters, database)
+            return session, Dialogue(self, self.service, self.server.catalog, session, parameters, database)
         except BaseException:
             await asyncio.shield(self.server.call(self.service.logout, session))
             raise

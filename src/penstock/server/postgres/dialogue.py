@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.model.names import counted
 from penstock.server.postgres import copying, errors, messages, statements, types
-from penstock.server.postgres.catalog import Asking, catalog_query
+from penstock.server.postgres.catalog import Asking, Catalog
 from penstock.server.postgres.errors import Refused
 from penstock.server.postgres.inference import types_in_select
 from penstock.server.postgres.messages import Body, Bound, Malformed, Parsed
@@ -92,11 +92,12 @@ class Dialogue:
     with the rows of one answer at most."""
 
     def __init__(
-        self, connection: Client, service: Service, session: Session, parameters: Parameters, database: str
-    ) -> None:
+        self, connection: Client, service: Service, catalog: Catalog, session: Session, parameters: Parameters,
+        database: str,
+    ) -> None:  # fmt: skip
         self._connection, self._call = connection, connection.call
         self._service, self._session, self._parameters = service, session, parameters
-        self._database = database
+        self._catalog, self._database = catalog, database
         self._prepared: dict[str, Prepared] = {}
         self._portals: dict[str, Portal] = {}
         self._written = 0
@@ -167,7 +168,7 @@ class Dialogue:
 
     async def _described(self, text: str, given: Sequence[int]) -> tuple[list[int], pa.Schema | None]:
         """The types of parameters and rows of a statement that the service or the catalog runs."""
-        known = await self._call(catalog_query, self._asking(), text, None, given)
+        known = await self._call(self._catalog.ask, self._asking(), text, None, given)
         if known is not None:
             return known.parameters, known.schema
         dtypes, schema = await self._call(self._service.describe, self._session, text)
@@ -284,7 +285,7 @@ class Dialogue:
 
     async def _other(self, text: str, values: Sequence[object]) -> Answer:
         """What the catalog answers, or the service."""
-        known = await self._call(catalog_query, self._asking(), text, values, ())
+        known = await self._call(self._catalog.ask, self._asking(), text, values, ())
         if known is not None:
             for name, value in known.settings:
                 self._set(name, value)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.server.postgres import errors, messages
+from penstock.server.postgres.catalog import Catalog
 from penstock.server.postgres.connection import Connection
 from penstock.server.postgres.errors import Refused
 from penstock.server.postgres.messages import Incoming
@@ -36,6 +37,7 @@ class PostgresListener:
     connections and a tenth more that have not said who they are."""
 
     def __init__(self) -> None:
+        self.catalog = Catalog()
         self._numbers = count(1)
         self._tasks: dict[asyncio.Task[None], Connection] = {}
         self._known: dict[int, Connection] = {}
@@ -69,6 +71,7 @@ class PostgresListener:
         self._thread.join()
         self._loop.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.catalog.close()
 
     async def _listen(self) -> str:
         host, port = self._settings.host, self._settings.postgres or 0
