@@ -94,7 +94,7 @@ def _text(text: str, options: CopyOptions) -> tuple[list[int], list[_Cells]]:
     lines: list[int] = []
     rows: list[_Cells] = []
     joined: str | None = None
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
         line = line.removesuffix("\r")
         if joined is not None:
             line, joined = f"{joined}\n{line}", None
@@ -105,8 +105,6 @@ def _text(text: str, options: CopyOptions) -> tuple[list[int], list[_Cells]]:
             continue
         lines.append(number)
         rows.append(_fields(line, options))
-    if rows and rows[-1] == [""] and text.endswith("\n"):
-        del lines[-1], rows[-1]
     return lines, rows
 
 
