@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -67,6 +67,14 @@ def serving(settings: Settings | None = None, script: str = SCRIPT) -> Iterator[
         finally:
             made.stop(time.monotonic() + 5)
             service.close()
+
+
+def until(there: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + 20
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 class Raw:
