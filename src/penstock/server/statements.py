@@ -155,7 +155,8 @@ def spliced(text: str, parameters: Sequence[object]) -> str:
                 f"there is no value for parameter {token.value}", hint=f"{len(parameters)} were given",
                 position=position_at(text, token.start, token.end), text=text,
             )  # fmt: skip
-        parts += [text[at : token.start], literal(parameters[number - 1])]
+        # Between blanks: a minus before a negative number must not become a comment.
+        parts += [text[at : token.start], f" {literal(parameters[number - 1])} "]
         at = token.end
     return "".join([*parts, text[at:]])
 
@@ -177,6 +178,8 @@ def literal(value: object) -> str:
             return f"{value:f}"
         case str():
             return "'" + value.replace("'", "''") + "'"
+        case bytes():
+            return f"unhex('{value.hex()}')"
         case datetime():
             return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
         case date():
