@@ -40,7 +40,7 @@ class Serving:
         chosen = replace(Settings(), http=self.port)
         self.service = Service(self.db, chosen)
         if self.service.access.is_new:
-            self.token = self.service.access.first_start()
+            self.token = self.service.access.first_start() or ""
         self._listener = listener()
         address = self._listener.start(self.service, chosen)
         self.port = int(address.rpartition(":")[2])
@@ -83,7 +83,7 @@ def test_what_a_user_does_first(db: Database) -> None:
     assert sorted(rows(query.current()), key=lambda r: str(r["k"])) == [
         {"k": 1, "total": 6.5, "n": 2}, {"k": 2, "total": 1.0, "n": 1},
     ]  # fmt: skip
-    assert query.options["priority"] == 3
+    assert query.options.priority == 3
     assert query.answered == 4
     assert (query.status, list(db.queries)) == ("ended", ["totals"])
     assert db.stream("s").given == 3
@@ -315,7 +315,7 @@ def test_orders_to_queries(db: Database) -> None:
     assert query.status == "suspended"
     query.resume()
     query.alter(priority=7)
-    assert (query.status, query.options["priority"]) == ("running", 7)
+    assert (query.status, query.options.priority) == ("running", 7)
     query.stop()
     assert (query.status, list(db.queries)) == ("stopped", [])
 

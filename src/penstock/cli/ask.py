@@ -109,7 +109,7 @@ def query(
     With --connect a server runs the statement instead: a SELECT is answered once, over what stands now.
     """
     if connect is not None:
-        check_alone(*(data or [None]), timestamp, slack, key, output, engine, master, late, on_error, apart, zone)
+        check_alone(data or None, timestamp, slack, key, output, engine, master, late, on_error, apart, zone)
         remote_query(connect, token, text, None if format is None else format.value)
         return
     if not data:

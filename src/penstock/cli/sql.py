@@ -17,6 +17,7 @@ from penstock.cli.connected import ConnectOption, RemoteShell, TokenOption, chec
 from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
+from penstock.client.database import RemoteDatabase
 from penstock.cql.keywords import KEYWORDS
 from penstock.model.errors import PenstockError
 from penstock.model.version import VERSION
@@ -37,22 +38,27 @@ def sql(
 
     Without a terminal, statements are read from stdin and the first error ends the run.
     """
-    if connect is not None:
-        check_alone(engine, master, database, zone)
-    opening = open_database(engine, master, database, zone) if connect is None else opened(connect, token)
-    with opening as db:
-        shell = Shell(db, sys.stdout) if connect is None else RemoteShell(db, sys.stdout)
-        if sys.stdin.isatty():
-            _converse(db, shell)
-        else:
-            for line in sys.stdin:
-                shell.feed(line.rstrip("\n"))
-                if shell.done:
-                    return
-            shell.finish()
+    if connect is None:
+        with open_database(engine, master, database, zone) as db:
+            _read(db, Shell(db, sys.stdout))
+        return
+    check_alone(engine, master, database, zone)
+    with opened(connect, token) as remote:
+        _read(remote, RemoteShell(remote, sys.stdout))
 
 
-def _converse(db: Database, shell: Shell) -> None:
+def _read(db: Database | RemoteDatabase, shell: Shell) -> None:
+    if sys.stdin.isatty():
+        _converse(db, shell)
+        return
+    for line in sys.stdin:
+        shell.feed(line.rstrip("\n"))
+        if shell.done:
+            return
+    shell.finish()
+
+
+def _converse(db: Database | RemoteDatabase, shell: Shell) -> None:
     session: PromptSession[str] = PromptSession(history=_history(), completer=NameCompleter(db))
     print(f"Penstock {VERSION}, engine {db.engine}. \\? for help, \\q to leave.")
     while not shell.done:
@@ -87,7 +93,7 @@ def _history() -> History:
 class NameCompleter(Completer):
     """Completes keywords, and the names of everything declared with its columns, as of now."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database | RemoteDatabase) -> None:
         self._db = db
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -101,9 +107,9 @@ class NameCompleter(Completer):
                 yield Completion(shown, start_position=-len(typed))
 
     def names(self) -> list[str]:
-        catalog = getattr(self._db, "catalog", None)
-        if catalog is None:  # of a server
-            return [*self._db.queries, *KEYWORDS]
+        if isinstance(self._db, RemoteDatabase):
+            return [*self._db.names(), *KEYWORDS]
+        catalog = self._db.catalog
         schemas = [
             *(stream.schema for stream in catalog.streams.values()),
             *(relation.schema for relation in catalog.relations.values()),

@@ -142,6 +142,14 @@ class RemoteDatabase:
         """The registered queries that the user may read, by name."""
         return RemoteQueries(self)
 
+    def names(self) -> list[str]:
+        """Of the streams, relations, queries and columns that the user may read."""
+        found: dict[str, None] = {}
+        for kind in ("streams", "relations", "queries"):
+            for each in self._transport.get(path(kind)).json()[kind]:
+                found |= dict.fromkeys([each["name"], *(column["name"] for column in each["columns"])])
+        return list(found)
+
     def explain(self, query: str, format: str = "text") -> str:
         """The plan of a registered query, or of a query text, as text, JSON or Mermaid."""
         if query.strip().isidentifier():

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from penstock.catalog import QueryOptions
 from penstock.client.transport import Reply, Transport, path
 from penstock.graph.latency import Latency
 from penstock.model import shown
+from penstock.model.amounts import parse_bound
 from penstock.model.errors import EngineError, PenstockError, QueryFailed, ResultsGone
 from penstock.plan.explanation import Explanation
 
@@ -120,10 +122,12 @@ class RemoteQuery:
         return str(self._info()["text"] or "")
 
     @property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> QueryOptions:
         """What stands in ``WITH (…)``."""
-        found: Mapping[str, Any] = self._info()["options"]
-        return found
+        told = dict(self._info()["options"])
+        if "results" in told:
+            told["results"] = parse_bound("results", told["results"])
+        return QueryOptions(**told)
 
     @property
     def reads(self) -> frozenset[str]:

@@ -58,9 +58,10 @@ async def create_function(call: Call) -> Response:
     call.known()
     given = await call.json("name", "source", "args", "returns")
     name, source, args, returns = (given.get(key) for key in ("name", "source", "args", "returns"))
-    texts = [name, source, returns, *(args if isinstance(args, list) else [None])]
-    if not all(isinstance(text, str) for text in texts):
+    if not (isinstance(name, str) and isinstance(source, str) and isinstance(returns, str) and isinstance(args, list)):
         raise HttpProblem(400, "`name`, `source` and `returns` are texts, `args` an array of them")
+    if not all(isinstance(each, str) for each in args):
+        raise HttpProblem(400, "`args` is not an array of texts")
     await call.ask(lambda session: call.service.create_function(session, name, source, args=args, returns=returns))
     return Response(status_code=204)
 
