@@ -41,7 +41,7 @@ class Lines:
                         said: dict[str, Any] = {"said": [o.message for o in service.execute(session, text)]}
                         service.logout(session)
                     except PenstockError as error:
-                        said = {"error": type(error).__name__}
+                        said = {"error": type(error).__name__, "why": str(error)}
                     self.wfile.write(json.dumps(said).encode() + b"\n")
 
         self._server = socketserver.ThreadingTCPServer((settings.host, settings.postgres or 0), Handler)
