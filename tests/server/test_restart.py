@@ -47,6 +47,7 @@ def test_a_named_subscription_goes_on_where_it_was(tmp_path: Path) -> None:
     with served(tmp_path) as it:
         it.run(SETUP)
         bob = it.user("bob", "READ ON QUERY q")
+        it.user("eve", "READ ON QUERY q")
         it.service.subscription(bob, "mine", query="q", start="start")
         it.db.push("s", [(i, i % 4) for i in range(10)])
         feed = it.service.feed(bob, "q")
@@ -56,7 +57,7 @@ def test_a_named_subscription_goes_on_where_it_was(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="is not there yet"):
             it.service.confirm(bob, "mine", feed.next + 1)
     with served(tmp_path) as it:
-        bob = it.login("bob")
+        bob, eve = it.login("bob"), it.login("eve")
         mine = it.service.subscription(bob, "mine")
         assert (mine.query, mine.position, mine.owner, mine.gone) == ("q", 4, "bob", 0)
         feed = it.service.feed(bob, "q")
@@ -70,7 +71,7 @@ def test_a_named_subscription_goes_on_where_it_was(tmp_path: Path) -> None:
         it.run(f"CONFIRM mine AT {feed.next}", bob)
         assert it.service.subscription(bob, "mine").lag == 0
         with pytest.raises(CatalogError, match="no subscription"):
-            it.service.subscription(it.user("eve", "READ ON QUERY q"), "mine")
+            it.service.subscription(eve, "mine")
         it.run("DROP SUBSCRIPTION mine", bob)
     with served(tmp_path) as it:
         assert it.service.subscriptions(it.login("bob")) == []
