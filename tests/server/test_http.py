@@ -9,6 +9,7 @@ import logging
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -21,10 +22,11 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from penstock.server.http import protocol
+from penstock.server import tls
+from penstock.server.http import listener, protocol
 from penstock.server.http.openapi import document
 from penstock.server.http.routes import ENDPOINTS
-from penstock.server.watching import JsonLines
+from penstock.server.settings import Settings
 from tests.server.over_http import Served, path_of, served
 
 STREAM = {
@@ -545,8 +547,8 @@ def test_a_failure_of_the_server_tells_nothing_but_its_number(
 def test_a_line_of_the_log_has_request_user_and_query(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "penstock.server.http")
     response = client.get("/api/queries/nothing")
-    lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
-    found = next(line for line in lines if line.get("request") == response.headers["x-request-id"])
+    lines = [record.facts for record in caplog.records if hasattr(record, "facts")]
+    found = next(line for line in lines if line["request"] == response.headers["x-request-id"])
     assert (found["user"], found["query"], found["status"], found["route"]) == (
         "admin", "nothing", 404, "/api/queries/{query}",
     )  # fmt: skip
@@ -582,50 +584,25 @@ def test_every_endpoint_has_its_entry(client: httpx.Client) -> None:
 
 
 def test_certificates_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ssl
+    monkeypatch.setattr(listener, "_LOOK", 0.05)
+    made = tls.prepared(Settings(tls_self_signed=True), tmp_path)
+    assert made.tls_cert is not None
+    assert made.tls_key is not None
+    cert, key = made.tls_cert, made.tls_key
+    with served(tls_cert=cert, tls_key=key) as server, server.client() as client:
+        assert "strict-transport-security" in client.get("/health").headers
 
-    from penstock.server.http import listener as module
+        def presented() -> str:
+            return ssl.get_server_certificate(server.address)
 
-    monkeypatch.setattr(module, "_LOOK", 0.05)
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    first = certificate(cert, key, 1)
-    with served(tls_cert=cert, tls_key=key) as server:
-        assert server.client().get("/health").status_code == 200
-        assert "strict-transport-security" in server.client().get("/health").headers
-
-        def serial() -> bytes:
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            with socket.create_connection(server.address, timeout=60) as plain, context.wrap_socket(plain) as safe:
-                return safe.getpeercert(binary_form=True) or b""
-
-        assert serial() == first
-        cert.write_text("nonsense")
-        assert serial() == first
-        second = certificate(cert, key, 2)
-        while serial() != second:
+        first = presented()
+        assert first == cert.read_text()
+        cert.write_text("nonsense")  # the one before it stays
+        assert presented() == first
+        cert.unlink()
+        key.unlink()
+        tls.prepared(Settings(tls_self_signed=True), tmp_path)
+        while presented() == first:
             pass
-        assert server.client().get("/health").status_code == 200
-
-
-def certificate(cert: Path, key: Path, number: int) -> bytes:
-    """A new self-signed one; gives its bytes."""
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    secret = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(secret.public_key())
-        .serial_number(number).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-        .sign(secret, hashes.SHA256())
-    )  # fmt: skip
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    key.write_bytes(secret.private_bytes(*form))
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    return made.public_bytes(serialization.Encoding.DER)
+        assert presented() == cert.read_text()
+        assert client.get("/health").status_code == 200

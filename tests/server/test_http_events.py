@@ -26,9 +26,9 @@ def server() -> Iterator[Served]:
         yield found
 
 
-def push(to: Served, *numbers: int) -> None:
+def push(to: Served, *numbers: int, k: int | None = None) -> None:
     with to.client() as client:
-        pushed = client.post("/api/streams/s/rows", json=[[n, n] for n in numbers])
+        pushed = client.post("/api/streams/s/rows", json=[[n, n if k is None else k] for n in numbers])
         assert pushed.status_code == 200, pushed.text
 
 
@@ -213,7 +213,7 @@ def test_the_end_of_a_query_ends_its_events(server: Served, how: str) -> None:
     if how == "stopped":
         server.sql("STOP QUERY e")
     else:
-        push(server, 0)
+        push(server, 2, k=0)
     last = list(reader)[-1]
     assert last["event"] == "end"
     told = json.loads(last["data"])
@@ -224,7 +224,7 @@ def test_the_end_of_a_query_ends_its_events(server: Served, how: str) -> None:
 def test_who_comes_again_after_the_end_is_told_to_stay_away(server: Served) -> None:
     server.sql("CREATE QUERY e AS SELECT 1 / k AS x FROM s WITH (strict = TRUE)")
     push(server, 1)
-    push(server, 0)
+    push(server, 2, k=0)
     with server.client() as client:
         again = client.get("/api/queries/e/answers", headers={"Last-Event-ID": "1", "Accept": "text/event-stream"})
         assert again.status_code == 204

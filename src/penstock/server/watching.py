@@ -1,4 +1,4 @@
-"""What others watch a server by: Prometheus, collected when it is asked for, and JSON logs.
+"""What others watch a server by: figures for Prometheus, collected when they are asked for.
 
 Nothing here is on the way of a row: figures are what the service has counted anyway. Requests of HTTP are counted in
 the one thread that answers them.
@@ -6,13 +6,8 @@ the one thread that answers them.
 
 from __future__ import annotations
 
-import json
-import logging
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import TextIO
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -139,35 +134,3 @@ def exposition(service: Service, session: Session, requests: Requests) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(service, session, requests))  # type: ignore[arg-type]
     return generate_latest(registry)
-
-
-# -- logs ---------------------------------------------------------------------------------------------
-
-_FIELDS = ("request", "user", "remote", "route", "status", "seconds", "query", "stream", "session")
-
-
-class JsonLines(logging.Formatter):
-    """A line of JSON for each record, with what it says of request, user and query."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        told |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) is not None}
-        if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False, default=str)
-
-
-def log_to(form: str, stream: TextIO | None = None) -> logging.Handler:
-    """Write what the server logs, as ``text`` or ``json`` lines; the caller removes the handler when it ends."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    handler.setFormatter(JsonLines() if form == "json" else plain)
-    logger = logging.getLogger("penstock.server")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    return handler

@@ -84,7 +84,8 @@ class Call:
         self.headers = Headers(scope=scope)
         self._receive, self._send = receive, send
         self._session: Session | None = None
-        self._names: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        """The parts of the path that stand for names."""
         self._query: dict[str, str] | None = None
 
     @property
@@ -129,9 +130,9 @@ class Call:
 
     # -- what the client sent -------------------------------------------------------------------------
 
-    def name(self, key: str = "name") -> str:
+    def name(self, key: str) -> str:
         """A part of the path."""
-        return self._names[key]
+        return self.names[key]
 
     def parameter(self, key: str) -> str | None:
         """A parameter of the query string."""
@@ -278,11 +279,11 @@ def app(site: Site) -> ASGIApp:
             seconds = time.perf_counter() - began
             route = endpoint.path if endpoint is not None else "other"
             site.requests.add(scope["method"], route, status, seconds)
-            LOG.info(
-                "%s %s %s", scope["method"], scope["path"], status,
-                extra={"request": id, "user": call.user, "remote": call.remote, "status": status, "route": route,
-                       "seconds": round(seconds, 6), "query": call._names.get("query")},
-            )  # fmt: skip
+            facts = {
+                "request": id, "user": call.user, "remote": call.remote, "status": status, "route": route,
+                "seconds": round(seconds, 6), **call.names,
+            }  # fmt: skip
+            LOG.info("%s %s %s", scope["method"], route, status, extra={"facts": facts})
 
     return serve
 
@@ -304,7 +305,7 @@ async def _answer(call: Call) -> tuple[Endpoint | None, Response | None]:
             allowed = ", ".join(sorted(found.methods))
             raise HttpProblem(405, f"{method} is not for this path", hint=allowed, headers={"Allow": allowed})
         try:
-            call._names = {key: unquote(part, errors="strict") for key, part in found.names.items()}
+            call.names = {key: unquote(part, errors="strict") for key, part in found.names.items()}
         except UnicodeDecodeError:
             raise HttpProblem(404, "the path is not UTF-8") from None
         return endpoint, await endpoint.run(call)
@@ -319,5 +320,5 @@ async def _answer(call: Call) -> tuple[Endpoint | None, Response | None]:
     except ClientGone:
         raise
     except Exception:
-        LOG.exception("request %s failed", call.id, extra={"request": call.id})
+        LOG.exception("request %s failed", call.id, extra={"facts": {"request": call.id}})
         return endpoint, plain_problem(500, "the server failed; its log says why", call.id)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import threading
 import time
-from collections.abc import Callable
 
 import uvicorn
 
-from penstock.model.errors import StateError
+from penstock.model.errors import InputError, StateError
+from penstock.server import tls
 from penstock.server.http.app import Site, app
 from penstock.server.http.protocol import KEEP_ALIVE_SECONDS, PatientProtocol, listening
 from penstock.server.http.routes import ENDPOINTS
@@ -48,7 +47,7 @@ class HttpListener:
             limit_concurrency=settings.sessions + _SPARE, timeout_graceful_shutdown=1,
         )  # fmt: skip
         config.load()
-        config.ssl, follow = _certificate(settings)
+        config.ssl = tls.context(settings)
         self._server = uvicorn.Server(config)
         ready = threading.Event()
 
@@ -56,7 +55,7 @@ class HttpListener:
             assert self._server is not None
             self._loop = asyncio.get_running_loop()
             self._loop.call_soon(ready.set)
-            following = None if follow is None else self._loop.create_task(_following(follow))
+            following = None if config.ssl is None else self._loop.create_task(_follow_certificate(settings))
             try:
                 await self._server.serve(sockets=[socket])
             finally:
@@ -96,49 +95,32 @@ class HttpListener:
         self._site.close()
 
 
-def _certificate(settings: Settings) -> tuple[ssl.SSLContext | None, Callable[[], None] | None]:
-    """How connections are encrypted, if they are, and what looks whether the certificate has changed."""
-    cert, key = settings.tls_cert, settings.tls_key
-    if cert is None or key is None:
-        return None, None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    context.load_cert_chain(cert, key)
-    stamps = [_stamp(cert, key)]
-
-    def look() -> None:
-        now = _stamp(cert, key)
-        if now == stamps[0] or None in now:
-            return
-        try:
-            # A pair that does not fit would leave the context without a key: it is tried aside.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-            context.load_cert_chain(cert, key)
-        except (ssl.SSLError, OSError) as problem:
-            LOG.warning("the certificate has changed and cannot be used, the one before it stays: %s", problem)
-        else:
-            LOG.info("the certificate has changed, new connections have the new one")
-        stamps[0] = now
-
-    return context, look
-
-
-def _stamp(*paths: object) -> tuple[object, ...]:
+def _stamp(settings: Settings) -> tuple[object, ...]:
+    """What tells that the files of the certificate are others; None for one that is not there just now."""
     found: list[object] = []
-    for path in paths:
+    for path in (settings.tls_cert, settings.tls_key):
         try:
-            at = path.stat()  # type: ignore[attr-defined]
-            found.append((at.st_mtime_ns, at.st_size, at.st_ino))
+            at = None if path is None else path.stat()
         except OSError:
-            found.append(None)
+            at = None
+        found.append(None if at is None else (at.st_mtime_ns, at.st_size, at.st_ino))
     return tuple(found)
 
 
-async def _following(look: Callable[[], None]) -> None:
+async def _follow_certificate(settings: Settings) -> None:
+    """Read the certificate again when its files have changed; while they do not fit, the one before stays."""
+    before = _stamp(settings)
     while True:
         await asyncio.sleep(_LOOK)
-        look()
+        now = _stamp(settings)
+        if now == before or None in now:
+            continue
+        before = now
+        try:
+            tls.reload()
+            LOG.info("the certificate has changed: new connections have the new one")
+        except InputError as error:
+            LOG.warning("the certificate has changed and cannot be used, the one before it stays: %s", error.one_line)
 
 
 def listener() -> HttpListener:
