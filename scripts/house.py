@@ -162,8 +162,8 @@ def reaching_in(known: Mapping[str, Module]) -> tuple[list[str], list[str]]:
     return ours, [place for place in sparks if not place.startswith(f"{SPARKS_OWN}:")]
 
 
-_PUBLIC = frozenset({"_replace", "_make", "_asdict", "_fields", "_getframe", "_render_traceback_"})
-"""Names that begin so and are meant for everybody: of named tuples, of ``sys``, of IPython."""
+_PUBLIC = frozenset({"_replace", "_make", "_asdict", "_fields", "_getframe", "_exit", "_render_traceback_"})
+"""Names that begin so and are meant for everybody: of named tuples, of ``sys`` and ``os``, of IPython."""
 
 
 def _is_private(name: str) -> bool:

@@ -39,7 +39,8 @@ __version__ = VERSION
 
 _PUBLIC = (
     AccessDenied, BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, EngineError, InputError,
-    LimitExceeded, LoginFailed, PenstockError, PlanError, QueryFailed, ResultsGone, SpillError, StateError, StorageError,
+    LimitExceeded, LoginFailed, PenstockError, PlanError, QueryFailed, ResultsGone, SpillError, StateError,
+    StorageError,
 )  # fmt: skip
 _LATER = {
     "Database": "penstock.database.database", "Query": "penstock.database.query",

@@ -18,6 +18,7 @@ from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, repo
 from penstock.cli.graph import graph
 from penstock.cli.keeping import backup, check
 from penstock.cli.run import run
+from penstock.cli.serve import serve
 from penstock.cli.sql import sql
 from penstock.model.errors import PenstockError
 from penstock.model.version import VERSION
@@ -64,6 +65,7 @@ _command(graph)
 _command(sql)
 _command(check)
 _command(backup)
+_command(serve)
 _command(demo)
 app.command(context_settings=PASSED_ON)(bench)  # whose commands see to closed pipes themselves
 

@@ -1,8 +1,8 @@
 """Who there is, and who may do what: users, roles, grants, tokens. Durable: a note of the database.
 
 A right is given to a user or to a role, on one thing or in general. The owner of a thing, who has defined it, has all
-rights on it; who administers has all rights. Of tokens only the SHA-256 of 256 random bits is kept, of passwords only the
-SCRAM verifier.
+rights on it; who administers has all rights. Of tokens only the SHA-256 of 256 random bits is kept, of passwords only
+the SCRAM verifier.
 
 A change is made aside, written down, and counts then: what cannot be written down has not happened.
 """
@@ -395,7 +395,8 @@ class Access:
         check_name(name)
         if name in self.state.users or name in self.state.roles:
             kind = "user" if name in self.state.users else "role"
-            raise CatalogError(f"there is a {kind} `{name}` already", hint=f"DROP {kind.upper()} it, or use another name")
+            hint = f"DROP {kind.upper()} it, or use another name"
+            raise CatalogError(f"there is a {kind} `{name}` already", hint=hint)
 
 
 def _digest(token: str) -> str:

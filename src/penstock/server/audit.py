@@ -18,8 +18,8 @@ _log = logging.getLogger("penstock.audit")
 
 
 class Audit:
-    """Lines into a file, which is begun anew when it is ``most`` bytes long; the one before it is kept with ``.1``. So it
-    is bounded by twice that. Without a file the lines go to the logger ``penstock.audit``."""
+    """Lines into a file, which is begun anew when it is ``most`` bytes long; the one before it is kept with ``.1``. So
+    it is bounded by twice that. Without a file the lines go to the logger ``penstock.audit``."""
 
     def __init__(
         self, path: Path | None, most: int, clock: Callable[[], int] = lambda: time.time_ns() // 1_000

@@ -25,7 +25,7 @@ from penstock.model.names import counted
 from penstock.model.types import DataType
 from penstock.server import statements as st
 from penstock.server.gate import Gate
-from penstock.server.session import Outcome, Session, Subscribe, Subscription
+from penstock.server.session import Outcome, Session, Start, Subscribe, Subscription
 
 if TYPE_CHECKING:
     from penstock.server.service import Service
@@ -198,12 +198,12 @@ class Executing:
                 return Outcome("CONFIRM", f"subscription {name} has all before {position}")
             case st.ShowServer():
                 return self._show(session, statement.what)
-            case st.AlterUser(name, password) if name == session.user:
+            case st.AlterUser(name) if name == session.user:
                 return self._administer(session, statement)  # everybody may change its own password
         self._gate.check_administers(session, "manage users, roles, tokens and grants")
         return self._administer(session, statement)
 
-    def _subscribe(self, session: Session, query: str, start: st.Start | None, name: str | None) -> Outcome:
+    def _subscribe(self, session: Session, query: str, start: Start | None, name: str | None) -> Outcome:
         feed = self._service.feed(session, query)
         if name is None:
             position = self._service.position(feed, start)
@@ -241,8 +241,8 @@ class Executing:
                                f"{user} is {'no longer' if revoke else 'now'} in role {role}")  # fmt: skip
             case st.CreateToken(name, user, lifetime):
                 token = access.create_token(name, user, lifetime)
-                note = "this is the only time that it is shown"
-                done = Outcome("CREATE TOKEN", f"token {name} of {user} created", pa.table({"token": [token]}), note=note)
+                said, note = f"token {name} of {user} created", "this is the only time that it is shown"
+                done = Outcome("CREATE TOKEN", said, pa.table({"token": [token]}), note=note)
             case st.DropToken(name):
                 access.drop_token(name)
                 done = Outcome("DROP TOKEN", f"token {name} dropped")

@@ -4,8 +4,8 @@ A page is made once for all readers that ask for the same position, and so are t
 (``Page.encoded``). Nobody is registered as a reader of the query, so nobody who lags holds anything: results are
 retained up to the query's ``results`` bound, and a reader that is behind that is told which are gone.
 
-Waiting takes no thread: a query calls its feed when there is news, and the feed wakes the asyncio loops and threads that
-wait for it.
+Waiting takes no thread: a query calls its feed when there is news, and the feed wakes the asyncio loops and threads
+that wait for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Page:
     """Results of the positions from ``start`` to before ``stop``; ``table``: ts, op, then the columns."""
 
     def __init__(self, start: int, table: pa.Table) -> None:
-        self.start, self.stop, self.table = start, start + table.num_rows, table
+        self.start, self.table = start, table
+        self.stop: int = start + table.num_rows
         self._encoded: dict[str, object] = {}
         self._lock = threading.Lock()
 
@@ -106,6 +107,12 @@ class SharedFeed:
                 self._bytes -= oldest.table.nbytes
 
     # -- waiting --------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many coroutines wait."""
+        with self._threads:
+            return sum(map(len, self._waiters.values()))
 
     def is_there(self, position: int) -> bool:
         """Whether a reader at this position has something to do: to read, or to hear of the end."""

@@ -18,7 +18,9 @@ from penstock.model.errors import AccessDenied, BindError, CatalogError, LoginFa
 from penstock.server.access import Access, Right
 from penstock.server.session import Session
 
-_KINDS = {ast.CreateStream: "stream", ast.CreateRelation: "relation", ast.CreateView: "view"}
+_KINDS: Mapping[type[exp.Expr], str] = {
+    ast.CreateStream: "stream", ast.CreateRelation: "relation", ast.CreateView: "view",
+}  # fmt: skip
 _NAMED = re.compile(r"`([^`]+)`")
 
 

@@ -138,7 +138,7 @@ class Looking:
         schema = self.stream_schema(self._core.catalog.streams[name])
         history = self._core.history.get(name)
         if history is None:
-            return schema.empty_table
+            return lambda: schema.empty_table()
         retained = history.retained
 
         def table() -> pa.Table:

@@ -1,4 +1,5 @@
-"""The tables of a plain SELECT, all taken at one moment; each is as of its own progress, which ``sys.queries`` shows."""
+"""The tables of a plain SELECT, all taken at one moment; each is as of its own progress, which ``sys.queries``
+shows."""
 
 from __future__ import annotations
 

@@ -196,9 +196,8 @@ class Service:
 
     def _check_length(self, text: str) -> None:
         if len(text) > self.settings.statement:
-            raise LimitExceeded(
-                f"the text has {len(text):,} characters", hint=f"the setting `statement` allows {self.settings.statement:,}"
-            )
+            allowed = f"the setting `statement` allows {self.settings.statement:,}"
+            raise LimitExceeded(f"the text has {len(text):,} characters", hint=allowed)
 
     # -- rows -----------------------------------------------------------------------------------------
 
@@ -207,7 +206,7 @@ class Service:
     ) -> Pushed:
         """Rows into a stream or a relation, all or none; ``key``: a producer and a sequence, for repeats."""
         with self.asked(session, name):
-            kind, found = self._gate.find(session, name, "stream", "relation", right="write")
+            _, found = self._gate.find(session, name, "stream", "relation", right="write")
             given = rows if isinstance(rows, pa.Table | pa.RecordBatch | Sequence) else list(rows)  # type: ignore[call-overload]
             count = len(given)
             if count > self.settings.rows:
@@ -249,7 +248,8 @@ class Service:
     ) -> QueryInfo:  # fmt: skip
         """Register a continuous query, from CQL or from a plan (its JSON form)."""
         self._check_length(text or "")
-        with self.asked(session, text or "", name or ""), self._declaring:
+        given = (text or "", name or "", "" if plan is None else str(plan))
+        with self.asked(session, *given), self._declaring:
             self._gate.check_defines(session)
             if text is not None and (found := parse(text)) and isinstance(found[0].tree, ast.CreateQuery):
                 return self._create_by_statement(session, text)
@@ -398,9 +398,8 @@ class Service:
             if found is not None:
                 found = self._own(session, name)
                 if query is not None and self._gate.find(session, query, "query")[1] != found.query:
-                    raise CatalogError(
-                        f"subscription `{name}` is for query `{found.query}`", hint="DROP SUBSCRIPTION it, or use another name"
-                    )
+                    hint = "DROP SUBSCRIPTION it, or use another name"
+                    raise CatalogError(f"subscription `{name}` is for query `{found.query}`", hint=hint)
                 return self._shown(found)
             if query is None:
                 raise self._no_subscription(session, name)
@@ -547,8 +546,8 @@ class Service:
     def create_function(
         self, session: Session, name: str, source: str, *, args: Sequence[str], returns: str
     ) -> None:
-        """Let queries call the Python function of this name in a source text: only if the settings allow it, and for who
-        administers."""
+        """Let queries call the Python function of this name in a source text: only if the settings allow it, and for
+        who administers."""
         with self.asked(session):
             self._gate.check_administers(session, "bring Python functions")
             if not self.settings.functions:
@@ -575,7 +574,7 @@ class Service:
 
     def moment(self, session: Session, text: str) -> Moment:
         """What a plain SELECT may read."""
-        sys = {name: (lambda name=name: self.sys_table(session, name)) for name in SYS}  # type: ignore[misc]
+        sys = {name: (lambda name=name: self.sys_table(session, name)) for name in SYS}
         return Moment(self._db, self._gate, self._looking, session, text, sys)
 
     def tables(self, session: Session) -> Mapping[str, pa.Schema]:

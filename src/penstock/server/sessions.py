@@ -41,7 +41,8 @@ class Sessions:
             ):
                 self._end(self._open[next(iter(self._http.values()))[0]])
             if len(self._open) >= self._most:
-                raise LimitExceeded(f"there are {self._most} sessions already", hint="the setting `sessions` bounds them")
+                hint = "the setting `sessions` bounds them"
+                raise LimitExceeded(f"there are {self._most} sessions already", hint=hint)
             made = Session(
                 secrets.token_hex(8), user, protocol, remote, admin, token, token_id, expires, now
             )

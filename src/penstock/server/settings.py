@@ -13,7 +13,7 @@ from typing import Any
 from penstock.hosts.options import ENGINES
 from penstock.model.amounts import parse_bound, parse_bytes, shown
 from penstock.model.durations import parse_duration
-from penstock.model.errors import InputError, PenstockError, suggest
+from penstock.model.errors import InputError, PenstockError, suggest, typo
 from penstock.scalar.zones import checked as checked_zone
 from penstock.storage.store import checked_sync
 
@@ -229,6 +229,10 @@ def read_settings(
         for name in known
         if name != "spark" and env.get(variable := f"{PREFIX}{name.upper()}")
     }
+    for variable in env:
+        meant = typo(variable, [f"{PREFIX}{name.upper()}" for name in known if name != "spark"])
+        if variable.startswith(PREFIX) and meant not in (None, variable):
+            problems.append(f"{variable}: there is no such setting; did you mean `{meant}`?")
     given = {name: value for name, value in (options or {}).items() if value is not None}
     said |= {name: Said(value, f"--{name.replace('_', '-')}") for name, value in given.items()}
     values: dict[str, Any] = {}
