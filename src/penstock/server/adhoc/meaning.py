@@ -104,15 +104,19 @@ EITHER: dict[str, tuple[DataType, ...]] = {
 """Functions of one argument that has one of several types."""
 
 NATIVE: dict[str, str | None] = {
-    **dict.fromkeys(("+", "-", "*", "/", "abs", "ceil", "floor", "trunc", "greatest", "least", "coalesce", "nullif",
+    **dict.fromkeys(("+", "-", "*", "abs", "trunc", "greatest", "least", "coalesce", "nullif",
                      "if", "ifnull", "concat_ws", "pi"), None),
-    "%": "(a, b) AS coalesce(TRY(a % b), CASE WHEN b = -1 AND a IS NOT NULL THEN b - b END)",
+    "/": "(a, b) AS a / nullif(b, 0)",
+    "%": "(a, b) AS coalesce(TRY(a % nullif(b, 0)), CASE WHEN b = -1 AND a IS NOT NULL THEN b - b END)",
     "sign": "(a) AS CASE WHEN isnan(CAST(a AS DOUBLE)) THEN CAST(a AS DOUBLE) ELSE sign(a) END",
     "||": "(a, b) AS cql_text(a) || cql_text(b)",
+    "current_timezone": None,
+    "now": "() AS CAST(now() AS TIMESTAMP)",
+    "today": "() AS CAST(CAST(now() AS TIMESTAMP) AS DATE)",
 }  # fmt: skip
 """DuckDB's own; a macro where the values would differ otherwise."""
 
-FAILING = frozenset({"+", "-", "*", "abs", "ceil", "floor", "trunc"})
+FAILING = frozenset({"+", "-", "*", "abs", "trunc"})
 """Of NATIVE, what may fail on a row: it is NULL then."""
 
 TYPED: dict[str, str] = {
@@ -121,7 +125,11 @@ TYPED: dict[str, str] = {
         " cql_round_double(a, n), (a BIGINT, n) AS cql_round_bigint(a, n), (a INTEGER, n) AS cql_round_int(a, n),"
         " (a DECIMAL(38, 10)) AS error('{round}'), (a DECIMAL(38, 10), n) AS error('{round}')"
     ),
+    "ceil": "(a BIGINT) AS a, (a INTEGER) AS a, (a) AS ceil(a)",
+    "floor": "(a BIGINT) AS a, (a INTEGER) AS a, (a) AS floor(a)",
 }
+OF_DOUBLE: dict[str, str] = {"round": "cql_round_double", "ceil": "ceil", "floor": "floor"}
+"""Of TYPED, the way for a DOUBLE."""
 _ROUND = "ad hoc, `round` takes INT, BIGINT or DOUBLE; write round(CAST(… AS DOUBLE), n)"
 _AVG = "ad hoc, `avg` takes numbers that are not DECIMAL; write avg(CAST(… AS DOUBLE))"
 
@@ -133,13 +141,13 @@ MACROS = (
     " ELSE CAST(x AS VARCHAR) END",
     # The first argument is only looked at for its type; the others are the aggregates over it.
     "cql_sum(x DOUBLE, s, l, c) AS cql_sum_list(l), (x INTEGER, s, l, c) AS TRY_CAST(s AS BIGINT), (x BIGINT, s, l, c)"
-    " AS TRY_CAST(s AS BIGINT), (x HUGEINT, s, l, c) AS TRY_CAST(s AS BIGINT), (x DECIMAL(38, 10), s, l, c) AS s,"
-    " (x INTERVAL, s, l, c) AS s",
+    " AS TRY_CAST(s AS BIGINT), (x HUGEINT, s, l, c) AS TRY_CAST(s AS BIGINT), (x DECIMAL(38, 10), s, l, c) AS s",
     "cql_avg(x DOUBLE, s, l, c) AS cql_avg_list(l), (x INTEGER, s, l, c) AS cql_ratio(CAST(s AS VARCHAR), c),"
     " (x BIGINT, s, l, c) AS cql_ratio(CAST(s AS VARCHAR), c),"
     " (x HUGEINT, s, l, c) AS cql_ratio(CAST(s AS VARCHAR), c),"
     f" (x DECIMAL(38, 10), s, l, c) AS error('{_AVG}')",
-    f"cql_round{TYPED['round'].replace('{round}', _ROUND)}",
+    *(f"cql_{name}{ways.replace('{round}', _ROUND)}" for name, ways in TYPED.items()),
+    "cql_remainder_any(a, b) AS a % nullif(b, 0)",
 )
 
 LISTED: dict[str, str] = {
@@ -169,8 +177,7 @@ AGGREGATES: dict[str, str] = {
 BEYOND = frozenset({
     "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value",
     "last_value", "nth_value", "string_agg", "arg_min", "arg_max", "any_value", "list_value", "struct_pack", "row",
-    "grouping", "now", "current_date", "current_timestamp", "get_current_timestamp", "today", "typeof", "range",
-    "generate_series", "unnest",
+    "grouping", "typeof", "range", "generate_series", "unnest",
 })  # fmt: skip
 """CQL has no function of these names with this meaning."""
 
@@ -214,6 +221,11 @@ CANONICAL: dict[str, str] = {
     "like_escape": "like",
     "ilike_escape": "ilike",
     "list": "collect",
+    "position": "strpos",  # DuckDB's parser has exchanged the arguments of POSITION(search IN text)
+    "locate": "position",
+    "current_timestamp": "now",
+    "get_current_timestamp": "now",
+    "current_date": "today",
 }
 """Other names, and the name in these tables."""
 

@@ -21,6 +21,7 @@ from penstock.model.types import (
     DATE,
     DOUBLE,
     INT,
+    RANGES,
     STRING,
     TIMESTAMP,
     DataType,
@@ -28,7 +29,7 @@ from penstock.model.types import (
     from_arrow,
 )
 from penstock.server.adhoc import meaning
-from penstock.server.adhoc.tree import Node, Statement
+from penstock.server.adhoc.tree import Node, Statement, macro_name
 
 _WINDOW = re.compile(
     r"\[\s*(RANGE|ROWS|NOW|PARTITION|BEGIN|TUMBLING|HOPPING|SESSION|UNBOUNDED|FORWARD|REVERSE|LANDMARK)\b",
@@ -41,17 +42,17 @@ _ONLY = "only SELECT, WITH and VALUES are answered ad hoc"
 class AdHoc:
     """Answers SELECTs one by one, on any thread.
 
-    ``memory`` (bytes) and ``threads`` bound all statements together; a statement that has not ended at
+    ``memory`` (as DuckDB writes it) and ``threads`` bound all statements together; a statement that has not ended at
     its deadline, or after ``seconds``, fails. ``zone`` is that of the database.
     """
 
-    def __init__(self, *, memory: int = 512_000_000, threads: int = 2, seconds: float = 30.0, zone: str = "UTC") -> None:
+    def __init__(self, *, memory: str = "512MB", threads: int = 2, seconds: float = 30.0, zone: str = "UTC") -> None:
         self._seconds = seconds
         self._zone = zone
         self._lock = threading.Lock()
         self._declared: dict[object, str] = {}  # bounded by the functions, types and units that there are
         self._base = duckdb.connect(":memory:", config={
-            "memory_limit": f"{memory}B", "threads": threads, "python_enable_replacements": False,
+            "memory_limit": memory, "threads": threads, "python_enable_replacements": False,
             "python_scan_all_frames": False, "autoinstall_known_extensions": False,
             "autoload_known_extensions": False, "allow_community_extensions": False,
             "allow_unsigned_extensions": False, "temp_directory": "", "max_temp_directory_size": "0KB",
@@ -192,8 +193,9 @@ class AdHoc:
         )  # type: ignore[call-overload]
         for macro in meaning.MACROS:
             self._base.execute(f"CREATE MACRO {macro}")
-        for name, macro in (("remainder", meaning.NATIVE["%"]), ("sign", meaning.NATIVE["sign"])):
-            self._base.execute(f"CREATE MACRO cql_{name}{macro}")
+        for name, macro in meaning.NATIVE.items():
+            if macro is not None:
+                self._base.execute(f"CREATE MACRO {macro_name(name)}{macro}")
 
     def _create(self, name: str, types: Sequence[DataType], compute: meaning.Compute, result: DataType) -> None:
         self._base.create_function(
@@ -322,8 +324,19 @@ def _taken(table: pa.Table) -> pa.Table:
                 )
             elif known.kind is not Kind.NULL and known.arrow != kind:
                 column = column.cast(known.arrow)
-        columns.append(column)
+        columns.append(_in_range(column))
     return pa.table(columns, names=table.column_names) if columns else table
+
+
+def _in_range(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A DATE or TIMESTAMP outside of the years 1 to 9999 is NULL, as everywhere in CQL."""
+    known = from_arrow(column.type)
+    if known is None or known.kind not in (Kind.DATE, Kind.TIMESTAMP) or not len(column):
+        return column
+    least, greatest = RANGES[known.kind]
+    counted = column.cast(pa.int32() if known.kind is Kind.DATE else pa.int64())
+    inside = pc.and_(pc.greater_equal(counted, least), pc.less_equal(counted, greatest))
+    return pc.if_else(inside, column, pa.scalar(None, column.type))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:

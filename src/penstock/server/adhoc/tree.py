@@ -16,6 +16,8 @@ from penstock.scalar.context import RowError
 from penstock.server.adhoc import meaning
 
 Node = dict[str, Any]
+PUBLIC = "public"
+"""The schema that drivers think everything but ``sys`` is in."""
 
 _QUERIES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _FROM = frozenset({"BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EMPTY", "EXPRESSION_LIST"})
@@ -97,6 +99,8 @@ class Statement:
             own = inner["type"] == "RECURSIVE_CTE_NODE"
             self._query(inner, ctes | {entry["key"].lower()} if own else ctes)
             ctes |= {entry["key"].lower()}
+        if node.get("sample"):
+            raise self._refuse(node, "an ad-hoc SELECT reads whole tables, without a sample")
         if node["type"] == "RECURSIVE_CTE_NODE" and node.get("cte_name"):
             ctes |= {str(node["cte_name"]).lower()}
         for name, value in node.items():
@@ -154,6 +158,8 @@ class Statement:
         if len(path) == 1 and path[0].lower() in ctes:
             return node
         named = ".".join(path)
+        if path[0].lower() == PUBLIC and len(path) == 2 and named.lower() not in self._names:
+            named = path[1]
         known = named if named in self._known else self._names.get(named.lower())
         if known is None:
             raise self._refuse(
@@ -208,7 +214,9 @@ class Statement:
     def _column(self, node: Node) -> Node:
         names = [str(n) for n in node["column_names"]]
         self.columns.setdefault(names[-1].lower(), int(node["query_location"]))
-        if len(names) > 2 and ".".join(names[:2]).lower() in self._names:
+        if len(names) == 1 and names[0].lower() in ("current_timestamp", "current_date"):
+            return {**_function(macro_name(meaning.CANONICAL[names[0].lower()])), "alias": node["alias"] or names[0]}
+        if len(names) > 2 and (".".join(names[:2]).lower() in self._names or names[0].lower() == PUBLIC):
             return {**node, "column_names": names[1:]}
         return node
 
@@ -245,6 +253,8 @@ class Statement:
         return {**made, "query_location": original["query_location"], "alias": original["alias"]}
 
     def _meant(self, original: Node, node: Node, name: str, written: str, args: list[Node], window: bool) -> Node:
+        if name == "count_if":  # of no rows it is NULL in DuckDB
+            return _operator("OPERATOR_COALESCE", _renamed(node, name, args), _constant(0), like=original)
         if name in meaning.AGGREGATES or name in meaning.BEYOND:
             return _renamed(node, meaning.AGGREGATES.get(name, name), args)
         if name in meaning.CHOSEN:
@@ -294,23 +304,26 @@ class Statement:
             if any(has_aggregate(a) for a in args[:1]):
                 if not only_double(args[0]):
                     raise self._apart(original, written)
-                digits = args[1] if len(args) > 1 else _constant(0)
-                return _function("cql_round_double", args[0], digits)
+                if name == "round" and len(args) == 1:
+                    args = [args[0], _constant(0)]
+                return _function(meaning.OF_DOUBLE[name], *args)
             return _function(f"cql_{name}", *args)
         if name in ("||", "concat_ws"):
             texts = [a if constant_text(a) is not None else _function("cql_text", a) for a in args]
             if name == "concat_ws":
                 return _function(name, *texts)
             return _joined(texts)
+        if name == "current_timezone" and not args:
+            return {**_constant(0), "literal": {"kind": "STRING", "text": self._zone}}
         if name in meaning.NATIVE:
             macro = meaning.NATIVE[name]
-            made = _renamed({**original, "function_name": name}, f"cql_{_WORDS[name]}" if macro else name, args)
+            made = _renamed({**original, "function_name": name}, macro_name(name) if macro else name, args)
             if macro is not None:
                 made["is_operator"] = False
             if name in meaning.FAILING or macro is not None:
                 inside = any(has_aggregate(a) or has_subquery(a) for a in args)
                 if name == "%" and inside:
-                    return _renamed(original, "%", args)
+                    return _function("cql_remainder_any", *args)
                 if macro is None and not inside:
                     return _operator("OPERATOR_TRY", made, like=original)
             return made
@@ -403,7 +416,12 @@ class Statement:
         return found
 
 
-_WORDS = {"%": "remainder", "sign": "sign", "||": "joined"}
+_WORDS = {"%": "remainder", "/": "quotient", "||": "joined"}
+
+
+def macro_name(name: str) -> str:
+    """The macro that stands for one of DuckDB's functions or operators."""
+    return f"cql_{_WORDS.get(name, name)}"
 
 
 def functions_known() -> list[str]:
@@ -527,8 +545,8 @@ def _joined(texts: list[Node]) -> Node:
     return made
 
 
-def _operator(kind: str, child: Node, *, like: Node) -> Node:
+def _operator(kind: str, *children: Node, like: Node) -> Node:
     return {
         "class": "OPERATOR", "type": kind, "alias": like["alias"], "query_location": like["query_location"],
-        "query_location_length": 0, "children": [{**child, "alias": ""}],
+        "query_location_length": 0, "children": [{**c, "alias": ""} for c in children],
     }  # fmt: skip
