@@ -3,13 +3,19 @@ import java.time.*;
 import java.util.*;
 
 public class Talk {
+    /** The port, the password; then everything that a client of JDBC does, once with text and once with binary values. */
     public static void main(String[] args) throws Exception {
+        talk(args[0], args[1], false);
+        talk(args[0], args[1], true);
+    }
+
+    static void talk(String port, String password, boolean binary) throws Exception {
         Properties how = new Properties();
         how.setProperty("user", "admin");
-        how.setProperty("password", args[1]);
-        how.setProperty("binaryTransfer", args[2]);
-        if (args[2].equals("true")) how.setProperty("prepareThreshold", "-1");
-        try (Connection c = DriverManager.getConnection("jdbc:postgresql://127.0.0.1:" + args[0] + "/plant", how)) {
+        how.setProperty("password", password);
+        how.setProperty("binaryTransfer", String.valueOf(binary));
+        if (binary) how.setProperty("prepareThreshold", "-1");
+        try (Connection c = DriverManager.getConnection("jdbc:postgresql://127.0.0.1:" + port + "/plant", how)) {
             DatabaseMetaData about = c.getMetaData();
             System.out.println("product " + about.getDatabaseProductName() + " " + about.getDatabaseMajorVersion());
             try (ResultSet r = about.getTables(null, "public", "%", null)) {
@@ -30,7 +36,7 @@ public class Talk {
             try (ResultSet r = about.getImportedKeys(null, "public", "rooms")) { System.out.println("foreign " + r.next()); }
             try (PreparedStatement s = c.prepareStatement("INSERT INTO readings (at, sensor, v, n, d, b, ok, day, k) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")) {
                 for (int i = 0; i < 8; i++) {
-                    s.setObject(1, OffsetDateTime.of(2024, 5, 1, 12, 0, i, 0, ZoneOffset.UTC));
+                    s.setObject(1, OffsetDateTime.of(2024, 5, 1, binary ? 15 : 12, 0, i, 0, ZoneOffset.UTC));
                     s.setString(2, "jö" + i);
                     s.setDouble(3, 31.5 + i);
                     s.setLong(4, 1L << 40);
@@ -56,7 +62,7 @@ public class Talk {
             try (Statement s = c.createStatement()) { s.executeQuery("SELECT nonsense FROM lately"); }
             catch (SQLException e) { System.out.println("error " + e.getSQLState()); }
             org.postgresql.copy.CopyManager copy = ((org.postgresql.PGConnection) c).getCopyAPI();
-            System.out.println("copied " + copy.copyIn("COPY readings (at, sensor, v) FROM STDIN WITH (FORMAT csv)", new java.io.StringReader("2024-05-01 13:00:00,csv,50\n2024-05-01 13:00:01,\"a,b\",\n")));
+            System.out.println("copied " + copy.copyIn("COPY readings (at, sensor, v) FROM STDIN WITH (FORMAT csv)", new java.io.StringReader("" + (binary ? "2024-05-01 16:00:0" : "2024-05-01 13:00:0") + "0,csv,50\n" + (binary ? "2024-05-01 16:00:0" : "2024-05-01 13:00:0") + "1,\"a,b\",\n")));
             try (Statement s = c.createStatement(); ResultSet r = s.executeQuery("SELECT 1 WHERE 1 = 0")) { System.out.println("empty " + r.next()); }
         }
     }

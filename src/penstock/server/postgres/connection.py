@@ -248,6 +248,7 @@ class Connection:
                 skipping = self._failed(dialogue, error, letter)
             if letter == b"Q":
                 self.send(messages.ready(dialogue.status))
+            if skipping or letter == b"Q":
                 await self.flush()
             if self.ending:
                 raise Refused("57P01", "the server ends", fatal=True)
