@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from penstock.database.database import Database, connect
+    from penstock.connecting import connect
+    from penstock.database.database import Database
     from penstock.database.query import Query
 
 __version__ = VERSION
@@ -44,7 +45,7 @@ _PUBLIC = (
 )  # fmt: skip
 _LATER = {
     "Database": "penstock.database.database", "Query": "penstock.database.query",
-    "connect": "penstock.database.database",
+    "connect": "penstock.connecting",
 }  # fmt: skip
 """What takes long to import and is imported when it is first used: Spark starts processes that never do."""
 __all__ = [

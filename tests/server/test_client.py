@@ -88,7 +88,8 @@ def test_what_a_user_does_first(db: Database) -> None:
     assert (query.status, list(db.queries)) == ("ended", ["totals"])
     assert db.stream("s").given == 3
     once = db.execute("SELECT k, total FROM totals WHERE total > $1", [2.0])  # type: ignore[call-arg]
-    assert once.table is not None and rows(once.table) == [{"k": 1, "total": 6.5}]
+    assert once.table is not None
+    assert rows(once.table) == [{"k": 1, "total": 6.5}]
 
 
 def test_rows_of_every_kind_arrive_as_they_are(db: Database) -> None:
@@ -99,7 +100,8 @@ def test_rows_of_every_kind_arrive_as_they_are(db: Database) -> None:
     db.push("many", [{"at": when, "x": None, "d": None, "b": b"\x00\xff", "day": None}])
     db.close_stream("many")
     first, second = rows(query.fetch())
-    assert first["x"] != first["x"] and str(first["d"]) == "1.50"
+    assert first["x"] != first["x"]
+    assert str(first["d"]) == "1.50"
     assert (first["at"], first["day"]) == (when.replace(tzinfo=None), date(2026, 1, 2))
     assert (second["b"], second["x"], second["day"]) == (b"\x00\xff", None, None)
 
@@ -158,7 +160,9 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([-1.0, 0.5, 2.0])),
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(pushes=st.lists(ROWS, max_size=5), where=st.integers(0, 4))
-def test_answers_are_those_of_the_same_process(serving: Serving, pushes: list[list[tuple[int, float]]], where: int) -> None:
+def test_answers_are_those_of_the_same_process(
+    serving: Serving, pushes: list[list[tuple[int, float]]], where: int
+) -> None:
     """``where``: the push before which a subscriber comes."""
     name = f"g{len(list(serving.db.catalog.names()))}"
     declare, text = DECLARE.replace(" s ", f" {name} ", 1), TOTALS.replace("FROM s", f"FROM {name}")
@@ -182,7 +186,8 @@ def test_answers_are_those_of_the_same_process(serving: Serving, pushes: list[li
             each.close_stream(name)
             fetched = rows(query.fetch())
             if subscription is not None:
-                until(lambda told=told, n=len(fetched): sum(map(len, told)) >= n)  # type: ignore[misc]
+                wanted = len(fetched)
+                until(lambda told=told, wanted=wanted: sum(map(len, told)) >= wanted)  # type: ignore[misc]
                 subscription.cancel()
             answers.append((fetched, [row for table in told for row in rows(table)], rows(query.current())))
         assert answers[0] == answers[1]
@@ -302,10 +307,12 @@ def test_the_graph_and_what_was_measured(db: Database) -> None:
     db.settle()
     view = db.graph()
     assert [q.name for q in view.queries] == ["totals"]
-    assert view.text() and view.svg().startswith("<svg")
+    assert view.text()
+    assert view.svg().startswith("<svg")
     assert db.metrics("queries").num_rows >= 1
     assert query.latency.count >= 0
-    assert "sum" in db.explain("totals") and "sum" in query.explain()
+    assert "sum" in db.explain("totals")
+    assert "sum" in query.explain()
 
 
 def test_orders_to_queries(db: Database) -> None:

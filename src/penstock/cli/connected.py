@@ -1,4 +1,4 @@
-"""Commands against a server: ``--connect URL`` of sql, run, query and graph; ``penstock push`` and ``penstock watch``."""
+"""Commands against a server: ``--connect`` of sql, run, query and graph; ``penstock push`` and ``penstock watch``."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def watch(
 def push(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A stream or relation.")],
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A file: CSV, JSON lines, Parquet or Arrow; - is JSON lines on stdin.")
+        Path, typer.Argument(metavar="PATH", help="CSV, JSON lines, Parquet or Arrow; - is JSON lines on stdin.")
     ],
     connect: ServerOption,
     token: TokenOption = None,

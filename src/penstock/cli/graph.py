@@ -51,7 +51,7 @@ _SUFFIX = {
 
 def graph(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE.cql", help="Declarations and queries; - is stdin. None with --connect.")
+        Path | None, typer.Argument(metavar="FILE.cql", help="Declarations and queries; - is stdin.")
     ] = None,
     input: Annotated[
         list[str] | None,

@@ -41,13 +41,13 @@ class RemoteQueries(Mapping[str, RemoteQuery]):
 
     def __init__(self, db: RemoteDatabase) -> None:
         self._db = db
-        found = db._transport.get("/api/queries", ended="false").json()["queries"]
+        found = db.transport.get("/api/queries", ended="false").json()["queries"]
         self._names = [each["name"] for each in found]
 
     def __getitem__(self, name: str) -> RemoteQuery:
         if name not in self._names:
             raise KeyError(CatalogError(f"no query `{name}`", hint=suggest(str(name), self._names)).one_line)
-        return self._db._held(name)
+        return self._db.held(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -66,8 +66,8 @@ class RemoteDatabase:
         self, url: str, *, token: str | None = None, user: str | None = None, password: str | None = None,
         ca: str | None = None, patience: float = 30.0,
     ) -> None:  # fmt: skip
-        self._transport = Transport(url, token=token, user=user, password=password, ca=ca, patience=patience)
-        self._about = self._transport.get("/api/me").json()
+        self.transport = Transport(url, token=token, user=user, password=password, ca=ca, patience=patience)
+        self._about = self.transport.get("/api/me").json()
         self._producer = f"{_PRODUCER}{secrets.token_hex(12)}"
         self._sequence = 0
         self._guard = threading.Lock()
@@ -90,14 +90,16 @@ class RemoteDatabase:
     @property
     def url(self) -> str:
         """The address of the server."""
-        return self._transport.url
+        return self.transport.url
 
-    def _send(self, method: str, where: str, given: object = None) -> Reply:
+    def request(self, method: str, where: str, given: object = None) -> Reply:
+        """Any request of the server's interface that is not sent twice; ``given`` as JSON."""
         body = b"" if given is None else json.dumps(given).encode()
         kind = {} if given is None else {"Content-Type": "application/json"}
-        return self._transport.ask(method, where, body, kind)
+        return self.transport.ask(method, where, body, kind)
 
-    def _held(self, name: str) -> RemoteQuery:
+    def held(self, name: str) -> RemoteQuery:
+        """The query of this name, as one object for all who ask."""
         with self._guard:
             return self._queries.setdefault(name, RemoteQuery(self, name))
 
@@ -110,7 +112,7 @@ class RemoteDatabase:
         the values of ``$1``, ``$2`` … in it.
         """
         given = {"sql": text, "parameters": list(parameters)}
-        outcomes = self._transport.post("/api/sql", given, tables="arrow").json()["results"]
+        outcomes = self.transport.post("/api/sql", given, tables="arrow").json()["results"]
         if not outcomes:
             raise BindError("there is no statement in the text")
         results = [self._result(each) for each in outcomes]
@@ -118,7 +120,7 @@ class RemoteDatabase:
 
     def _result(self, told: Mapping[str, Any]) -> Result:
         table = table_of(b64decode(told["arrow"])) if "arrow" in told else None
-        query: Any = self._held(told["query"]) if told.get("query") else None
+        query: Any = self.held(told["query"]) if told.get("query") else None
         kind: Literal["done", "table", "query"] = "query" if query else "done" if table is None else "table"
         return Result(kind, told["message"], table=table, query=query, note=told.get("note"))
 
@@ -132,7 +134,7 @@ class RemoteDatabase:
         chosen = {key: value for key, value in options.items() if value is not None}
         given: dict[str, object] = {"name": name} if name is not None else {}
         given |= {"cql": text} if text is not None else {"plan": _plan_json(plan)}
-        made = self._transport.post("/api/queries", {**given, "options": chosen} if chosen else given).json()
+        made = self.transport.post("/api/queries", {**given, "options": chosen} if chosen else given).json()
         with self._guard:
             found = self._queries[made["name"]] = RemoteQuery(self, made["name"])
         return found
@@ -146,15 +148,15 @@ class RemoteDatabase:
         """Of the streams, relations, queries and columns that the user may read."""
         found: dict[str, None] = {}
         for kind in ("streams", "relations", "queries"):
-            for each in self._transport.get(path(kind)).json()[kind]:
+            for each in self.transport.get(path(kind)).json()[kind]:
                 found |= dict.fromkeys([each["name"], *(column["name"] for column in each["columns"])])
         return list(found)
 
     def explain(self, query: str, format: str = "text") -> str:
         """The plan of a registered query, or of a query text, as text, JSON or Mermaid."""
         if query.strip().isidentifier():
-            return self._transport.get(path("queries", query.strip(), "explain"), format=format).body.decode()
-        return self._transport.post("/api/explain", {"cql": query, "format": format}, again=True).body.decode()
+            return self.transport.get(path("queries", query.strip(), "explain"), format=format).body.decode()
+        return self.transport.post("/api/explain", {"cql": query, "format": format}, again=True).body.decode()
 
     def declare(
         self, name: str, data: object, *, timestamp: str | None = None, slack: str | None = None,
@@ -174,8 +176,8 @@ class RemoteDatabase:
     def create_function(
         self, name: str, function: Callable[..., object], *, args: Sequence[str | DataType], returns: str | DataType
     ) -> None:
-        """Let queries call a Python function, if the server allows it; its source is sent, so it may use nothing that is
-        defined outside of it."""
+        """Let queries call a Python function, if the server allows it. Its source is sent, so it may use nothing that
+        is defined outside of it."""
         try:
             source = textwrap.dedent(inspect.getsource(function))
         except (OSError, TypeError):
@@ -183,7 +185,7 @@ class RemoteDatabase:
         if function.__name__ != name:
             source += f"\n{name} = {function.__name__}\n"
         given = {"name": name, "source": source, "args": list(map(str, args)), "returns": str(returns)}
-        self._transport.post("/api/functions", given)
+        self.transport.post("/api/functions", given)
 
     # -- data -----------------------------------------------------------------------------------------
 
@@ -212,21 +214,21 @@ class RemoteDatabase:
         self, where: str, name: str, body: bytes, kind: str, key: tuple[str, int], at: str | None = None
     ) -> None:
         headers = {"Content-Type": kind, "Idempotency-Key": f"{key[0]}:{key[1]}"}
-        self._transport.ask("POST", path(where, name, "rows"), body, headers, parameters={"at": at}, again=True)
+        self.transport.ask("POST", path(where, name, "rows"), body, headers, parameters={"at": at}, again=True)
 
     def _is_relation(self, name: str) -> bool:
         """Found out once for each name: what has been dropped and declared as the other kind needs a new client."""
         with self._guard:
             known = self._relations.get(name)
         if known is None:
-            found = {each["name"] for each in self._transport.get("/api/relations").json()["relations"]}
+            found = {each["name"] for each in self.transport.get("/api/relations").json()["relations"]}
             known = name in found or name.lower() in found
             with self._guard:
                 self._relations[name] = known
         return known
 
     def _columns(self, kind: str, name: str) -> list[str]:
-        return [each["name"] for each in self._transport.get(path(kind, name)).json()["columns"]]
+        return [each["name"] for each in self.transport.get(path(kind, name)).json()["columns"]]
 
     def heartbeat(self, name: str | None = None, at: object = None) -> None:
         """Progress without data: no more rows of a stream before ``at`` will come (ticks, datetime, or ISO text).
@@ -235,18 +237,18 @@ class RemoteDatabase:
         so by itself.
         """
         if name is None:
-            self._transport.post("/api/settle", {}, again=True)
+            self.transport.post("/api/settle", {}, again=True)
             return
         given = at if isinstance(at, int) else str(at)
-        self._transport.post(path("streams", name, "heartbeat"), {"at": given}, again=True)
+        self.transport.post(path("streams", name, "heartbeat"), {"at": given}, again=True)
 
     def close_stream(self, name: str) -> None:
         """No more rows will come."""
-        self._transport.post(path("streams", name, "close"), again=True)
+        self.transport.post(path("streams", name, "close"), again=True)
 
     def stream(self, name: str) -> StreamStatus:
         """How far a stream is, and what it has been given."""
-        told = self._transport.get(path("streams", name)).json()
+        told = self.transport.get(path("streams", name)).json()
         progress = math.inf if told["closed"] else _instant(told["progress"])
         return StreamStatus(
             progress, _instant(told["newest"]), told["given"], told["late"], told["lateness"], told["apart"],
@@ -255,36 +257,36 @@ class RemoteDatabase:
 
     def late(self, name: str) -> pa.Table:
         """The rows that came too late for a stream, since the last call."""
-        return self._transport.post(path("streams", name, "late"), format="arrow").table()
+        return self.transport.post(path("streams", name, "late"), format="arrow").table()
 
     def apart(self, name: str) -> pa.Table:
         """The rows that do not fit a stream ``WITH (on_error = 'apart')``, since the last call."""
-        return self._transport.post(path("streams", name, "apart"), format="arrow").table()
+        return self.transport.post(path("streams", name, "apart"), format="arrow").table()
 
     def settle(self) -> None:
         """Return when everything pushed so far has been worked on."""
-        self._transport.post("/api/settle", {}, again=True)
+        self.transport.post("/api/settle", {}, again=True)
 
     # -- how it is run --------------------------------------------------------------------------------
 
     def metrics(self, of: Literal["work", "queries"] = "work") -> pa.Table:
         """What was measured; see ``penstock.Database.metrics``."""
-        return self._transport.get("/api/metrics", of=of, format="arrow").table()
+        return self.transport.get("/api/metrics", of=of, format="arrow").table()
 
     def configure(self, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; for administrators."""
-        self._send("PATCH", "/api/settings", {"settings": settings} | ({} if query is None else {"query": query}))
+        self.request("PATCH", "/api/settings", {"settings": settings} | ({} if query is None else {"query": query}))
 
     def graph(self) -> GraphView:
         """The operators of the queries that the user may see."""
-        found: GraphView = _made(GraphView, self._transport.get("/api/graph", format="json").json())
+        found: GraphView = _made(GraphView, self.transport.get("/api/graph", format="json").json())
         return found
 
     # -- life -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the connections. What is on the server goes on."""
-        self._transport.close()
+        self.transport.close()
 
     def __enter__(self) -> RemoteDatabase:
         return self
@@ -295,7 +297,7 @@ class RemoteDatabase:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Database of {self._transport.url}, engine {self.engine}>"
+        return f"<Database of {self.transport.url}, engine {self.engine}>"
 
 
 def _json_value(value: object) -> str:
@@ -329,7 +331,8 @@ def _as_table(rows: Sequence[Any], names: Callable[[], Sequence[str]]) -> pa.Tab
         known = [row if isinstance(row, Mapping) else dict(zip(names(), row, strict=True)) for row in rows]
         columns = {name: pa.array([row.get(name) for row in known]) for name in {n: None for row in known for n in row}}
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"rows cannot be sent: {error}", hint="give them as a table of Arrow, pandas or polars") from None
+        hint = "give them as a table of Arrow, pandas or polars"
+        raise InputError(f"rows cannot be sent: {error}", hint=hint) from None
     return pa.table(columns)
 
 

@@ -35,7 +35,7 @@ class RemoteSubscription:
         self._over = threading.Event()
         self.position: int | str = position
         """That of the first result of the next batch."""
-        self._transport = query._db._transport
+        self._transport = query.transport
         self._thread = threading.Thread(target=self._run, name=f"penstock-subscription-{query.name}", daemon=True)
         self._thread.start()
 
@@ -46,17 +46,17 @@ class RemoteSubscription:
     def _run(self) -> None:
         while not self._over.is_set() and not self._transport.closed:
             try:
-                reply = self._query._page(self.position, wait=_WAIT)
+                reply = self._query.page(self.position, wait=_WAIT)
             except ResultsGone as gone:
-                self._query._complain(gone)
+                self._query.complain(gone)
                 self.position = "start" if gone.first is None else gone.first
                 continue
             except EngineError as error:  # the server is away for longer than a request tries
-                self._query._complain(error)
+                self._query.complain(error)
                 continue
             except PenstockError as error:
                 if not self._transport.closed:
-                    self._query._complain(error)
+                    self._query.complain(error)
                 return
             if self._over.is_set():
                 return
@@ -65,7 +65,7 @@ class RemoteSubscription:
                 try:
                     self._callback(table)
                 except Exception as error:
-                    self._query._complain(error)
+                    self._query.complain(error)
             self.position = start + table.num_rows
             if not table.num_rows and "penstock-ended" in reply.headers:
                 return
@@ -87,19 +87,23 @@ class RemoteQuery:
         self._trouble: str | None = None
 
     @property
-    def _transport(self) -> Transport:
-        return self._db._transport
+    def transport(self) -> Transport:
+        """The way to the server."""
+        return self._db.transport
 
     def _info(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._transport.get(path("queries", self._name)).json()
+        found: Mapping[str, Any] = self.transport.get(path("queries", self._name)).json()
         return found
 
-    def _page(self, position: int | str, *, wait: int | None = None, limit: int = _PAGE) -> Reply:
+    def page(self, position: int | str, *, wait: int | None = None, limit: int = _PAGE) -> Reply:
+        """Results from a position on, ``start`` or ``now``: a table, and headers that say where it begins.  ``wait``:
+        seconds in which the first of them may come."""
         asked = {"from": position, "wait": wait, "limit": limit, "format": "arrow"}
         where = path("queries", self._name, "answers")
-        return self._transport.ask("GET", where, parameters=asked, wait=wait or 0, again=True)
+        return self.transport.ask("GET", where, parameters=asked, wait=wait or 0, again=True)
 
-    def _complain(self, error: Exception) -> None:
+    def complain(self, error: Exception) -> None:
+        """Something went wrong that nobody can be told but by ``trouble``."""
         self._trouble = f"{type(error).__name__}: {error}"
 
     # -- what it is -----------------------------------------------------------------------------------
@@ -113,7 +117,7 @@ class RemoteQuery:
     def schema(self) -> pa.Schema:
         """Of its results: ts, op, then the columns."""
         if self._schema is None:
-            self._schema = self._page("now", limit=1).table().schema
+            self._schema = self.page("now", limit=1).table().schema
         return self._schema
 
     @property
@@ -179,12 +183,12 @@ class RemoteQuery:
         Waits until what was pushed before has been worked on; with ``wait=False`` it takes what is there.
         """
         if wait:
-            self._transport.post("/api/settle", {"query": self._name}, again=True)
+            self.transport.post("/api/settle", {"query": self._name}, again=True)
         tables: list[pa.Table] = []
         with self._reading:
             while True:
                 try:
-                    reply = self._page(self._position)
+                    reply = self.page(self._position)
                 except ResultsGone as gone:
                     if tables:
                         break  # the next call tells
@@ -210,17 +214,17 @@ class RemoteQuery:
         """Let the next ``fetch`` or iteration begin at a position, with the oldest result that is retained, or with the
         next that comes."""
         with self._reading:
-            self._position = int(self._page(position, limit=1).headers["penstock-start"])
+            self._position = int(self.page(position, limit=1).headers["penstock-start"])
 
     def current(self) -> pa.Table:
         """The rows of the answer as it stands now, without ts and op."""
-        return self._transport.get(path("queries", self._name, "current"), format="arrow").table()
+        return self.transport.get(path("queries", self._name, "current"), format="arrow").table()
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Batches of results as they come; ends with the query."""
         while True:
             with self._reading:
-                reply = self._page(self._position, wait=_WAIT)
+                reply = self.page(self._position, wait=_WAIT)
                 table = reply.table()
                 self._position = int(reply.headers["penstock-start"]) + table.num_rows
             if table.num_rows:
@@ -232,14 +236,14 @@ class RemoteQuery:
     def subscribe(self, callback: Callable[[pa.Table], object], *, position: int | None = None) -> RemoteSubscription:
         """Call back with every batch of results from now on, or from a position that is still there, in a thread of its
         own. When the connection breaks, or the server starts again, it goes on where it was."""
-        reply = self._page("now" if position is None else position, limit=1)
+        reply = self.page("now" if position is None else position, limit=1)
         return RemoteSubscription(self, callback, int(reply.headers["penstock-start"]))
 
     def wait(self, seconds: float) -> bool:
         """Return when there are new results or the query has ended, at the latest after so many seconds; False then."""
         end, position = time.monotonic() + seconds, self.answered
         while (left := end - time.monotonic()) > 0:
-            reply = self._page(position, wait=max(1, min(_WAIT, int(left))), limit=1)
+            reply = self.page(position, wait=max(1, min(_WAIT, int(left))), limit=1)
             if reply.table().num_rows or "penstock-ended" in reply.headers:
                 return True
         return False
@@ -248,27 +252,27 @@ class RemoteQuery:
 
     def alter(self, **options: object) -> None:
         """Change options while the query runs: ``priority``, ``latency``, ``lag``, ``on_lag``, ``results``."""
-        self._db._send("PATCH", path("queries", self._name), options)
+        self._db.request("PATCH", path("queries", self._name), options)
 
     def suspend(self) -> None:
         """Let the query rest until ``resume``."""
-        self._transport.post(path("queries", self._name, "suspend"), again=True)
+        self.transport.post(path("queries", self._name, "suspend"), again=True)
 
     def resume(self) -> None:
         """Let a suspended query go on where it is."""
-        self._transport.post(path("queries", self._name, "resume"), again=True)
+        self.transport.post(path("queries", self._name, "resume"), again=True)
 
     def stop(self) -> None:
         """End the query."""
-        self._db._send("DELETE", path("queries", self._name))
+        self._db.request("DELETE", path("queries", self._name))
 
     def explain(self) -> str:
         """The plan as text."""
-        return Explanation(self._transport.get(path("queries", self._name, "explain")).body.decode())
+        return Explanation(self.transport.get(path("queries", self._name, "explain")).body.decode())
 
     def confirm(self, subscription: str, position: int) -> None:
         """A named subscription has every result before a position."""
-        self._transport.post(path("subscriptions", subscription, "confirm"), {"position": position}, again=True)
+        self.transport.post(path("subscriptions", subscription, "confirm"), {"position": position}, again=True)
 
     _repr_html_ = shown.as_html
     _repr_pretty_ = shown.as_text
@@ -277,8 +281,8 @@ class RemoteQuery:
         try:
             info = self._info()
         except PenstockError as error:
-            return f"<Query {self._name} of {self._transport.url}: {error.one_line}>"
-        return f"<Query {self._name} of {self._transport.url}: {info['status']}, {info['next']} answers>"
+            return f"<Query {self._name} of {self.transport.url}: {error.one_line}>"
+        return f"<Query {self._name} of {self.transport.url}: {info['status']}, {info['next']} answers>"
 
 
 def _failure(name: str, info: Mapping[str, Any]) -> PenstockError | None:

@@ -102,8 +102,8 @@ class Transport:
         self, method: str, where: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *,
         parameters: Mapping[str, object] | None = None, wait: float = 0.0, again: bool = False,
     ) -> Reply:  # fmt: skip
-        """Send a request. ``wait``: seconds that the server may wait before it answers; ``again``: sending it twice does
-        no harm."""
+        """Send a request. ``wait``: seconds that the server may wait before it answers; ``again``: sending it twice
+        does no harm."""
         query = urlencode({k: str(v) for k, v in (parameters or {}).items() if v is not None})
         target = f"{where}?{query}" if query else where
         said = {"Authorization": self._credential, **(headers or {})}

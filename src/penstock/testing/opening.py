@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.database.database import Database
-from penstock.database.database import connect as open_connection
+from penstock.connecting import connect as open_connection
 from penstock.testing.clock import Clock
 
 

@@ -225,7 +225,8 @@ def object_of(body: bytes, keys: Sequence[str]) -> dict[str, Any]:
         said = str(problem) if isinstance(problem, json.JSONDecodeError) else "it cannot be read"
         raise HttpProblem(400, f"the body is not JSON: {said}") from None
     if not isinstance(found, dict):
-        raise HttpProblem(400, "the body is not an object of JSON", hint=f"it has the keys {', '.join(keys)}" if keys else None)
+        hint = f"it has the keys {', '.join(keys)}" if keys else None
+        raise HttpProblem(400, "the body is not an object of JSON", hint=hint)
     for key in found:
         if keys and key not in keys:
             raise HttpProblem(400, f"there is no key `{key}` here", hint=f"there are {', '.join(keys)}")
