@@ -26,8 +26,8 @@ PACKAGE = "penstock"
 
 LAYERS = (
     "model", "scalar", "plan", "functions", "kernels", "rows", "catalog", "cql", "io", "ingest", "operators", "graph",
-    "runtime", "storage", "reference", "hosts", "spark", "database", "client", "connecting", "notebook", "testing", "demo",
-    "server", "cli",
+    "runtime", "storage", "reference", "hosts", "spark", "database", "client", "connecting", "notebook", "testing",
+    "demo", "server", "cli",
 )  # fmt: skip
 """From the centre outwards: whoever stands later may import what stands before it, and nobody the other way."""
 SPARKS_OWN = "penstock.hosts.spark.internals"
