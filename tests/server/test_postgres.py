@@ -18,6 +18,7 @@ import pytest
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not there")
 
+from penstock.server import tls  # noqa: E402
 from penstock.server.postgres import connection  # noqa: E402
 from penstock.server.settings import Settings  # noqa: E402
 from tests.server.pg import PASSWORD, Raw, Served, fields, serving, until  # noqa: E402
@@ -330,56 +331,29 @@ def test_users_that_are_not_there_look_like_others(served: Served) -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
-    with serving(replace(Settings(), tls_cert=certificate, tls_key=key)) as served:
-        how = {**served.uri(), "sslmode": "verify-full", "sslrootcert": str(certificate), "host": "localhost", "hostaddr": "127.0.0.1"}
-        with psycopg.connect(**how) as held:
+    pytest.importorskip("cryptography", reason="cryptography is not there")
+    how = tls.prepared(replace(Settings(), tls_self_signed=True), tmp_path)
+    assert how.tls_cert is not None
+    with serving(how) as served:
+        uri = {**served.uri(), "sslmode": "verify-full", "sslrootcert": str(how.tls_cert)}
+        with psycopg.connect(**uri) as held:
             assert held.pgconn.ssl_in_use
             assert held.execute("SHOW ssl").fetchone() == ("on",)
-        make_certificate(tmp_path)  # another one, in the same place
-        with pytest.raises(psycopg.OperationalError), Raw(served.port) as raw:
-            old = ssl.create_default_context(cadata=PEMS[0])
+        old = how.tls_cert.read_text()
+        for file in tmp_path.iterdir():
+            file.unlink()
+        tls.prepared(replace(Settings(), tls_self_signed=True), tmp_path)
+        tls.reload()
+        with Raw(served.port) as raw:
             raw.socket.sendall(struct.pack("!ii", 8, 80877103))
             assert raw.socket.recv(1) == b"S"
-            try:
-                old.wrap_socket(raw.socket, server_hostname="localhost")
-            except ssl.SSLCertVerificationError as error:
-                raise psycopg.OperationalError(str(error)) from None
-        with psycopg.connect(**how) as held:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                ssl.create_default_context(cadata=old).wrap_socket(raw.socket, server_hostname="localhost")
+        with psycopg.connect(**uri) as held:
             assert held.pgconn.ssl_in_use
         with Raw(served.port) as raw:  # what is not encrypted behind the request is never taken for encrypted
             raw.socket.sendall(struct.pack("!ii", 8, 80877103) + b"\0\0\0\x08\x04\xd2\x16\x2f")
             assert raw.socket.recv(1) in (b"E", b"")
-        with pytest.raises(psycopg.OperationalError):
-            psycopg.connect(**{**how, "sslmode": "disable", "user": "nobody"})
-
-
-PEMS: list[str] = []
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not there")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    certificate, secret = folder / "server.crt", folder / "server.key"
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    PEMS.append(pem.decode())
-    plain = serialization.NoEncryption()
-    secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
-    certificate.write_bytes(pem)
-    return certificate, secret
 
 
 # -- clients that do not behave -------------------------------------------------------------------------

@@ -116,7 +116,7 @@ class Executing:
                         f"a plain SELECT needs {missing.name}", hint="pip install 'penstock[server]'"
                     ) from None
                 self._adhoc = made(
-                    memory=settings.adhoc_memory, seconds=settings.adhoc_seconds,
+                    memory=f"{max(1, settings.adhoc_memory // 1_000_000)}MB", seconds=settings.adhoc_seconds,
                     zone=self._db.zone,
                 )  # fmt: skip
             assert self._adhoc is not None
