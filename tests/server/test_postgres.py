@@ -67,7 +67,9 @@ def test_values_go_in_and_come_out(client: Any, binary: bool) -> None:
 def test_nothing_that_is_a_value_is_a_statement(client: Any) -> None:
     client.execute(EVERY)
     for at, text in enumerate(("'); DROP STREAM readings; --", "\\'); --", "%s $1 ?", "/* */")):
-        client.execute("INSERT INTO readings (at, sensor, n) VALUES (%s, %s, 1 -%s)", (START + timedelta(seconds=at), text, -5))
+        client.execute(
+            "INSERT INTO readings (at, sensor, n) VALUES (%s, %s, 1 -%s)", (START + timedelta(seconds=at), text, -5)
+        )
         assert client.execute("SELECT n FROM every WHERE sensor = %s", (text,)).fetchall() == [(6,)]
 
 
@@ -201,14 +203,20 @@ def test_a_cursor_follows_a_query(served: Served, client: Any) -> None:
 def test_copy_follows_a_query_until_it_is_cancelled(served: Served, client: Any) -> None:
     push(served, (0, "a\tb", 31.0))
     found: list[tuple[Any, ...]] = []
-    with pytest.raises(psycopg.errors.QueryCanceled), client.cursor().copy("COPY (SUBSCRIBE hot FROM START) TO STDOUT") as rows:
+    with (
+        pytest.raises(psycopg.errors.QueryCanceled),
+        client.cursor().copy("COPY (SUBSCRIBE hot FROM START) TO STDOUT") as rows,
+    ):
         for row in rows.rows():
             found.append(row)
             if len(found) == 1:
                 push(served, (1, "c", 32.5))
             else:
                 client.cancel_safe()  # cancel() would hold the interpreter, in which the server runs, too
-    assert found == [("0", "2024-05-01 10:00:00+00", "+", "a\tb", "31.0"), ("1", "2024-05-01 10:00:01+00", "+", "c", "32.5")]
+    assert found == [
+        ("0", "2024-05-01 10:00:00+00", "+", "a\tb", "31.0"),
+        ("1", "2024-05-01 10:00:01+00", "+", "c", "32.5"),
+    ]
     assert client.execute("SELECT 1").fetchone() == (1,)
 
 
@@ -245,9 +253,10 @@ def test_who_comes_too_late_is_told_and_goes_on(served: Served, client: Any) -> 
 def test_copy_takes_all_rows_or_none(served: Served, client: Any) -> None:
     client.execute(EVERY)
     good = "2024-05-01 10:00:00\ta\t1\n"
-    with pytest.raises(psycopg.DataError, match="line 2, column `v`: 'x' is not a DOUBLE"), client.cursor().copy(
-        "COPY readings (at, sensor, v) FROM STDIN"
-    ) as rows:
+    with (
+        pytest.raises(psycopg.DataError, match="line 2, column `v`: 'x' is not a DOUBLE"),
+        client.cursor().copy("COPY readings (at, sensor, v) FROM STDIN") as rows,
+    ):
         rows.write(good + "2024-05-01 10:00:01\tb\tx\n")
     assert client.execute("SELECT count(*) FROM every").fetchone() == (0,)
     with pytest.raises(RuntimeError), client.cursor().copy("COPY readings (at, sensor, v) FROM STDIN") as rows:
@@ -258,7 +267,9 @@ def test_copy_takes_all_rows_or_none(served: Served, client: Any) -> None:
         rows.write('v,at,sensor\n1,2024-05-01 10:00:00,"a,""b"""\n,2024-05-01 10:00:01,\n')
     assert client.execute("SELECT v, sensor, n FROM every").fetchall() == [(1.0, 'a,"b"', None), (None, None, None)]
     with client.cursor().copy(f"COPY readings ({COLUMNS}) FROM STDIN (FORMAT binary)") as rows:
-        rows.set_types(["timestamptz", "text", "float8", "int8", "numeric", "bytea", "bool", "interval", "date", "float4", "int4"])
+        rows.set_types(
+            ["timestamptz", "text", "float8", "int8", "numeric", "bytea", "bool", "interval", "date", "float4", "int4"]
+        )
         rows.write_row((START + timedelta(seconds=5), *ROW[1:]))
     assert client.execute(READ).fetchall()[-1] == (START + timedelta(seconds=5), *ROW[1:])
     with client.cursor().copy("COPY rooms FROM STDIN") as rows:
@@ -272,9 +283,15 @@ def test_copy_takes_all_rows_or_none(served: Served, client: Any) -> None:
 
 
 def test_a_copy_that_is_too_large_is_refused() -> None:
-    with serving(replace(Settings(), rows=10, body=5_000)) as served, psycopg.connect(**served.uri(), autocommit=True) as client:
+    with (
+        serving(replace(Settings(), rows=10, body=5_000)) as served,
+        psycopg.connect(**served.uri(), autocommit=True) as client,
+    ):
         for lines, words in ((11, "at most 10"), (1_000, "5000 bytes")):
-            with pytest.raises(psycopg.Error, match=words), client.cursor().copy("COPY readings (at) FROM STDIN") as rows:
+            with (
+                pytest.raises(psycopg.Error, match=words),
+                client.cursor().copy("COPY readings (at) FROM STDIN") as rows,
+            ):
                 for _ in range(lines):
                     rows.write("2024-05-01 10:00:00\n")
         assert client.execute("SELECT 1").fetchone() == (1,)
@@ -297,11 +314,14 @@ def test_logins(served: Served) -> None:
     with psycopg.connect(**served.uri("eve", "password of eve"), autocommit=True) as hers:
         with pytest.raises(psycopg.Error):
             hers.execute("INSERT INTO readings (at) VALUES ('2024-05-01 10:00:00')")
-        assert hers.execute("SELECT relname FROM pg_class WHERE relkind IN ('r', 'm') AND relnamespace = 2200").fetchall() == []
+        assert (
+            hers.execute("SELECT relname FROM pg_class WHERE relkind IN ('r', 'm') AND relnamespace = 2200").fetchall()
+            == []
+        )
     with psycopg.connect(**served.uri("token", token), autocommit=True) as by_token:
         assert by_token.execute("SELECT session_user").fetchone() == ("eve",)
         served.service.access.drop_token("hers")
-        with pytest.raises(psycopg.OperationalError, match="57P01|token|over|gone"):
+        with pytest.raises(psycopg.OperationalError, match="token"):
             by_token.execute("SELECT 1")
 
 
@@ -400,7 +420,7 @@ def test_a_slow_reader_holds_nobody(served: Served, monkeypatch: pytest.MonkeyPa
         raw.send(b"Q", b"SELECT repeat('x', 100000) FROM range(1000)\0")
         with psycopg.connect(**served.uri()) as other:
             assert other.execute("SELECT 1").fetchone() == (1,)
-    
+
 
 def test_cancel_needs_the_secret(served: Served) -> None:
     with Raw(served.port) as raw:

@@ -52,7 +52,9 @@ def test_psql_runs_statements(served: Served) -> None:
     assert "INSERT 0 1" in psql(served, "INSERT INTO readings (at, sensor) VALUES ('2024-05-01 10:00:01', 'ä')")
     found = psql(served, "SELECT sensor, n FROM lately ORDER BY sensor")
     assert [line.strip() for line in found.splitlines()][2:4] == ["a      | 1", "ä      | 1"]
-    assert "LINE 1: SELECT nonsense FROM lately\n               ^" in psql(served, "SELECT nonsense FROM lately", expect=1)
+    assert "LINE 1: SELECT nonsense FROM lately\n               ^" in psql(
+        served, "SELECT nonsense FROM lately", expect=1
+    )
     rows = "at,sensor,v\n2024-05-01 10:00:02,p,40\n2024-05-01 10:00:03,q,\n"
     assert "COPY 2" in psql(served, "\\copy readings (at, sensor, v) FROM STDIN (FORMAT csv, HEADER)", stdin=rows)
     assert "p,40.0" in psql(served, "\\copy (SELECT sensor, v FROM hot) TO STDOUT (FORMAT csv)")
@@ -76,7 +78,22 @@ def test_psql_describes_what_is_there(served: Served) -> None:
     assert " admin     | Superuser" in psql(served, "\\du")
     assert "queries" in psql(served, "\\dt sys.*")
     assert 'Did not find any relation named "nowhere"' in psql(served, "\\d nowhere", expect=1)
-    for other in ("\\dn", "\\dn+", "\\dv", "\\dm", "\\di", "\\df", "\\dT", "\\dp", "\\dx", "\\db", "\\ds", "\\l+", "\\du+", "\\dt+"):
+    for other in (
+        "\\dn",
+        "\\dn+",
+        "\\dv",
+        "\\dm",
+        "\\di",
+        "\\df",
+        "\\dT",
+        "\\dp",
+        "\\dx",
+        "\\db",
+        "\\ds",
+        "\\l+",
+        "\\du+",
+        "\\dt+",
+    ):
         psql(served, other)
 
 
@@ -98,9 +115,14 @@ def test_asyncpg(served: Served) -> None:
         assert await client.execute(f"INSERT INTO readings ({columns}) VALUES ({places})", *row) == "INSERT 0 1"
         more = [(row[0] + timedelta(seconds=i), "m", 40.0 + i) for i in range(1, 4)]
         await client.executemany("INSERT INTO readings (at, sensor, v) VALUES ($1, $2, $3)", more)
-        found = await client.fetch('SELECT "at", sensor, v, n, d, b, ok, i, day, r, k FROM by_asyncpg WHERE n = $1', 2**40)
+        found = await client.fetch(
+            'SELECT "at", sensor, v, n, d, b, ok, i, day, r, k FROM by_asyncpg WHERE n = $1', 2**40
+        )
         assert [tuple(r) for r in found] == [row]
-        assert await client.fetchval("SELECT count(*) FROM by_asyncpg WHERE v > $1::DOUBLE AND sensor = $2", 41.5, "m") == 2
+        assert (
+            await client.fetchval("SELECT count(*) FROM by_asyncpg WHERE v > $1::DOUBLE AND sensor = $2", 41.5, "m")
+            == 2
+        )
         with pytest.raises(asyncpg.DataError):
             await client.execute("INSERT INTO readings (at, v) VALUES ($1, $2)", row[0], "x")
         async with client.transaction():
@@ -111,14 +133,18 @@ def test_asyncpg(served: Served) -> None:
                     break
             assert taken == [0, 1, 2, 3]
         records = [(row[0] + timedelta(minutes=1, seconds=i), "c", 50.0) for i in range(3)]
-        assert await client.copy_records_to_table("readings", records=records, columns=["at", "sensor", "v"]) == "COPY 3"
+        assert (
+            await client.copy_records_to_table("readings", records=records, columns=["at", "sensor", "v"]) == "COPY 3"
+        )
         out = io.BytesIO()
         await client.copy_from_query("SELECT sensor, n FROM lately", output=out, format="csv", header=True)
         assert out.getvalue() == b"sensor,n\nc,3\n"
         with pytest.raises(asyncio.TimeoutError):
             await client.copy_from_query("SUBSCRIBE lately", output=io.BytesIO(), timeout=0.5)
         assert await client.fetchval("SELECT version()") == await client.fetchval("SELECT pg_catalog.version()")
-        tables = await client.fetch("SELECT table_name FROM information_schema.tables WHERE table_schema = $1", "public")
+        tables = await client.fetch(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = $1", "public"
+        )
         assert {"readings", "rooms", "lately"} <= {r["table_name"] for r in tables}
         await client.reset()
         await client.close()

@@ -80,10 +80,10 @@ class Catalog:
         asking.service.check(asking.session)
         oids = parameter_types(tree, given, {})
         rewriting = _Rewriting(asking, values)
-        tree = _rewritten(tree, rewriting)
-        left = {node.name for node in tree.find_all(exp.Parameter)}  # some stood in arguments that are left out
+        made = _rewritten(tree, rewriting)
+        left = {node.name for node in made.find_all(exp.Parameter)}  # some stood in arguments that are left out
         bound = {name: None if values is None else values[int(name) - 1] for name in left}
-        sql = tree.sql("duckdb")
+        sql = made.sql("duckdb")
         if values is None:
             sql = f"SELECT * FROM ({sql}) LIMIT 0"
         found = self._run(asking, sql, bound)
@@ -156,7 +156,9 @@ def _function_name(node: exp.Expr) -> str:
 def _rewritten(tree: exp.Expr, rewriting: _Rewriting) -> exp.Expr:
     """The tree with every node rewritten, the inner ones first. Columns keep the names that PostgreSQL gives them."""
     for select in tree.find_all(exp.Select):
-        named = [e if isinstance(e, _HAVE_NAMES) else exp.alias_(e.copy(), _name(e), quoted=True) for e in select.expressions]
+        named = [
+            e if isinstance(e, _HAVE_NAMES) else exp.alias_(e.copy(), _name(e), quoted=True) for e in select.expressions
+        ]
         select.set("expressions", named)
     for node in reversed(list(tree.walk(bfs=True))):
         made = rewriting(node)
@@ -250,7 +252,10 @@ class _Rewriting:
             raise Refused("42P01", f'relation "{db + "." if db else ""}{name}" does not exist')
         alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name))
         return exp.Table(
-            this=exp.to_identifier(f"_{key}"), alias=alias, joins=node.args.get("joins"), laterals=node.args.get("laterals")
+            this=exp.to_identifier(f"_{key}"),
+            alias=alias,
+            joins=node.args.get("joins"),
+            laterals=node.args.get("laterals"),
         )
 
     def _operator(self, name: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
@@ -444,6 +449,7 @@ _OWN = {name: len([p for p in arguments.split(",") if p]) for name, (arguments, 
     "version": 0, "pg_backend_pid": 0, "current_schemas": 1, "current_setting": 2, "set_config": 3, "getpgusername": 0,
 }  # fmt: skip
 
+
 def _new_database() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={
         "threads": 1, "memory_limit": _MEMORY, "enable_external_access": False, "autoload_known_extensions": False,
@@ -463,4 +469,3 @@ def _new_database() -> duckdb.DuckDBPyConnection:
     for name in tables.SCHEMAS:
         connection.unregister(f"_{name}")
     return connection
-

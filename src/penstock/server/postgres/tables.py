@@ -19,7 +19,17 @@ from penstock.server.service import Service, Session
 
 _OID, _INT2, _INT4, _INT8, _BOOL, _TEXT = pa.uint32(), pa.int16(), pa.int32(), pa.int64(), pa.bool_(), pa.string()
 _FLOAT, _NUMBERS, _TEXTS = pa.float32(), pa.list_(pa.int16()), pa.list_(pa.string())
-_LETTERS = {"o": _OID, "2": _INT2, "4": _INT4, "8": _INT8, "b": _BOOL, "t": _TEXT, "f": _FLOAT, "N": _NUMBERS, "T": _TEXTS}
+_LETTERS = {
+    "o": _OID,
+    "2": _INT2,
+    "4": _INT4,
+    "8": _INT8,
+    "b": _BOOL,
+    "t": _TEXT,
+    "f": _FLOAT,
+    "N": _NUMBERS,
+    "T": _TEXTS,
+}
 _PG_CATALOG, _PUBLIC, _INFORMATION, _SYS = 11, 2200, 13_000, 13_001
 _NAMESPACES = {"pg_catalog": _PG_CATALOG, "public": _PUBLIC, "information_schema": _INFORMATION, "sys": _SYS}
 
@@ -179,7 +189,7 @@ _DEFAULTS: dict[pa.DataType, Any] = {_OID: 0, _INT2: 0, _INT4: 0, _INT8: 0, _BOO
 def always() -> dict[str, pa.Table]:
     """Tables that are the same for everybody."""
     found = {name: schema.empty_table() for name, schema in _ALWAYS_EMPTY.items()}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for t in TYPES.values():
         base = {
             "typnamespace": _PG_CATALOG, "typowner": 10, "typtype": "p" if t.name == "unknown" else "b", "typisdefined":
@@ -196,9 +206,7 @@ def always() -> dict[str, pa.Table]:
             })  # fmt: skip
     found["pg_type"] = _table(_TYPE, rows)
     named = _schema("oid:o typname long typlen:2 typelem:o")
-    found["types_named"] = _table(
-        named, [{**r, "long": LONG_NAMES.get(r["typname"], r["typname"])} for r in rows]
-    )
+    found["types_named"] = _table(named, [{**r, "long": LONG_NAMES.get(r["typname"], r["typname"])} for r in rows])
     found["pg_namespace"] = _table(_schema("oid:o nspname nspowner:o nspacl:T"), [
         {"oid": oid, "nspname": name, "nspowner": 10} for name, oid in _NAMESPACES.items()
     ])  # fmt: skip
@@ -211,9 +219,7 @@ def always() -> dict[str, pa.Table]:
     return found
 
 
-def of_session(
-    service: Service, session: Session, database: str, parameters: Mapping[str, str]
-) -> dict[str, pa.Table]:
+def of_session(service: Service, session: Session, database: str, parameters: Mapping[str, str]) -> dict[str, pa.Table]:
     """The tables as one user sees them."""
     owners = _owners(service, session)
     users = sorted({session.user, *owners.values()} - {""})
@@ -247,8 +253,9 @@ def of_session(
 
 
 def _owners(service: Service, session: Session) -> dict[str, str]:
-    listed = [*service.streams(session), *service.relations(session), *service.queries(session, ended=False)]
-    return {info.name: info.owner or "" for info in listed}
+    found = {info.name: info.owner or "" for info in service.streams(session)}
+    found |= {info.name: info.owner or "" for info in service.relations(session)}
+    return found | {info.name: info.owner or "" for info in service.queries(session, ended=False)}
 
 
 def _kinds(
@@ -296,11 +303,25 @@ class _Rows:
         self._columns(number, place, name, schema, key)
         where = {"table_catalog": self._database, "table_schema": place, "table_name": name}
         kind = "VIEW" if query else "BASE TABLE"
-        self._put("information_schema_tables", **where, table_type=kind, is_insertable_into="NO" if query else "YES", is_typed="NO")
+        self._put(
+            "information_schema_tables",
+            **where,
+            table_type=kind,
+            is_insertable_into="NO" if query else "YES",
+            is_typed="NO",
+        )
         if query:
             text = self._texts.get(name)
             self._put("information_schema_views", **where, view_definition=text, check_option="NONE", is_updatable="NO")
-            self._put("pg_matviews", schemaname=place, matviewname=name, matviewowner=owner, ispopulated=True, definition=text, oid=number)
+            self._put(
+                "pg_matviews",
+                schemaname=place,
+                matviewname=name,
+                matviewowner=owner,
+                ispopulated=True,
+                definition=text,
+                oid=number,
+            )
         else:
             self._put("pg_tables", schemaname=place, tablename=name, tableowner=owner, hasindexes=bool(key))
         if key:
@@ -360,6 +381,19 @@ class _Rows:
             "constraint_catalog": self._database, "constraint_schema": "public", "constraint_name": index,
             "table_catalog": self._database, "table_schema": "public", "table_name": name,
         }  # fmt: skip
-        self._put("information_schema_table_constraints", **where, constraint_type="PRIMARY KEY", is_deferrable="NO", initially_deferred="NO", enforced="YES")
+        self._put(
+            "information_schema_table_constraints",
+            **where,
+            constraint_type="PRIMARY KEY",
+            is_deferrable="NO",
+            initially_deferred="NO",
+            enforced="YES",
+        )
         for at, column in enumerate(key, 1):
-            self._put("information_schema_key_column_usage", **where, column_name=column, ordinal_position=at, position_in_unique_constraint=None)
+            self._put(
+                "information_schema_key_column_usage",
+                **where,
+                column_name=column,
+                ordinal_position=at,
+                position_in_unique_constraint=None,
+            )
