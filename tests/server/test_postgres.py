@@ -103,7 +103,7 @@ def test_errors_have_a_state_a_place_and_a_hint(client: Any) -> None:
 
 
 def test_the_extended_protocol_goes_on_after_an_error(client: Any) -> None:
-    with pytest.raises(psycopg.Error), client.pipeline():
+    with pytest.raises(psycopg.Error), client.pipeline():  # noqa: PT012
         first = client.execute("SELECT %s::BIGINT", (1,))
         client.execute("SELECT nonsense FROM lately")
         second = client.execute("SELECT %s::BIGINT", (2,))
@@ -147,9 +147,8 @@ def test_parameters_of_the_connection(served: Served) -> None:
         assert held.info.parameter_status("TimeZone") == "UTC"
         held.execute("RESET ALL")
         assert held.info.parameter_status("TimeZone") == "Europe/Vienna"
-        assert held.execute("SELECT current_setting('statement_timeout'), current_user, current_database()").fetchone() == (
-            "5s", "admin", "admin",
-        )  # fmt: skip
+        asked = held.execute("SELECT current_setting('statement_timeout'), current_user, current_database()")
+        assert asked.fetchone() == ("5s", "admin", "admin")
         held.execute("SELECT set_config('application_name', 'other', false)")
         assert held.info.parameter_status("application_name") == "other"
         assert len(held.execute("SHOW ALL").fetchall()) > 20
@@ -203,7 +202,7 @@ def test_a_cursor_follows_a_query(served: Served, client: Any) -> None:
 def test_copy_follows_a_query_until_it_is_cancelled(served: Served, client: Any) -> None:
     push(served, (0, "a\tb", 31.0))
     found: list[tuple[Any, ...]] = []
-    with (
+    with (  # noqa: PT012
         pytest.raises(psycopg.errors.QueryCanceled),
         client.cursor().copy("COPY (SUBSCRIBE hot FROM START) TO STDOUT") as rows,
     ):
@@ -259,7 +258,7 @@ def test_copy_takes_all_rows_or_none(served: Served, client: Any) -> None:
     ):
         rows.write(good + "2024-05-01 10:00:01\tb\tx\n")
     assert client.execute("SELECT count(*) FROM every").fetchone() == (0,)
-    with pytest.raises(RuntimeError), client.cursor().copy("COPY readings (at, sensor, v) FROM STDIN") as rows:
+    with pytest.raises(RuntimeError), client.cursor().copy("COPY readings (at, sensor, v) FROM STDIN") as rows:  # noqa: PT012
         rows.write(good)
         raise RuntimeError("the client thinks again")
     assert client.execute("SELECT count(*) FROM every").fetchone() == (0,)
@@ -288,7 +287,7 @@ def test_a_copy_that_is_too_large_is_refused() -> None:
         psycopg.connect(**served.uri(), autocommit=True) as client,
     ):
         for lines, words in ((11, "at most 10"), (1_000, "5000 bytes")):
-            with (
+            with (  # noqa: PT012
                 pytest.raises(psycopg.Error, match=words),
                 client.cursor().copy("COPY readings (at) FROM STDIN") as rows,
             ):

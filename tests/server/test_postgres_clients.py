@@ -40,7 +40,8 @@ def psql(served: Served, *commands: str, stdin: str = "", expect: int = 0) -> st
         pytest.skip("psql is not installed")
     given = [word for command in commands for word in ("-c", command)]
     done = subprocess.run(
-        [program, "-X", "-h", "127.0.0.1", "-p", str(served.port), "-U", "admin", "-v", "ON_ERROR_STOP=1", "plant", *given],
+        [program, "-X", "-h", "127.0.0.1", "-p", str(served.port), "-U", "admin", "-v", "ON_ERROR_STOP=1", "plant",
+         *given],
         env={**os.environ, "PGPASSWORD": PASSWORD, "PAGER": "", "PGCLIENTENCODING": "UTF8", "LC_ALL": "C.UTF-8"},
         input=stdin, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
@@ -225,12 +226,14 @@ GRAFANA = {
     "SELECT current_setting('server_version_num')::int/100 as version": [(1500,)],
     f"""SELECT CASE WHEN quote_ident(table_schema) IN ({_PATH}) THEN quote_ident(table_name)
         ELSE quote_ident(table_schema) || '.' || quote_ident(table_name) END AS "table"
-        FROM information_schema.tables WHERE quote_ident(table_schema) NOT IN ('information_schema', 'pg_catalog', 'sys')
+        FROM information_schema.tables
+        WHERE quote_ident(table_schema) NOT IN ('information_schema', 'pg_catalog', 'sys')
         AND table_type IN ('BASE TABLE', 'VIEW') AND table_name IN ('rooms', 'hot')
         ORDER BY CASE WHEN quote_ident(table_schema) = 'public' THEN 0 ELSE 1 END, 1""": [("hot",), ("rooms",)],
     f"""SELECT quote_ident(column_name) AS "column", data_type AS "type" FROM information_schema.columns WHERE
         CASE WHEN array_length(parse_ident('rooms'),1) = 2
-        THEN quote_ident(table_schema) = (parse_ident('rooms'))[1] AND quote_ident(table_name) = (parse_ident('rooms'))[2]
+        THEN quote_ident(table_schema) = (parse_ident('rooms'))[1]
+        AND quote_ident(table_name) = (parse_ident('rooms'))[2]
         ELSE quote_ident(table_name) = 'rooms' AND quote_ident(table_schema) IN ({_PATH}) END""":
         [("room", "text"), ("floor", "integer")],
     "SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'": [],

@@ -228,8 +228,10 @@ def test_parameters_of_a_connection() -> None:
     assert held.timeout == 120
     held.set("myapp.user", "x")
     assert held.get("MyApp.User") == "x"
-    for name, value in (("client_encoding", "LATIN1"), ("timezone", "Mars/X"), ("nonsense", "1"), ("server_version", "9"),
-                        ("datestyle", "German"), ("standard_conforming_strings", "off"), ("session_authorization", "admin")):  # fmt: skip
+    for name, value in (
+        ("client_encoding", "LATIN1"), ("timezone", "Mars/X"), ("nonsense", "1"), ("server_version", "9"),
+        ("datestyle", "German"), ("standard_conforming_strings", "off"), ("session_authorization", "admin"),
+    ):  # fmt: skip
         with pytest.raises(Refused):
             held.set(name, value)
 

@@ -42,13 +42,15 @@ def _schema(text: str) -> pa.Schema:
 
 SCHEMAS = {name: _schema(text) for name, text in {
     "pg_class":
-        "oid:o relname relnamespace:o reltype:o reloftype:o relowner:o relam:o relfilenode:o reltablespace:o relpages:4 "
+        "oid:o relname relnamespace:o reltype:o reloftype:o relowner:o relam:o relfilenode:o reltablespace:o "
+            "relpages:4 "
         "reltuples:f relallvisible:4 reltoastrelid:o relhasindex:b relisshared:b relpersistence relkind relnatts:2 "
         "relchecks:2 relhasrules:b relhastriggers:b relhassubclass:b relrowsecurity:b relforcerowsecurity:b "
         "relispopulated:b relreplident relispartition:b relrewrite:o relfrozenxid:o relminmxid:o relacl:T reloptions:T "
         "relpartbound relhasoids:b",
     "pg_attribute":
-        "attrelid:o attname atttypid:o attstattarget:4 attlen:2 attnum:2 attndims:4 attcacheoff:4 atttypmod:4 attbyval:b "
+        "attrelid:o attname atttypid:o attstattarget:4 attlen:2 attnum:2 attndims:4 attcacheoff:4 atttypmod:4 "
+            "attbyval:b "
         "attalign attstorage attcompression attnotnull:b atthasdef:b atthasmissing:b attidentity attgenerated "
         "attisdropped:b attislocal:b attinhcount:4 attcollation:o attacl:T attoptions:T attfdwoptions:T attmissingval",
     "pg_index":
@@ -99,12 +101,14 @@ _ALWAYS_EMPTY = {name: _schema(text) for name, text in {
     "pg_attrdef": "oid:o adrelid:o adnum:2 adbin",
     "pg_inherits": "inhrelid:o inhparent:o inhseqno:4 inhdetachpending:b",
     "pg_policy": "oid:o polname polrelid:o polcmd polpermissive:b polroles:N polqual polwithcheck",
-    "pg_statistic_ext": "oid:o stxrelid:o stxname stxnamespace:o stxowner:o stxstattarget:4 stxkeys:N stxkind:T stxexprs",
+    "pg_statistic_ext": "oid:o stxrelid:o stxname stxnamespace:o stxowner:o stxstattarget:4 stxkeys:N stxkind:T "
+        "stxexprs",
     "pg_publication": "oid:o pubname pubowner:o puballtables:b pubinsert:b pubupdate:b pubdelete:b pubtruncate:b",
     "pg_publication_rel": "oid:o prpubid:o prrelid:o prqual prattrs:N",
     "pg_publication_namespace": "oid:o pnpubid:o pnnspid:o",
     "pg_trigger":
-        "oid:o tgrelid:o tgparentid:o tgname tgfoid:o tgtype:2 tgenabled tgisinternal:b tgconstrrelid:o tgconstrindid:o "
+        "oid:o tgrelid:o tgparentid:o tgname tgfoid:o tgtype:2 tgenabled tgisinternal:b tgconstrrelid:o "
+            "tgconstrindid:o "
         "tgconstraint:o tgdeferrable:b tginitdeferred:b",
     "pg_rewrite": "oid:o rulename ev_class:o ev_type ev_enabled is_instead:b ev_qual ev_action",
     "pg_proc":
@@ -127,10 +131,12 @@ _ALWAYS_EMPTY = {name: _schema(text) for name, text in {
     "pg_partitioned_table": "partrelid:o partstrat partnatts:2 partdefid:o partattrs:N",
     "pg_event_trigger": "oid:o evtname evtevent evtowner:o evtfoid:o evtenabled evttags:T",
     "pg_language": "oid:o lanname lanowner:o lanispl:b lanpltrusted:b",
-    "pg_opclass": "oid:o opcmethod:o opcname opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b opckeytype:o",
+    "pg_opclass": "oid:o opcmethod:o opcname opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b "
+        "opckeytype:o",
     "pg_operator": "oid:o oprname oprnamespace:o oprkind oprleft:o oprright:o oprresult:o",
     "pg_cast": "oid:o castsource:o casttarget:o castfunc:o castcontext castmethod",
-    "pg_collation": "oid:o collname collnamespace:o collowner:o collprovider collisdeterministic:b collcollate collctype colliculocale",
+    "pg_collation": "oid:o collname collnamespace:o collowner:o collprovider collisdeterministic:b collcollate "
+        "collctype colliculocale",
     "pg_conversion": "oid:o conname connamespace:o",
     "pg_indexes": "schemaname tablename indexname tablespace indexdef",
     "pg_views": "schemaname viewname viewowner definition",
@@ -296,8 +302,9 @@ class _Rows:
         owner = self._owners.get(full) or self._session.user
         key = () if inside else tuple(k for k in self._keys.get(name, ()) if k in schema.names)
         self._put(
-            "pg_class", oid=number, relname=name, relnamespace=namespace, relowner=_role(owner), relam=2, reltuples=-1.0,
-            relpersistence="p", relkind="m" if query else "r", relnatts=len(schema), relispopulated=True,
+            "pg_class", oid=number, relname=name, relnamespace=namespace, relowner=_role(owner), relam=2,
+            reltuples=-1.0, relpersistence="p",
+            relkind="m" if query else "r", relnatts=len(schema), relispopulated=True,
             relreplident="d", relhasindex=bool(key),
         )  # fmt: skip
         self._columns(number, place, name, schema, key)
@@ -343,8 +350,8 @@ class _Rows:
                 "information_schema_columns", table_catalog=self._database, table_schema=place, table_name=name,
                 column_name=field.name, ordinal_position=at, is_nullable="NO" if required else "YES", data_type=long,
                 udt_catalog=self._database, udt_schema="pg_catalog",
-                udt_name=known.name if known else f"_{types.BY_ARRAY[oid].name}", is_identity="NO", is_generated="NEVER",
-                is_updatable="NO", numeric_precision=field.type.precision if decimal else None,
+                udt_name=known.name if known else f"_{types.BY_ARRAY[oid].name}", is_identity="NO",
+                is_generated="NEVER", is_updatable="NO", numeric_precision=field.type.precision if decimal else None,
                 numeric_scale=field.type.scale if decimal else None, character_maximum_length=None,
                 character_octet_length=None, numeric_precision_radix=None, datetime_precision=None,
                 interval_precision=None, is_self_referencing="NO", dtd_identifier=str(at),
