@@ -99,7 +99,8 @@ def test_which_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("host", "near"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db.example", False)]
+    ("host", "near"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db.example", False)],
 )
 def test_loopback(host: str, near: bool) -> None:
     assert is_loopback(host) == near
