@@ -18,6 +18,7 @@ import pytest
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not there")
 
+from penstock.server import tls  # noqa: E402
 from penstock.server.postgres import connection  # noqa: E402
 from penstock.server.settings import Settings  # noqa: E402
 from tests.server.pg import PASSWORD, Raw, Served, fields, serving, until  # noqa: E402
@@ -66,7 +67,9 @@ def test_values_go_in_and_come_out(client: Any, binary: bool) -> None:
 def test_nothing_that_is_a_value_is_a_statement(client: Any) -> None:
     client.execute(EVERY)
     for at, text in enumerate(("'); DROP STREAM readings; --", "\\'); --", "%s $1 ?", "/* */")):
-        client.execute("INSERT INTO readings (at, sensor, n) VALUES (%s, %s, 1 -%s)", (START + timedelta(seconds=at), text, -5))
+        client.execute(
+            "INSERT INTO readings (at, sensor, n) VALUES (%s, %s, 1 -%s)", (START + timedelta(seconds=at), text, -5)
+        )
         assert client.execute("SELECT n FROM every WHERE sensor = %s", (text,)).fetchall() == [(6,)]
 
 
@@ -100,7 +103,7 @@ def test_errors_have_a_state_a_place_and_a_hint(client: Any) -> None:
 
 
 def test_the_extended_protocol_goes_on_after_an_error(client: Any) -> None:
-    with pytest.raises(psycopg.Error), client.pipeline():
+    with pytest.raises(psycopg.Error), client.pipeline():  # noqa: PT012
         first = client.execute("SELECT %s::BIGINT", (1,))
         client.execute("SELECT nonsense FROM lately")
         second = client.execute("SELECT %s::BIGINT", (2,))
@@ -144,9 +147,8 @@ def test_parameters_of_the_connection(served: Served) -> None:
         assert held.info.parameter_status("TimeZone") == "UTC"
         held.execute("RESET ALL")
         assert held.info.parameter_status("TimeZone") == "Europe/Vienna"
-        assert held.execute("SELECT current_setting('statement_timeout'), current_user, current_database()").fetchone() == (
-            "5s", "admin", "admin",
-        )  # fmt: skip
+        asked = held.execute("SELECT current_setting('statement_timeout'), current_user, current_database()")
+        assert asked.fetchone() == ("5s", "admin", "admin")
         held.execute("SELECT set_config('application_name', 'other', false)")
         assert held.info.parameter_status("application_name") == "other"
         assert len(held.execute("SHOW ALL").fetchall()) > 20
@@ -200,14 +202,20 @@ def test_a_cursor_follows_a_query(served: Served, client: Any) -> None:
 def test_copy_follows_a_query_until_it_is_cancelled(served: Served, client: Any) -> None:
     push(served, (0, "a\tb", 31.0))
     found: list[tuple[Any, ...]] = []
-    with pytest.raises(psycopg.errors.QueryCanceled), client.cursor().copy("COPY (SUBSCRIBE hot FROM START) TO STDOUT") as rows:
+    with (  # noqa: PT012
+        pytest.raises(psycopg.errors.QueryCanceled),
+        client.cursor().copy("COPY (SUBSCRIBE hot FROM START) TO STDOUT") as rows,
+    ):
         for row in rows.rows():
             found.append(row)
             if len(found) == 1:
                 push(served, (1, "c", 32.5))
             else:
                 client.cancel_safe()  # cancel() would hold the interpreter, in which the server runs, too
-    assert found == [("0", "2024-05-01 10:00:00+00", "+", "a\tb", "31.0"), ("1", "2024-05-01 10:00:01+00", "+", "c", "32.5")]
+    assert found == [
+        ("0", "2024-05-01 10:00:00+00", "+", "a\tb", "31.0"),
+        ("1", "2024-05-01 10:00:01+00", "+", "c", "32.5"),
+    ]
     assert client.execute("SELECT 1").fetchone() == (1,)
 
 
@@ -244,12 +252,13 @@ def test_who_comes_too_late_is_told_and_goes_on(served: Served, client: Any) -> 
 def test_copy_takes_all_rows_or_none(served: Served, client: Any) -> None:
     client.execute(EVERY)
     good = "2024-05-01 10:00:00\ta\t1\n"
-    with pytest.raises(psycopg.DataError, match="line 2, column `v`: 'x' is not a DOUBLE"), client.cursor().copy(
-        "COPY readings (at, sensor, v) FROM STDIN"
-    ) as rows:
+    with (
+        pytest.raises(psycopg.DataError, match="line 2, column `v`: 'x' is not a DOUBLE"),
+        client.cursor().copy("COPY readings (at, sensor, v) FROM STDIN") as rows,
+    ):
         rows.write(good + "2024-05-01 10:00:01\tb\tx\n")
     assert client.execute("SELECT count(*) FROM every").fetchone() == (0,)
-    with pytest.raises(RuntimeError), client.cursor().copy("COPY readings (at, sensor, v) FROM STDIN") as rows:
+    with pytest.raises(RuntimeError), client.cursor().copy("COPY readings (at, sensor, v) FROM STDIN") as rows:  # noqa: PT012
         rows.write(good)
         raise RuntimeError("the client thinks again")
     assert client.execute("SELECT count(*) FROM every").fetchone() == (0,)
@@ -257,7 +266,9 @@ def test_copy_takes_all_rows_or_none(served: Served, client: Any) -> None:
         rows.write('v,at,sensor\n1,2024-05-01 10:00:00,"a,""b"""\n,2024-05-01 10:00:01,\n')
     assert client.execute("SELECT v, sensor, n FROM every").fetchall() == [(1.0, 'a,"b"', None), (None, None, None)]
     with client.cursor().copy(f"COPY readings ({COLUMNS}) FROM STDIN (FORMAT binary)") as rows:
-        rows.set_types(["timestamptz", "text", "float8", "int8", "numeric", "bytea", "bool", "interval", "date", "float4", "int4"])
+        rows.set_types(
+            ["timestamptz", "text", "float8", "int8", "numeric", "bytea", "bool", "interval", "date", "float4", "int4"]
+        )
         rows.write_row((START + timedelta(seconds=5), *ROW[1:]))
     assert client.execute(READ).fetchall()[-1] == (START + timedelta(seconds=5), *ROW[1:])
     with client.cursor().copy("COPY rooms FROM STDIN") as rows:
@@ -271,9 +282,15 @@ def test_copy_takes_all_rows_or_none(served: Served, client: Any) -> None:
 
 
 def test_a_copy_that_is_too_large_is_refused() -> None:
-    with serving(replace(Settings(), rows=10, body=5_000)) as served, psycopg.connect(**served.uri(), autocommit=True) as client:
+    with (
+        serving(replace(Settings(), rows=10, body=5_000)) as served,
+        psycopg.connect(**served.uri(), autocommit=True) as client,
+    ):
         for lines, words in ((11, "at most 10"), (1_000, "5000 bytes")):
-            with pytest.raises(psycopg.Error, match=words), client.cursor().copy("COPY readings (at) FROM STDIN") as rows:
+            with (  # noqa: PT012
+                pytest.raises(psycopg.Error, match=words),
+                client.cursor().copy("COPY readings (at) FROM STDIN") as rows,
+            ):
                 for _ in range(lines):
                     rows.write("2024-05-01 10:00:00\n")
         assert client.execute("SELECT 1").fetchone() == (1,)
@@ -296,11 +313,14 @@ def test_logins(served: Served) -> None:
     with psycopg.connect(**served.uri("eve", "password of eve"), autocommit=True) as hers:
         with pytest.raises(psycopg.Error):
             hers.execute("INSERT INTO readings (at) VALUES ('2024-05-01 10:00:00')")
-        assert hers.execute("SELECT relname FROM pg_class WHERE relkind IN ('r', 'm') AND relnamespace = 2200").fetchall() == []
+        assert (
+            hers.execute("SELECT relname FROM pg_class WHERE relkind IN ('r', 'm') AND relnamespace = 2200").fetchall()
+            == []
+        )
     with psycopg.connect(**served.uri("token", token), autocommit=True) as by_token:
         assert by_token.execute("SELECT session_user").fetchone() == ("eve",)
         served.service.access.drop_token("hers")
-        with pytest.raises(psycopg.OperationalError, match="57P01|token|over|gone"):
+        with pytest.raises(psycopg.OperationalError, match="the session is over"):
             by_token.execute("SELECT 1")
 
 
@@ -330,56 +350,29 @@ def test_users_that_are_not_there_look_like_others(served: Served) -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
-    with serving(replace(Settings(), tls_cert=certificate, tls_key=key)) as served:
-        how = {**served.uri(), "sslmode": "verify-full", "sslrootcert": str(certificate), "host": "localhost", "hostaddr": "127.0.0.1"}
-        with psycopg.connect(**how) as held:
+    pytest.importorskip("cryptography", reason="cryptography is not there")
+    how = tls.prepared(replace(Settings(), tls_self_signed=True), tmp_path)
+    assert how.tls_cert is not None
+    with serving(how) as served:
+        uri = {**served.uri(), "sslmode": "verify-full", "sslrootcert": str(how.tls_cert)}
+        with psycopg.connect(**uri) as held:
             assert held.pgconn.ssl_in_use
             assert held.execute("SHOW ssl").fetchone() == ("on",)
-        make_certificate(tmp_path)  # another one, in the same place
-        with pytest.raises(psycopg.OperationalError), Raw(served.port) as raw:
-            old = ssl.create_default_context(cadata=PEMS[0])
+        old = how.tls_cert.read_text()
+        for file in tmp_path.iterdir():
+            file.unlink()
+        tls.prepared(replace(Settings(), tls_self_signed=True), tmp_path)
+        tls.reload()
+        with Raw(served.port) as raw:
             raw.socket.sendall(struct.pack("!ii", 8, 80877103))
             assert raw.socket.recv(1) == b"S"
-            try:
-                old.wrap_socket(raw.socket, server_hostname="localhost")
-            except ssl.SSLCertVerificationError as error:
-                raise psycopg.OperationalError(str(error)) from None
-        with psycopg.connect(**how) as held:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                ssl.create_default_context(cadata=old).wrap_socket(raw.socket, server_hostname="localhost")
+        with psycopg.connect(**uri) as held:
             assert held.pgconn.ssl_in_use
         with Raw(served.port) as raw:  # what is not encrypted behind the request is never taken for encrypted
             raw.socket.sendall(struct.pack("!ii", 8, 80877103) + b"\0\0\0\x08\x04\xd2\x16\x2f")
             assert raw.socket.recv(1) in (b"E", b"")
-        with pytest.raises(psycopg.OperationalError):
-            psycopg.connect(**{**how, "sslmode": "disable", "user": "nobody"})
-
-
-PEMS: list[str] = []
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not there")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    certificate, secret = folder / "server.crt", folder / "server.key"
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    PEMS.append(pem.decode())
-    plain = serialization.NoEncryption()
-    secret.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
-    certificate.write_bytes(pem)
-    return certificate, secret
 
 
 # -- clients that do not behave -------------------------------------------------------------------------
@@ -426,7 +419,7 @@ def test_a_slow_reader_holds_nobody(served: Served, monkeypatch: pytest.MonkeyPa
         raw.send(b"Q", b"SELECT repeat('x', 100000) FROM range(1000)\0")
         with psycopg.connect(**served.uri()) as other:
             assert other.execute("SELECT 1").fetchone() == (1,)
-    
+
 
 def test_cancel_needs_the_secret(served: Served) -> None:
     with Raw(served.port) as raw:

@@ -40,7 +40,8 @@ def psql(served: Served, *commands: str, stdin: str = "", expect: int = 0) -> st
         pytest.skip("psql is not installed")
     given = [word for command in commands for word in ("-c", command)]
     done = subprocess.run(
-        [program, "-X", "-h", "127.0.0.1", "-p", str(served.port), "-U", "admin", "-v", "ON_ERROR_STOP=1", "plant", *given],
+        [program, "-X", "-h", "127.0.0.1", "-p", str(served.port), "-U", "admin", "-v", "ON_ERROR_STOP=1", "plant",
+         *given],
         env={**os.environ, "PGPASSWORD": PASSWORD, "PAGER": "", "PGCLIENTENCODING": "UTF8", "LC_ALL": "C.UTF-8"},
         input=stdin, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
@@ -52,7 +53,9 @@ def test_psql_runs_statements(served: Served) -> None:
     assert "INSERT 0 1" in psql(served, "INSERT INTO readings (at, sensor) VALUES ('2024-05-01 10:00:01', 'ä')")
     found = psql(served, "SELECT sensor, n FROM lately ORDER BY sensor")
     assert [line.strip() for line in found.splitlines()][2:4] == ["a      | 1", "ä      | 1"]
-    assert "LINE 1: SELECT nonsense FROM lately\n               ^" in psql(served, "SELECT nonsense FROM lately", expect=1)
+    assert "LINE 1: SELECT nonsense FROM lately\n               ^" in psql(
+        served, "SELECT nonsense FROM lately", expect=1
+    )
     rows = "at,sensor,v\n2024-05-01 10:00:02,p,40\n2024-05-01 10:00:03,q,\n"
     assert "COPY 2" in psql(served, "\\copy readings (at, sensor, v) FROM STDIN (FORMAT csv, HEADER)", stdin=rows)
     assert "p,40.0" in psql(served, "\\copy (SELECT sensor, v FROM hot) TO STDOUT (FORMAT csv)")
@@ -76,7 +79,22 @@ def test_psql_describes_what_is_there(served: Served) -> None:
     assert " admin     | Superuser" in psql(served, "\\du")
     assert "queries" in psql(served, "\\dt sys.*")
     assert 'Did not find any relation named "nowhere"' in psql(served, "\\d nowhere", expect=1)
-    for other in ("\\dn", "\\dn+", "\\dv", "\\dm", "\\di", "\\df", "\\dT", "\\dp", "\\dx", "\\db", "\\ds", "\\l+", "\\du+", "\\dt+"):
+    for other in (
+        "\\dn",
+        "\\dn+",
+        "\\dv",
+        "\\dm",
+        "\\di",
+        "\\df",
+        "\\dT",
+        "\\dp",
+        "\\dx",
+        "\\db",
+        "\\ds",
+        "\\l+",
+        "\\du+",
+        "\\dt+",
+    ):
         psql(served, other)
 
 
@@ -98,9 +116,14 @@ def test_asyncpg(served: Served) -> None:
         assert await client.execute(f"INSERT INTO readings ({columns}) VALUES ({places})", *row) == "INSERT 0 1"
         more = [(row[0] + timedelta(seconds=i), "m", 40.0 + i) for i in range(1, 4)]
         await client.executemany("INSERT INTO readings (at, sensor, v) VALUES ($1, $2, $3)", more)
-        found = await client.fetch('SELECT "at", sensor, v, n, d, b, ok, i, day, r, k FROM by_asyncpg WHERE n = $1', 2**40)
+        found = await client.fetch(
+            'SELECT "at", sensor, v, n, d, b, ok, i, day, r, k FROM by_asyncpg WHERE n = $1', 2**40
+        )
         assert [tuple(r) for r in found] == [row]
-        assert await client.fetchval("SELECT count(*) FROM by_asyncpg WHERE v > $1::DOUBLE AND sensor = $2", 41.5, "m") == 2
+        assert (
+            await client.fetchval("SELECT count(*) FROM by_asyncpg WHERE v > $1::DOUBLE AND sensor = $2", 41.5, "m")
+            == 2
+        )
         with pytest.raises(asyncpg.DataError):
             await client.execute("INSERT INTO readings (at, v) VALUES ($1, $2)", row[0], "x")
         async with client.transaction():
@@ -111,14 +134,18 @@ def test_asyncpg(served: Served) -> None:
                     break
             assert taken == [0, 1, 2, 3]
         records = [(row[0] + timedelta(minutes=1, seconds=i), "c", 50.0) for i in range(3)]
-        assert await client.copy_records_to_table("readings", records=records, columns=["at", "sensor", "v"]) == "COPY 3"
+        assert (
+            await client.copy_records_to_table("readings", records=records, columns=["at", "sensor", "v"]) == "COPY 3"
+        )
         out = io.BytesIO()
         await client.copy_from_query("SELECT sensor, n FROM lately", output=out, format="csv", header=True)
         assert out.getvalue() == b"sensor,n\nc,3\n"
         with pytest.raises(asyncio.TimeoutError):
             await client.copy_from_query("SUBSCRIBE lately", output=io.BytesIO(), timeout=0.5)
         assert await client.fetchval("SELECT version()") == await client.fetchval("SELECT pg_catalog.version()")
-        tables = await client.fetch("SELECT table_name FROM information_schema.tables WHERE table_schema = $1", "public")
+        tables = await client.fetch(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = $1", "public"
+        )
         assert {"readings", "rooms", "lately"} <= {r["table_name"] for r in tables}
         await client.reset()
         await client.close()
@@ -199,12 +226,14 @@ GRAFANA = {
     "SELECT current_setting('server_version_num')::int/100 as version": [(1500,)],
     f"""SELECT CASE WHEN quote_ident(table_schema) IN ({_PATH}) THEN quote_ident(table_name)
         ELSE quote_ident(table_schema) || '.' || quote_ident(table_name) END AS "table"
-        FROM information_schema.tables WHERE quote_ident(table_schema) NOT IN ('information_schema', 'pg_catalog', 'sys')
+        FROM information_schema.tables
+        WHERE quote_ident(table_schema) NOT IN ('information_schema', 'pg_catalog', 'sys')
         AND table_type IN ('BASE TABLE', 'VIEW') AND table_name IN ('rooms', 'hot')
         ORDER BY CASE WHEN quote_ident(table_schema) = 'public' THEN 0 ELSE 1 END, 1""": [("hot",), ("rooms",)],
     f"""SELECT quote_ident(column_name) AS "column", data_type AS "type" FROM information_schema.columns WHERE
         CASE WHEN array_length(parse_ident('rooms'),1) = 2
-        THEN quote_ident(table_schema) = (parse_ident('rooms'))[1] AND quote_ident(table_name) = (parse_ident('rooms'))[2]
+        THEN quote_ident(table_schema) = (parse_ident('rooms'))[1]
+        AND quote_ident(table_name) = (parse_ident('rooms'))[2]
         ELSE quote_ident(table_name) = 'rooms' AND quote_ident(table_schema) IN ({_PATH}) END""":
         [("room", "text"), ("floor", "integer")],
     "SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'": [],

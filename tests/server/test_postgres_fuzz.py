@@ -53,9 +53,11 @@ def test_random_bytes_before_the_login(served: Served, data: bytes) -> None:
 
 
 BODIES: dict[bytes, list[bytes]] = {
-    b"Q": [b"SELECT * FROM lately\0", b"COPY readings (at, v) FROM STDIN\0", b"DECLARE c CURSOR FOR SELECT 1\0", b"FETCH 1 FROM c\0",
+    b"Q": [b"SELECT * FROM lately\0", b"COPY readings (at, v) FROM STDIN\0",
+           b"DECLARE c CURSOR FOR SELECT 1\0", b"FETCH 1 FROM c\0",
            b"BEGIN\0", b"ROLLBACK\0", b"SELECT relname FROM pg_class\0", b"SET x.y = 1\0", b"SHOW ALL\0", b"\0"],
-    b"P": [b"s\0SELECT $1::BIGINT + n FROM lately\0\0\1\0\0\0\x14", b"\0INSERT INTO readings (at, v) VALUES ($1, $2)\0\0\0"],
+    b"P": [b"s\0SELECT $1::BIGINT + n FROM lately\0\0\1\0\0\0\x14",
+           b"\0INSERT INTO readings (at, v) VALUES ($1, $2)\0\0\0"],
     b"B": [b"\0s\0\0\0\0\1\0\0\0\1\x31\0\0", b"p\0\0\0\1\0\1\0\2\0\0\0\x08\0\0\0\0\0\0\0\0\xff\xff\xff\xff\0\1\0\1"],
     b"D": [b"Ss\0", b"P\0", b"Sx\0"],
     b"E": [b"\0\0\0\0\0", b"p\0\0\0\0\1"],
@@ -100,7 +102,8 @@ def test_mutated_messages(served: Served, data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x7f\xff\xff\xff\0\3\0\0", b"\0\0\0\4", b"\0\0\0\x08\0\2\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\1\0",
+        b"\x7f\xff\xff\xff\0\3\0\0", b"\0\0\0\4", b"\0\0\0\x08\0\2\0\0", b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\0\1\0",
         b"\0\0\0\x09\0\3\0\0\0", b"\0\0\0\x10\0\3\0\0user\0\xff\xff\0", struct.pack("!ii", 8, 80877104) * 3,
         struct.pack("!ii", 8, 80877103) * 3, struct.pack("!ii", 12, 80877102) + b"\0\0\0\1", b"",
     ],
@@ -115,8 +118,10 @@ def test_wrong_beginnings(served: Served, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("message", "state"),
     [
-        (b"Q\x7f\xff\xff\xff", "08P01"), (b"Q\0\0\0\0", "08P01"), (b"!\0\0\0\4", "08P01"), (b"Q\0\0\0\x08SELE", "08P01"),
-        (b"Q\0\0\0\x06\xff\0", "08P01"), (b"B\0\0\0\4", "08P01"), (b"D\0\0\0\x07Xx\0", "08P01"), (b"p\0\0\0\4", "08P01"),
+        (b"Q\x7f\xff\xff\xff", "08P01"), (b"Q\0\0\0\0", "08P01"), (b"!\0\0\0\4", "08P01"),
+        (b"Q\0\0\0\x08SELE", "08P01"),
+        (b"Q\0\0\0\x06\xff\0", "08P01"), (b"B\0\0\0\4", "08P01"), (b"D\0\0\0\x07Xx\0", "08P01"),
+        (b"p\0\0\0\4", "08P01"),
         (b"P\0\0\0\x0a\0\0\xff\xff\0\0", "08P01"), (b"E\0\0\0\x0aX\0\0\0\0\0", "34000"), (b"D\0\0\0\x06P\0", "34000"),
     ],
 )  # fmt: skip

@@ -80,10 +80,10 @@ class Catalog:
         asking.service.check(asking.session)
         oids = parameter_types(tree, given, {})
         rewriting = _Rewriting(asking, values)
-        tree = _rewritten(tree, rewriting)
-        left = {node.name for node in tree.find_all(exp.Parameter)}  # some stood in arguments that are left out
+        made = _rewritten(tree, rewriting)
+        left = {node.name for node in made.find_all(exp.Parameter)}  # some stood in arguments that are left out
         bound = {name: None if values is None else values[int(name) - 1] for name in left}
-        sql = tree.sql("duckdb")
+        sql = made.sql("duckdb")
         if values is None:
             sql = f"SELECT * FROM ({sql}) LIMIT 0"
         found = self._run(asking, sql, bound)
@@ -156,7 +156,9 @@ def _function_name(node: exp.Expr) -> str:
 def _rewritten(tree: exp.Expr, rewriting: _Rewriting) -> exp.Expr:
     """The tree with every node rewritten, the inner ones first. Columns keep the names that PostgreSQL gives them."""
     for select in tree.find_all(exp.Select):
-        named = [e if isinstance(e, _HAVE_NAMES) else exp.alias_(e.copy(), _name(e), quoted=True) for e in select.expressions]
+        named = [
+            e if isinstance(e, _HAVE_NAMES) else exp.alias_(e.copy(), _name(e), quoted=True) for e in select.expressions
+        ]
         select.set("expressions", named)
     for node in reversed(list(tree.walk(bfs=True))):
         made = rewriting(node)
@@ -250,7 +252,10 @@ class _Rewriting:
             raise Refused("42P01", f'relation "{db + "." if db else ""}{name}" does not exist')
         alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name))
         return exp.Table(
-            this=exp.to_identifier(f"_{key}"), alias=alias, joins=node.args.get("joins"), laterals=node.args.get("laterals")
+            this=exp.to_identifier(f"_{key}"),
+            alias=alias,
+            joins=node.args.get("joins"),
+            laterals=node.args.get("laterals"),
         )
 
     def _operator(self, name: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
@@ -352,8 +357,10 @@ _TEXTS = frozenset({
 _REG = frozenset({"regclass", "regtype", "regnamespace", "regrole"})
 
 _NAME_OF_TYPE = """
-    CASE WHEN zt.typelem <> 0 AND zt.typlen = -1 THEN (SELECT ze.long FROM _types_named ze WHERE ze.oid = zt.typelem) || '[]'
-         WHEN zt.oid = 1700 AND m > 4 THEN 'numeric(' || ((m - 4) >> 16)::VARCHAR || ',' || ((m - 4) & 65535)::VARCHAR || ')'
+    CASE WHEN zt.typelem <> 0 AND zt.typlen = -1
+             THEN (SELECT ze.long FROM _types_named ze WHERE ze.oid = zt.typelem) || '[]'
+         WHEN zt.oid = 1700 AND m > 4
+             THEN 'numeric(' || ((m - 4) >> 16)::VARCHAR || ',' || ((m - 4) & 65535)::VARCHAR || ')'
          ELSE zt.long END"""
 _MACROS = {
     "format_type": ("o, m", f"(SELECT {_NAME_OF_TYPE} FROM _types_named zt WHERE zt.oid = o::BIGINT)"),
@@ -394,7 +401,8 @@ _MACROS = {
     "pg_try_advisory_lock": ("o", "TRUE"),
     "pg_sequence_last_value": ("o", "NULL::BIGINT"),
     "pg_column_is_updatable": ("o, n, x", "FALSE"),
-    "obj_description": ("o", "(SELECT zd.description FROM _pg_description zd WHERE zd.objoid = o::BIGINT AND zd.objsubid = 0)"),
+    "obj_description": ("o", "(SELECT zd.description FROM _pg_description zd WHERE zd.objoid = o::BIGINT AND "
+        "zd.objsubid = 0)"),
     "shobj_description": ("o, c", "NULL::VARCHAR"),
     "col_description": ("o, n", "NULL::VARCHAR"),
     "has_table_privilege": ("o", "TRUE"),
@@ -409,11 +417,13 @@ _MACROS = {
     "_pg_expandarray": ("a", "unnest(list_transform(range(1, len(a) + 1), lambda zi: {'x': a[zi], 'n': zi}))"),
     "array_lower": ("a, n", "CASE WHEN len(a) > 0 THEN 1 END"),
     "array_upper": ("a, n", "nullif(len(a), 0)"),
-    "quote_ident": ("s", "CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') THEN s ELSE '\"' || replace(s, '\"', '\"\"') || '\"' END"),
+    "quote_ident": ("s", "CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') THEN s ELSE '\"' || replace(s, '\"', "
+        "'\"\"') || '\"' END"),
     "parse_ident": ("s", "string_split(replace(s, '\"', ''), '.')"),
     "quote_literal": ("s", "'''' || replace(s, '''', '''''') || ''''"),
     "to_regclass": ("s", "(SELECT zc.oid FROM _pg_class zc WHERE zc.relname = _bare(s) LIMIT 1)"),
-    "to_regtype": ("s", "(SELECT zt.oid FROM _types_named zt WHERE zt.typname = _bare(s) OR zt.long = _bare(s) LIMIT 1)"),
+    "to_regtype": ("s", "(SELECT zt.oid FROM _types_named zt WHERE zt.typname = _bare(s) OR zt.long = _bare(s) "
+        "LIMIT 1)"),
     "to_regnamespace": ("s", "(SELECT zn.oid FROM _pg_namespace zn WHERE zn.nspname = _bare(s) LIMIT 1)"),
     "inet_server_addr": ("", "NULL::VARCHAR"),
     "inet_server_port": ("", "NULL::INTEGER"),
@@ -431,18 +441,24 @@ _MACROS = {
 _HELPERS = {
     "_bare": ("s", "regexp_replace(replace(s::VARCHAR, '\"', ''), '^.*\\.', '')"),
     "_generate_subscripts": ("a", "unnest(generate_series(1, len(a)))"),
-    "_regclass_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT zc.oid FROM _pg_class zc WHERE zc.relname = _bare(s) LIMIT 1))"),
-    "_regclass_text": ("s", "coalesce((SELECT zc.relname FROM _pg_class zc WHERE zc.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
+    "_regclass_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT zc.oid FROM _pg_class zc WHERE zc.relname = "
+        "_bare(s) LIMIT 1))"),
+    "_regclass_text": ("s", "coalesce((SELECT zc.relname FROM _pg_class zc WHERE zc.oid = try_cast(s AS BIGINT) "
+        "LIMIT 1), s::VARCHAR)"),
     "_regtype_oid": ("s", "coalesce(try_cast(s AS BIGINT), _to_regtype(s::VARCHAR))"),
     "_regtype_text": ("s", "coalesce(_format_type(try_cast(s AS BIGINT), -1), s::VARCHAR)"),
     "_regnamespace_oid": ("s", "coalesce(try_cast(s AS BIGINT), _to_regnamespace(s::VARCHAR))"),
-    "_regnamespace_text": ("s", "coalesce((SELECT zn.nspname FROM _pg_namespace zn WHERE zn.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
-    "_regrole_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT zr.oid FROM _pg_roles zr WHERE zr.rolname = _bare(s) LIMIT 1))"),
-    "_regrole_text": ("s", "coalesce((SELECT zr.rolname FROM _pg_roles zr WHERE zr.oid = try_cast(s AS BIGINT) LIMIT 1), s::VARCHAR)"),
+    "_regnamespace_text": ("s", "coalesce((SELECT zn.nspname FROM _pg_namespace zn WHERE zn.oid = try_cast(s AS "
+        "BIGINT) LIMIT 1), s::VARCHAR)"),
+    "_regrole_oid": ("s", "coalesce(try_cast(s AS BIGINT), (SELECT zr.oid FROM _pg_roles zr WHERE zr.rolname = "
+        "_bare(s) LIMIT 1))"),
+    "_regrole_text": ("s", "coalesce((SELECT zr.rolname FROM _pg_roles zr WHERE zr.oid = try_cast(s AS BIGINT) "
+        "LIMIT 1), s::VARCHAR)"),
 }  # fmt: skip
 _OWN = {name: len([p for p in arguments.split(",") if p]) for name, (arguments, _) in _MACROS.items()} | {
     "version": 0, "pg_backend_pid": 0, "current_schemas": 1, "current_setting": 2, "set_config": 3, "getpgusername": 0,
 }  # fmt: skip
+
 
 def _new_database() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={
@@ -463,4 +479,3 @@ def _new_database() -> duckdb.DuckDBPyConnection:
     for name in tables.SCHEMAS:
         connection.unregister(f"_{name}")
     return connection
-

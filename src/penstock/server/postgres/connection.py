@@ -156,7 +156,9 @@ class Connection:
         if not found.get("user"):
             raise Refused("28000", "no user name stands in the startup packet", fatal=True)
         if "replication" in found and found["replication"].lower() not in ("false", "off", "no", "0"):
-            raise Refused("0A000", "there is no replication protocol here", "COPY (SUBSCRIBE query) TO STDOUT", fatal=True)
+            raise Refused(
+                "0A000", "there is no replication protocol here", "COPY (SUBSCRIBE query) TO STDOUT", fatal=True
+            )
         newer = [name for name in found if name.startswith("_pq_.")]
         if code & 0xFFFF or newer:
             told = b"".join(map(messages.text, newer))

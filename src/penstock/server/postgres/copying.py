@@ -49,9 +49,7 @@ def to_table(data: bytes, schema: pa.Schema, options: CopyOptions, name: str, mo
             names = ", ".join(f"`{n}`" for n in schema.names)
             raise InputError(f"COPY {name}, line {line}: {len(row)} values for {width} columns", hint=names)
     columns = list(zip(*rows, strict=True)) if rows else [()] * width
-    arrays = [
-        _column(list(column), field, lines, name) for column, field in zip(columns, schema, strict=True)
-    ]
+    arrays = [_column(list(column), field, lines, name) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -62,7 +60,10 @@ def _column(cells: _Cells, field: pa.Field, lines: Sequence[int], name: str) -> 
     if dtype.kind not in _OWN_FORMS:
         if dtype.kind is not Kind.STRING and "" in cells:
             line = lines[cells.index("")]
-            raise InputError(f"{where.format(line)}: an empty text is not of type {dtype}", hint="NULL is \\N in text, nothing in CSV")
+            raise InputError(
+                f"{where.format(line)}: an empty text is not of type {dtype}",
+                hint="NULL is \\N in text, nothing in CSV",
+            )
         try:
             return convert_text(pa.array(cells, pa.string()), dtype).cast(field.type)
         except BadValue as bad:
@@ -111,7 +112,9 @@ def _text(text: str, options: CopyOptions) -> tuple[list[int], list[_Cells]]:
 def _fields(line: str, options: CopyOptions) -> _Cells:
     if "\\" not in line:
         return [None if cell == options.null else cell for cell in line.split(options.delimiter)]
-    pattern = re.compile(rf"((?:\\.|[^\\{re.escape(options.delimiter)}])*)({re.escape(options.delimiter)}|$)", re.DOTALL)
+    pattern = re.compile(
+        rf"((?:\\.|[^\\{re.escape(options.delimiter)}])*)({re.escape(options.delimiter)}|$)", re.DOTALL
+    )
     cells: _Cells = []
     at = 0
     while True:
@@ -136,7 +139,9 @@ def _csv(text: str, options: CopyOptions, name: str) -> tuple[list[int], list[_C
     """A field in quotes is a text, also if it looks like NULL."""
     delimiter, quote, escape = map(re.escape, (options.delimiter, options.quote, options.escape))
     inside = rf"(?:[^{quote}]|{escape}{quote})*" if quote == escape else rf"(?:[^{quote}{escape}]|{escape}.)*"
-    field = re.compile(rf"(?:{quote}({inside}){quote}|([^{delimiter}{quote}\r\n]*))({delimiter}|\r\n|\n|\r|\Z)", re.DOTALL)
+    field = re.compile(
+        rf"(?:{quote}({inside}){quote}|([^{delimiter}{quote}\r\n]*))({delimiter}|\r\n|\n|\r|\Z)", re.DOTALL
+    )
     undo = re.compile(rf"{escape}(.)", re.DOTALL)
     lines: list[int] = []
     rows: list[_Cells] = []

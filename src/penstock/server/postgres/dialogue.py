@@ -208,10 +208,11 @@ class Dialogue:
 
     async def describe(self, what: bytes, name: str) -> None:
         """Say what a statement takes and gives, or what a portal gives."""
+        formats: tuple[int, ...] = ()
         if what == b"S":
             prepared = self._find_prepared(name)
             self._connection.send(messages.parameter_description(prepared.oids))
-            schema, formats = prepared.schema, ()
+            schema = prepared.schema
         elif what == b"P":
             portal = self._portal(name)
             schema, formats = portal.schema, portal.formats
@@ -361,7 +362,9 @@ class Dialogue:
                 self.status = b"T" if self.status == b"I" else self.status
             case "savepoint":
                 if self.status == b"E":
-                    raise Refused("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+                    raise Refused(
+                        "25P02", "current transaction is aborted, commands ignored until end of transaction block"
+                    )
             case "back":
                 self.status = b"T"
                 self._warn_of_written()
@@ -534,14 +537,14 @@ class Dialogue:
     # -- helpers --------------------------------------------------------------------------------------
 
     def _asking(self) -> Asking:
-        return Asking(
-            self._service, self._session, self._database, self._parameters.all(), self._connection.number
-        )
+        return Asking(self._service, self._session, self._database, self._parameters.all(), self._connection.number)
 
     def _find_prepared(self, name: str) -> Prepared:
         found = self._prepared.get(name)
         if found is None:
-            said = f'prepared statement "{name}" does not exist' if name else "unnamed prepared statement does not exist"
+            said = (
+                f'prepared statement "{name}" does not exist' if name else "unnamed prepared statement does not exist"
+            )
             raise Refused("26000", said)
         return found
 

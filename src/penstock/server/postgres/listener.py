@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import count
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from penstock.server import tls
 from penstock.server.postgres import errors, messages
 from penstock.server.postgres.catalog import Catalog
 from penstock.server.postgres.connection import Connection
@@ -25,7 +22,6 @@ from penstock.server.service import Service
 from penstock.server.settings import Settings
 
 T = TypeVar("T")
-_log = logging.getLogger("penstock.server.postgres")
 THREADS = 16
 """Calls of the service that run at a time for all PostgreSQL clients."""
 _BUFFERED = 256 * 1024
@@ -41,11 +37,13 @@ class PostgresListener:
         self._numbers = count(1)
         self._tasks: dict[asyncio.Task[None], Connection] = {}
         self._known: dict[int, Connection] = {}
+        self._calls: set[Future[Any]] = set()
+        """Calls that wait or run, also those that their client has given up."""
 
     def start(self, service: Service, settings: Settings) -> str:
         """Listen; the address, when clients can connect."""
         self.service, self._settings = service, settings
-        self._certificate = None if settings.tls_cert is None else Certificate(settings.tls_cert, settings.tls_key)
+        self._tls = tls.context(settings)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-postgres-call")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="penstock-postgres", daemon=True)
@@ -60,6 +58,7 @@ class PostgresListener:
     def stop(self, deadline: float) -> None:
         """Take no more clients; end connections, at the latest at the deadline."""
         asyncio.run_coroutine_threadsafe(self._close(deadline), self._loop).result()
+        wait(list(self._calls), max(0.0, deadline - time.monotonic()))
         self._end_thread()
 
     def _run(self) -> None:
@@ -98,17 +97,20 @@ class PostgresListener:
 
     async def call(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Call the service in the pool."""
-        return await self._loop.run_in_executor(self._pool, partial(function, *args, **named))
+        future = self._pool.submit(function, *args, **named)
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        return await asyncio.wrap_future(future)
 
     @property
     def has_tls(self) -> bool:
         """Whether TLS is there."""
-        return self._certificate is not None
+        return self._tls is not None
 
     async def encrypt(self, writer: asyncio.StreamWriter) -> None:
         """Go on with TLS."""
-        assert self._certificate is not None, "TLS was promised"
-        await writer.start_tls(self._certificate.context())
+        assert self._tls is not None, "TLS was promised"
+        await writer.start_tls(self._tls)
 
     def enter(self, connection: Connection) -> int:
         """A number for a connection that is logged in."""
@@ -145,34 +147,6 @@ class PostgresListener:
             writer.close()
             if connection.stuck:
                 writer.transport.abort()
-
-
-class Certificate:
-    """A certificate in files; new connections use what stands there, without a restart."""
-
-    def __init__(self, certificate: Path, key: Path | None) -> None:
-        self._files = [certificate] if key is None else [certificate, key]
-        self._seen = self._stamp()
-        self._context = self._load()
-
-    def context(self) -> ssl.SSLContext:
-        """For a new connection. Files that cannot be read, or do not fit together yet, change nothing."""
-        try:
-            stamp = self._stamp()
-            if stamp != self._seen:
-                self._context, self._seen = self._load(), stamp
-        except (OSError, ssl.SSLError) as error:
-            _log.warning("the certificate cannot be loaded again: %s", error)
-        return self._context
-
-    def _stamp(self) -> list[tuple[int, int]]:
-        return [(found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in self._files)]
-
-    def _load(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(*self._files)
-        return context
 
 
 def _four(secret: int) -> bytes:

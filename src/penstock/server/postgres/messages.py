@@ -11,6 +11,7 @@ import asyncio
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 PROTOCOL_3 = 196608
 CANCEL_REQUEST = 80877102
@@ -46,7 +47,7 @@ class Incoming(asyncio.StreamReader):
         """Bytes that have come and were not read."""
         return self._received - self._taken
 
-    def feed_data(self, data: Iterable[int]) -> None:
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         """The transport gives bytes."""
         held = bytes(data)
         self._received += len(held)

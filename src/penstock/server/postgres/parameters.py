@@ -123,7 +123,9 @@ def _checked(name: str, value: str) -> str:
                 raise Refused("22023", error.message, error.hint) from None
         case "standard_conforming_strings":
             if value.lower() not in ("on", "true", "1", "yes"):
-                raise Refused("22023", "a backslash in a string is a backslash here", "standard_conforming_strings is on")
+                raise Refused(
+                    "22023", "a backslash in a string is a backslash here", "standard_conforming_strings is on"
+                )
             return "on"
         case "DateStyle":
             if not value.upper().startswith("ISO"):

@@ -15,6 +15,7 @@ from penstock.model.types import INTERVAL
 from penstock.rows.values import parse_text
 from penstock.server.statements import Piece, Token
 
+
 @dataclass(frozen=True)
 class Transaction:
     """BEGIN, COMMIT, ROLLBACK and their relatives; ``tag`` is what the client is told."""
@@ -50,7 +51,7 @@ class Declare:
 
 @dataclass(frozen=True)
 class Fetch:
-    """``FETCH n FROM name [WITH (timeout = '1 s')]``; ``count`` None: all that is there. ``moves``: MOVE, without rows."""
+    """``FETCH n FROM name [WITH (timeout = '1 s')]``; ``count`` None: all that is there. ``moves``: MOVE, no rows."""
 
     name: str
     count: int | None
@@ -110,9 +111,7 @@ class Other:
     text: str = field(repr=False)
 
 
-Statement = (
-    Transaction | SetParameter | ShowParameter | Declare | Fetch | Close | Deallocate | CopyIn | CopyOut | Other
-)
+Statement = Transaction | SetParameter | ShowParameter | Declare | Fetch | Close | Deallocate | CopyIn | CopyOut | Other
 
 
 def read(piece: Piece, parameters: frozenset[str]) -> Statement:
@@ -343,13 +342,14 @@ def _copy(words: _Words) -> CopyIn | CopyOut:
     columns: tuple[str, ...] = ()
     opening = words.peek()
     if opening is not None and words.skip("("):
-        depth = 1
+        depth, end = 1, opening.end
         while depth:
             token = words.next()
             if token is None:
                 raise words.error("a closing ) was expected here")
             depth += {"(": 1, ")": -1}.get(token.value, 0) if token.sort == "mark" else 0
-        text = re.sub(r"[^\r\n]", " ", words.whole[: opening.end]) + words.whole[opening.end : token.start]
+            end = token.start
+        text = re.sub(r"[^\r\n]", " ", words.whole[: opening.end]) + words.whole[opening.end : end]
     else:
         name = words.name("a stream")
         while words.skip("."):
@@ -407,16 +407,16 @@ def _options(words: _Words) -> CopyOptions:
                 break
         words.expect(")")
     else:  # the older form: WITH CSV HEADER DELIMITER ';'
-        while (name := words.word()) is not None:
+        while (word := words.word()) is not None:
             words.next()
-            if name in ("csv", "binary", "text"):
-                given["format"] = name
-            elif name == "header":
+            if word in ("csv", "binary", "text"):
+                given["format"] = word
+            elif word == "header":
                 given["header"] = "true"
             else:
                 words.skip("as")
                 token = words.next()
-                given[name] = "" if token is None else token.value
+                given[word] = "" if token is None else token.value
     words.end()
     unknown = sorted(given.keys() - _KNOWN)
     if unknown:

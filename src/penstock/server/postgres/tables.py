@@ -19,7 +19,17 @@ from penstock.server.service import Service, Session
 
 _OID, _INT2, _INT4, _INT8, _BOOL, _TEXT = pa.uint32(), pa.int16(), pa.int32(), pa.int64(), pa.bool_(), pa.string()
 _FLOAT, _NUMBERS, _TEXTS = pa.float32(), pa.list_(pa.int16()), pa.list_(pa.string())
-_LETTERS = {"o": _OID, "2": _INT2, "4": _INT4, "8": _INT8, "b": _BOOL, "t": _TEXT, "f": _FLOAT, "N": _NUMBERS, "T": _TEXTS}
+_LETTERS = {
+    "o": _OID,
+    "2": _INT2,
+    "4": _INT4,
+    "8": _INT8,
+    "b": _BOOL,
+    "t": _TEXT,
+    "f": _FLOAT,
+    "N": _NUMBERS,
+    "T": _TEXTS,
+}
 _PG_CATALOG, _PUBLIC, _INFORMATION, _SYS = 11, 2200, 13_000, 13_001
 _NAMESPACES = {"pg_catalog": _PG_CATALOG, "public": _PUBLIC, "information_schema": _INFORMATION, "sys": _SYS}
 
@@ -32,13 +42,15 @@ def _schema(text: str) -> pa.Schema:
 
 SCHEMAS = {name: _schema(text) for name, text in {
     "pg_class":
-        "oid:o relname relnamespace:o reltype:o reloftype:o relowner:o relam:o relfilenode:o reltablespace:o relpages:4 "
+        "oid:o relname relnamespace:o reltype:o reloftype:o relowner:o relam:o relfilenode:o reltablespace:o "
+            "relpages:4 "
         "reltuples:f relallvisible:4 reltoastrelid:o relhasindex:b relisshared:b relpersistence relkind relnatts:2 "
         "relchecks:2 relhasrules:b relhastriggers:b relhassubclass:b relrowsecurity:b relforcerowsecurity:b "
         "relispopulated:b relreplident relispartition:b relrewrite:o relfrozenxid:o relminmxid:o relacl:T reloptions:T "
         "relpartbound relhasoids:b",
     "pg_attribute":
-        "attrelid:o attname atttypid:o attstattarget:4 attlen:2 attnum:2 attndims:4 attcacheoff:4 atttypmod:4 attbyval:b "
+        "attrelid:o attname atttypid:o attstattarget:4 attlen:2 attnum:2 attndims:4 attcacheoff:4 atttypmod:4 "
+            "attbyval:b "
         "attalign attstorage attcompression attnotnull:b atthasdef:b atthasmissing:b attidentity attgenerated "
         "attisdropped:b attislocal:b attinhcount:4 attcollation:o attacl:T attoptions:T attfdwoptions:T attmissingval",
     "pg_index":
@@ -89,12 +101,14 @@ _ALWAYS_EMPTY = {name: _schema(text) for name, text in {
     "pg_attrdef": "oid:o adrelid:o adnum:2 adbin",
     "pg_inherits": "inhrelid:o inhparent:o inhseqno:4 inhdetachpending:b",
     "pg_policy": "oid:o polname polrelid:o polcmd polpermissive:b polroles:N polqual polwithcheck",
-    "pg_statistic_ext": "oid:o stxrelid:o stxname stxnamespace:o stxowner:o stxstattarget:4 stxkeys:N stxkind:T stxexprs",
+    "pg_statistic_ext": "oid:o stxrelid:o stxname stxnamespace:o stxowner:o stxstattarget:4 stxkeys:N stxkind:T "
+        "stxexprs",
     "pg_publication": "oid:o pubname pubowner:o puballtables:b pubinsert:b pubupdate:b pubdelete:b pubtruncate:b",
     "pg_publication_rel": "oid:o prpubid:o prrelid:o prqual prattrs:N",
     "pg_publication_namespace": "oid:o pnpubid:o pnnspid:o",
     "pg_trigger":
-        "oid:o tgrelid:o tgparentid:o tgname tgfoid:o tgtype:2 tgenabled tgisinternal:b tgconstrrelid:o tgconstrindid:o "
+        "oid:o tgrelid:o tgparentid:o tgname tgfoid:o tgtype:2 tgenabled tgisinternal:b tgconstrrelid:o "
+            "tgconstrindid:o "
         "tgconstraint:o tgdeferrable:b tginitdeferred:b",
     "pg_rewrite": "oid:o rulename ev_class:o ev_type ev_enabled is_instead:b ev_qual ev_action",
     "pg_proc":
@@ -117,10 +131,12 @@ _ALWAYS_EMPTY = {name: _schema(text) for name, text in {
     "pg_partitioned_table": "partrelid:o partstrat partnatts:2 partdefid:o partattrs:N",
     "pg_event_trigger": "oid:o evtname evtevent evtowner:o evtfoid:o evtenabled evttags:T",
     "pg_language": "oid:o lanname lanowner:o lanispl:b lanpltrusted:b",
-    "pg_opclass": "oid:o opcmethod:o opcname opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b opckeytype:o",
+    "pg_opclass": "oid:o opcmethod:o opcname opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b "
+        "opckeytype:o",
     "pg_operator": "oid:o oprname oprnamespace:o oprkind oprleft:o oprright:o oprresult:o",
     "pg_cast": "oid:o castsource:o casttarget:o castfunc:o castcontext castmethod",
-    "pg_collation": "oid:o collname collnamespace:o collowner:o collprovider collisdeterministic:b collcollate collctype colliculocale",
+    "pg_collation": "oid:o collname collnamespace:o collowner:o collprovider collisdeterministic:b collcollate "
+        "collctype colliculocale",
     "pg_conversion": "oid:o conname connamespace:o",
     "pg_indexes": "schemaname tablename indexname tablespace indexdef",
     "pg_views": "schemaname viewname viewowner definition",
@@ -179,7 +195,7 @@ _DEFAULTS: dict[pa.DataType, Any] = {_OID: 0, _INT2: 0, _INT4: 0, _INT8: 0, _BOO
 def always() -> dict[str, pa.Table]:
     """Tables that are the same for everybody."""
     found = {name: schema.empty_table() for name, schema in _ALWAYS_EMPTY.items()}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for t in TYPES.values():
         base = {
             "typnamespace": _PG_CATALOG, "typowner": 10, "typtype": "p" if t.name == "unknown" else "b", "typisdefined":
@@ -196,9 +212,7 @@ def always() -> dict[str, pa.Table]:
             })  # fmt: skip
     found["pg_type"] = _table(_TYPE, rows)
     named = _schema("oid:o typname long typlen:2 typelem:o")
-    found["types_named"] = _table(
-        named, [{**r, "long": LONG_NAMES.get(r["typname"], r["typname"])} for r in rows]
-    )
+    found["types_named"] = _table(named, [{**r, "long": LONG_NAMES.get(r["typname"], r["typname"])} for r in rows])
     found["pg_namespace"] = _table(_schema("oid:o nspname nspowner:o nspacl:T"), [
         {"oid": oid, "nspname": name, "nspowner": 10} for name, oid in _NAMESPACES.items()
     ])  # fmt: skip
@@ -211,9 +225,7 @@ def always() -> dict[str, pa.Table]:
     return found
 
 
-def of_session(
-    service: Service, session: Session, database: str, parameters: Mapping[str, str]
-) -> dict[str, pa.Table]:
+def of_session(service: Service, session: Session, database: str, parameters: Mapping[str, str]) -> dict[str, pa.Table]:
     """The tables as one user sees them."""
     owners = _owners(service, session)
     users = sorted({session.user, *owners.values()} - {""})
@@ -247,8 +259,9 @@ def of_session(
 
 
 def _owners(service: Service, session: Session) -> dict[str, str]:
-    listed = [*service.streams(session), *service.relations(session), *service.queries(session, ended=False)]
-    return {info.name: info.owner or "" for info in listed}
+    found = {info.name: info.owner or "" for info in service.streams(session)}
+    found |= {info.name: info.owner or "" for info in service.relations(session)}
+    return found | {info.name: info.owner or "" for info in service.queries(session, ended=False)}
 
 
 def _kinds(
@@ -289,18 +302,33 @@ class _Rows:
         owner = self._owners.get(full) or self._session.user
         key = () if inside else tuple(k for k in self._keys.get(name, ()) if k in schema.names)
         self._put(
-            "pg_class", oid=number, relname=name, relnamespace=namespace, relowner=_role(owner), relam=2, reltuples=-1.0,
-            relpersistence="p", relkind="m" if query else "r", relnatts=len(schema), relispopulated=True,
+            "pg_class", oid=number, relname=name, relnamespace=namespace, relowner=_role(owner), relam=2,
+            reltuples=-1.0, relpersistence="p",
+            relkind="m" if query else "r", relnatts=len(schema), relispopulated=True,
             relreplident="d", relhasindex=bool(key),
         )  # fmt: skip
         self._columns(number, place, name, schema, key)
         where = {"table_catalog": self._database, "table_schema": place, "table_name": name}
         kind = "VIEW" if query else "BASE TABLE"
-        self._put("information_schema_tables", **where, table_type=kind, is_insertable_into="NO" if query else "YES", is_typed="NO")
+        self._put(
+            "information_schema_tables",
+            **where,
+            table_type=kind,
+            is_insertable_into="NO" if query else "YES",
+            is_typed="NO",
+        )
         if query:
             text = self._texts.get(name)
             self._put("information_schema_views", **where, view_definition=text, check_option="NONE", is_updatable="NO")
-            self._put("pg_matviews", schemaname=place, matviewname=name, matviewowner=owner, ispopulated=True, definition=text, oid=number)
+            self._put(
+                "pg_matviews",
+                schemaname=place,
+                matviewname=name,
+                matviewowner=owner,
+                ispopulated=True,
+                definition=text,
+                oid=number,
+            )
         else:
             self._put("pg_tables", schemaname=place, tablename=name, tableowner=owner, hasindexes=bool(key))
         if key:
@@ -322,8 +350,8 @@ class _Rows:
                 "information_schema_columns", table_catalog=self._database, table_schema=place, table_name=name,
                 column_name=field.name, ordinal_position=at, is_nullable="NO" if required else "YES", data_type=long,
                 udt_catalog=self._database, udt_schema="pg_catalog",
-                udt_name=known.name if known else f"_{types.BY_ARRAY[oid].name}", is_identity="NO", is_generated="NEVER",
-                is_updatable="NO", numeric_precision=field.type.precision if decimal else None,
+                udt_name=known.name if known else f"_{types.BY_ARRAY[oid].name}", is_identity="NO",
+                is_generated="NEVER", is_updatable="NO", numeric_precision=field.type.precision if decimal else None,
                 numeric_scale=field.type.scale if decimal else None, character_maximum_length=None,
                 character_octet_length=None, numeric_precision_radix=None, datetime_precision=None,
                 interval_precision=None, is_self_referencing="NO", dtd_identifier=str(at),
@@ -360,6 +388,19 @@ class _Rows:
             "constraint_catalog": self._database, "constraint_schema": "public", "constraint_name": index,
             "table_catalog": self._database, "table_schema": "public", "table_name": name,
         }  # fmt: skip
-        self._put("information_schema_table_constraints", **where, constraint_type="PRIMARY KEY", is_deferrable="NO", initially_deferred="NO", enforced="YES")
+        self._put(
+            "information_schema_table_constraints",
+            **where,
+            constraint_type="PRIMARY KEY",
+            is_deferrable="NO",
+            initially_deferred="NO",
+            enforced="YES",
+        )
         for at, column in enumerate(key, 1):
-            self._put("information_schema_key_column_usage", **where, column_name=column, ordinal_position=at, position_in_unique_constraint=None)
+            self._put(
+                "information_schema_key_column_usage",
+                **where,
+                column_name=column,
+                ordinal_position=at,
+                position_in_unique_constraint=None,
+            )

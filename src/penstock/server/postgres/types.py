@@ -170,7 +170,9 @@ def _array_binaries(column: pa.ChunkedArray) -> list[bytes | None]:
     found: list[bytes | None] = []
     element = of(column.type.value_type)[0]
     for chunk in column.chunks:
-        items = [_NULL if v is None else struct.pack("!i", len(v)) + v for v in as_binary(pa.chunked_array([chunk.values]))]
+        items = [
+            _NULL if v is None else struct.pack("!i", len(v)) + v for v in as_binary(pa.chunked_array([chunk.values]))
+        ]
         offsets = chunk.offsets.to_pylist()
         for start, stop, valid in zip(offsets[:-1], offsets[1:], chunk.is_valid().to_pylist(), strict=True):
             held = items[start:stop]

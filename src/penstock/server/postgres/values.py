@@ -129,12 +129,13 @@ _PART = re.compile(r"\s*,?\s*(?:([+-]?)(\d+):(\d\d)(?::(\d\d(?:\.\d*)?))?|([+-]?
 
 
 def interval(text: str) -> timedelta:
-    """``1 day 02:03:04.5``, ``1 days 2 hours 3 mins``, ``P1DT2H``. Years and months have no fixed length: ValueError."""
+    """``1 day 02:03:04.5``, ``1 days 2 hours``, ``P1DT2H``. Years and months have no fixed length: ValueError."""
     text = text.strip().lower()
     if iso := re.fullmatch(r"p(?:(\d+)w)?(?:(-?\d+)d)?(?:t(?:(-?\d+)h)?(?:(-?\d+)m)?(?:(-?\d+(?:\.\d+)?)s)?)?", text):
         parts = zip(iso.groups(), ("w", "d", "h", "m", "s"), strict=True)
         return _length([(Decimal(n), unit) for n, unit in parts if n])
-    at, found = 0, []
+    at = 0
+    found: list[tuple[Decimal, str]] = []
     while at < len(text):
         part = _PART.match(text, at)
         if part is None:
@@ -203,7 +204,8 @@ def _binary_array(data: bytes, element: Type) -> list[object]:
     if dimensions == 0:
         return []
     count, _ = struct.unpack_from("!ii", data, 12)
-    at, found = 20, []
+    at = 20
+    found: list[object] = []
     for _ in range(count):
         (length,) = struct.unpack_from("!i", data, at)
         at += 4
@@ -272,5 +274,3 @@ _UNPACKED: dict[str, Callable[[bytes], object]] = {
     "bytea": bytes, "date": _unpack_date, "timestamp": _unpack_timestamp, "timestamptz": _unpack_timestamp,
     "interval": _unpack_interval, "uuid": lambda data: str(uuid.UUID(bytes=data)),
 }  # fmt: skip
-
-
