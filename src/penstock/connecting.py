@@ -1,4 +1,7 @@
-"""``penstock.connect``: a database here, in a directory or in memory, or that of a server."""
+"""``penstock.connect``: a database here, in a directory or in memory, or that of a server.
+
+Owns: the choice between them. Must not know: how either works. Enter at: ``connect``.
+"""
 
 from __future__ import annotations
 
