@@ -27,7 +27,7 @@ PACKAGE = "penstock"
 LAYERS = (
     "model", "scalar", "plan", "functions", "kernels", "rows", "catalog", "cql", "io", "ingest", "operators", "graph",
     "runtime", "storage", "reference", "hosts", "spark", "database", "client", "connecting", "notebook", "testing",
-    "demo", "server", "cli",
+    "demo", "server", "cli", "__main__",
 )  # fmt: skip
 """From the centre outwards: whoever stands later may import what stands before it, and nobody the other way."""
 SPARKS_OWN = "penstock.hosts.spark.internals"
