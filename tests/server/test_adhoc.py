@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -56,7 +58,8 @@ def rows(adhoc: AdHoc, sql: str, *parameters: object) -> list[tuple[object, ...]
         ("SELECT 1 UNION ALL SELECT 2", [(1,), (2,)]),
         ("WITH a AS (SELECT x FROM s), b AS (SELECT x FROM a) SELECT max(x) FROM b", [(2,)]),
         ("WITH s AS (SELECT x FROM s WHERE x = 1) SELECT * FROM s", [(1,)]),
-        ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT i FROM n", [(1,), (2,), (3,)]),
+        ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT i FROM n",
+         [(1,), (2,), (3,)]),
         ("SELECT name FROM sys.queries", [("q",)]),
         ("SELECT sys.queries.name, q.name FROM sys.queries, sys.queries AS q", [("q", "q")]),
         ('SELECT "größe", "a b" FROM "Größe"', [(1, 2)]),
@@ -222,6 +225,65 @@ def test_a_statement_ends_at_its_deadline(adhoc: AdHoc) -> None:
     with pytest.raises(QueryFailed, match="did not end"):
         adhoc.select(endless, TABLES, (), time.monotonic() + 0.2)
     assert rows(adhoc, "SELECT count(*) FROM s") == [(4,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM " + "(SELECT * FROM " * 60_000 + "range(1)" + ")" * 60_000,
+        "SELECT * FROM " + "(SELECT * FROM " * 3_000 + "range(1)" + ")" * 3_000,
+        "SELECT " + "1 + " * 3_000 + "1",
+        "SELECT " + "CASE WHEN true THEN " * 300 + "1" + " END" * 300,
+        "SELECT " + "NOT " * 300 + "true",
+        "SELECT a" + ".b" * 3_000,
+        "SELECT 1" + "::INT" * 40,
+        "SELECT 1 FROM " + " CROSS JOIN ".join(["range(1)"] * 3_000),
+        "SELECT " + "[" * 90 + "]" * 90,
+        "SELECT regexp_like(k, '(a+)+$') FROM s",
+        "SELECT regexp_like(k, '(a|ab)*c') FROM s",
+        "SELECT regexp_like(k, k) FROM s",
+        "SELECT regexp_like(repeat('a', 5000), 'a*b*c+')",
+        "SELECT regexp_like(k, '(') FROM s",
+        "SELECT repeat(k, 16000000) FROM s, range(1000)",
+        "SELECT lpad(k, 16000000) FROM s, range(1000)",
+        "SELECT * FROM range(100000000)",
+    ],
+    ids=lambda sql: sql[:40],
+)
+def test_what_costs_too_much_is_refused(adhoc: AdHoc, sql: str) -> None:
+    with pytest.raises(PenstockError):
+        adhoc.select(sql, TABLES)
+
+
+def test_like_does_not_go_back(adhoc: AdHoc) -> None:
+    assert rows(adhoc, "SELECT repeat('a', 20000) LIKE '%a%a%a%a%a%a%a%b'") == [(False,)]
+
+
+def test_mutated_statements_end_in_errors_of_ours(adhoc: AdHoc) -> None:
+    chance = random.Random(11)
+    seeds = [
+        "SELECT k, sum(x) FROM s WHERE t > '2024-01-01' GROUP BY k ORDER BY 2 DESC LIMIT 3",
+        "WITH a AS (SELECT upper(k) AS u, x FROM s) SELECT u, count(*) OVER () FROM a JOIN s ON s.x = a.x",
+        "SELECT CAST(x AS VARCHAR) || k, date_trunc('day', t), CASE WHEN x IN (1, 2) THEN 'ä' END FROM s",
+        "SELECT x FROM s UNION ALL SELECT round(2.5e0, 1) EXCEPT SELECT NULL",
+        "VALUES (1, INTERVAL '1' DAY), (-2, INTERVAL '2 hours')",
+    ]
+    words = (
+        [w for s in seeds for w in s.split()] + list("()[]{},;.'\"*%?$:-+") + ["NULL", "\0", "é", "1e999", "read_csv"]
+    )
+    for _ in range(300):
+        parts = chance.choice(seeds).split()
+        for _ in range(chance.randrange(1, 4)):
+            at = chance.randrange(len(parts))
+            match chance.randrange(3):
+                case 0:
+                    parts[at] = chance.choice(words)
+                case 1:
+                    parts.insert(at, chance.choice(words))
+                case _ if len(parts) > 1:
+                    del parts[at]
+        with contextlib.suppress(PenstockError):
+            adhoc.select(" ".join(parts), TABLES)
 
 
 def test_memory_is_bounded() -> None:

@@ -40,8 +40,9 @@ NAN, INF = math.nan, math.inf
 
 _whole = st.sampled_from([0, 1, -1, 2, -2, 7, -7, 10, 40, 255, 256, 12345])
 _texts = st.one_of(
-    st.sampled_from(["", " ", "a", "abc", "  padded  ", "Ünïcödé", "e\u0301te\u0301", "ß", "İ", "ΜΆΪΟΣ", "日本語", "a😀b",
-                     "a%b_c\\d", "a,b,,c", "tab\tline\nend", "0x1F", "1.5", " 1 ", "-2", "1e3", "1_000", "true", "NO", "nan",
+    st.sampled_from(["", " ", "a", "abc", "  padded  ", "Ünïcödé", "e\u0301te\u0301", "ß", "İ", "ΜΆΪΟΣ", "日本語",
+                     "a😀b", "a%b_c\\d", "a,b,,c", "tab\tline\nend", "0x1F", "1.5", " 1 ", "-2", "1e3", "1_000", "true", "NO",
+                     "nan",
                      "2024-02-29", "2024-02-29 12:34:56.789", "2024-02-29T12:34:56+02:00", "2024-2-9", "%Y-%m-%d",
                      "yyyy-MM-dd", "(a)(b)", "[a-c]+", "$1", "UTC", "Europe/Vienna"]),
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6),
@@ -50,7 +51,9 @@ VALUES: dict[DataType, st.SearchStrategy[object]] = {
     BOOLEAN: st.booleans(),
     INT: st.one_of(_whole, st.integers(*RANGES[Kind.INT])),
     BIGINT: st.one_of(_whole, st.integers(*RANGES[Kind.BIGINT])),
-    DOUBLE: st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, 2.675, 1.005, NAN, INF, -INF, 1e300, 1e-300]), st.floats()),
+    DOUBLE: st.one_of(
+        st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, 2.675, 1.005, NAN, INF, -INF, 1e300, 1e-300]), st.floats()
+    ),
     PRICE: st.decimals("-9999999.99", "9999999.99", places=2),
     STRING: _texts,
     BINARY: st.binary(max_size=4),
@@ -90,9 +93,15 @@ def infix(name: str, *args: DataType, sql: str | None = None) -> Case:
     return Case(name, args, sql or f"{{0}} {name} {{1}}")
 
 
+PATTERNS = ("^a", "[a-c]+", "(b|,)", "(a)(.)", "(?i)ABC", r"\d", "e.t", "x*", "$")
 UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 CASES = [
-    *(called(n, *s, small=True) for n, ways in meaning.COMPUTED.items() if n not in ("like", "ilike", "position") for s in ways),
+    *(called(n, *s, small=True) for n, ways in meaning.COMPUTED.items()
+      if n not in ("like", "ilike", "position") and not n.startswith("regexp_") for s in ways),
+    *(called("regexp_like", STRING, p) for p in PATTERNS),
+    called("regexp_extract", STRING, "(a)(.)", BIGINT, small=True),
+    *(called("regexp_extract", STRING, p) for p in PATTERNS if "(" in p),
+    *(called("regexp_replace", STRING, p, "<$0>") for p in PATTERNS),
     *(called(n, t, *s[1:], small=True) for n, (s,) in meaning.DATED.items() for t in (TIMESTAMP, DATE)),
     *(called(n, u, TIMESTAMP) for n in ("date_trunc", "date_part") for u in (*UNITS, "millisecond", "microsecond")),
     *(called("date_part", u, TIMESTAMP) for u in ("dow", "isodow", "doy", "epoch")),
@@ -106,15 +115,15 @@ CASES = [
     called("if", BOOLEAN, INT, BIGINT),
     called("concat_ws", STRING, STRING, DOUBLE, INT),
     called("concat", STRING, BIGINT, PRICE),
-    *(infix(o, a, b) for o in ("+", "-", "*") for a, b in ((INT, INT), (BIGINT, BIGINT), (INT, BIGINT), (DOUBLE, DOUBLE),
-                                                         (INT, DOUBLE), (PRICE, PRICE), (PRICE, INT), (PRICE, DOUBLE))),
+    *(infix(o, a, b) for o in ("+", "-", "*")
+      for a, b in ((INT, INT), (BIGINT, BIGINT), (INT, BIGINT), (DOUBLE, DOUBLE), (INT, DOUBLE), (PRICE, PRICE), (PRICE, INT), (PRICE, DOUBLE))),
     *(infix(o, a, b) for o in ("/", "%") for a, b in ((INT, INT), (BIGINT, BIGINT), (DOUBLE, DOUBLE), (BIGINT, INT))),
     infix("%", PRICE, PRICE),
     *(infix("neg", t, sql="-{0}") for t in (INT, BIGINT, DOUBLE, PRICE)),
     infix("-", TIMESTAMP, TIMESTAMP), infix("-", DATE, DATE), infix("+", DATE, INT), infix("-", DATE, INT),
     infix("+", TIMESTAMP, INTERVAL), infix("-", TIMESTAMP, INTERVAL), infix("+", INTERVAL, INTERVAL),
-    *(infix("||", a, b) for a, b in ((STRING, STRING), (STRING, DOUBLE), (DATE, STRING), (TIMESTAMP, STRING), (BOOLEAN, STRING),
-                                  (INT, PRICE))),
+    *(infix("||", a, b) for a, b in ((STRING, STRING), (STRING, DOUBLE), (DATE, STRING), (TIMESTAMP, STRING),
+                                  (BOOLEAN, STRING), (INT, PRICE))),
     *(infix(o, t, t) for o in ("=", "<>", "<", "<=", ">", ">=")
       for t in (BOOLEAN, INT, BIGINT, DOUBLE, PRICE, STRING, BINARY, DATE, TIMESTAMP, INTERVAL)),
     *(infix(o, a, b) for o in ("=", "<") for a, b in ((INT, DOUBLE), (BIGINT, PRICE), (DATE, TIMESTAMP), (INT, BIGINT))),

@@ -15,8 +15,10 @@ where DuckDB's TRY cannot be used: beside an aggregate or a sub-query.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from penstock import functions
@@ -39,6 +41,7 @@ from penstock.operators.accumulators import accumulator
 from penstock.scalar import Context
 from penstock.scalar.expr import Cast, Column, Expr, Literal, walk
 from penstock.scalar.numbers import fit
+from penstock.server.adhoc.guards import GUARDS
 
 Signature = tuple[DataType, ...]
 Compute = Callable[..., pa.Array]
@@ -273,7 +276,7 @@ def call(name: str, signature: Signature, zone: str, unit: str | None = None) ->
     args: list[Expr] = [Column(i, t) for i, t in enumerate(signature)]
     if unit is not None:
         args.insert(0, Literal(unit, STRING))
-    return compute(functions.resolve(name, args, zone))
+    return compute(functions.resolve(name, args, zone), GUARDS.get(name))
 
 
 def cast(source: DataType, target: DataType, zone: str) -> tuple[Compute, DataType]:
@@ -281,13 +284,15 @@ def cast(source: DataType, target: DataType, zone: str) -> tuple[Compute, DataTy
     return compute(Cast(Column(0, source), target, zone=zone))
 
 
-def compute(expr: Expr) -> tuple[Compute, DataType]:
+def compute(expr: Expr, guard: Callable[[Sequence[pa.Array]], None] | None = None) -> tuple[Compute, DataType]:
     """A function of Arrow columns that has the values of the expression; where it fails, NULL."""
     compiled = compile_expr(expr, {})
     wanted = [e.type.arrow for e in _columns(expr)]
 
     def run(*columns: pa.ChunkedArray) -> pa.Array:
         arrays = [_one(c, t) for c, t in zip(columns, wanted, strict=True)]
+        if guard is not None:
+            guard(arrays)
         return compiled(arrays, len(arrays[0]), Context())
 
     return _ARITIES[len(wanted)](run), expr.type
@@ -320,16 +325,23 @@ def of_list(name: str) -> Compute:
     def run(lists: pa.ChunkedArray, *fractions: pa.ChunkedArray) -> pa.Array:
         given = fractions[0].to_pylist() if fractions else None
         found: list[object] = []
-        for i, values in enumerate(lists.to_pylist()):
+        for i, values in enumerate(lists):
             args: list[Expr] = [Column(0, DOUBLE)]
             if given is not None:
                 args.append(Literal(given[i], DOUBLE))
             aggregate = functions.resolve_aggregate(name, args)
             group = accumulator(aggregate)
             rest = tuple(a.value for a in aggregate.args[1:] if isinstance(a, Literal))
-            for value in values or ():
-                if value is not None:
-                    group.add((value, *rest), (0,))
+            kept = values.values.drop_null().to_numpy() if values.is_valid else ()
+            if name in CHOSEN and len(kept) and np.isfinite(kept).all():
+                try:
+                    total = math.fsum(kept)
+                    found.append(total / len(kept) if name == "avg" else total)
+                    continue
+                except OverflowError:  # of an intermediate result
+                    pass
+            for value in kept:
+                group.add((float(value), *rest), (0, 0))
             found.append(fit(group.value(), aggregate.type))
         return pa.array(found, pa.float64())
 

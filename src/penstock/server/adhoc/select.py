@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model.errors import BindError, CqlSyntaxError, PenstockError, QueryFailed
+from penstock.model.errors import BindError, CqlSyntaxError, LimitExceeded, PenstockError, QueryFailed
 from penstock.model.types import (
     BIGINT,
     BINARY,
@@ -28,14 +28,13 @@ from penstock.model.types import (
     Kind,
     from_arrow,
 )
-from penstock.server.adhoc import meaning
+from penstock.server.adhoc import guards, meaning
 from penstock.server.adhoc.tree import Node, Statement, macro_name
 
 _WINDOW = re.compile(
     r"\[\s*(RANGE|ROWS|NOW|PARTITION|BEGIN|TUMBLING|HOPPING|SESSION|UNBOUNDED|FORWARD|REVERSE|LANDMARK)\b",
     re.IGNORECASE,
 )
-_SKIPPED = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", re.DOTALL)
 _ONLY = "only SELECT, WITH and VALUES are answered ad hoc"
 
 
@@ -43,12 +42,22 @@ class AdHoc:
     """Answers SELECTs one by one, on any thread.
 
     ``memory`` (as DuckDB writes it) and ``threads`` bound all statements together; a statement that has not ended at
-    its deadline, or after ``seconds``, fails. ``zone`` is that of the database.
+    its deadline, or after ``seconds``, fails. ``zone`` is that of the database, ``most`` bounds the
+    bytes of an answer.
     """
 
-    def __init__(self, *, memory: str = "512MB", threads: int = 2, seconds: float = 30.0, zone: str = "UTC") -> None:
+    def __init__(
+        self,
+        *,
+        memory: str = "512MB",
+        threads: int = 2,
+        seconds: float = 30.0,
+        zone: str = "UTC",
+        most: int = 256_000_000,
+    ) -> None:
         self._seconds = seconds
         self._zone = zone
+        self._most = most
         self._lock = threading.Lock()
         self._declared: dict[object, str] = {}  # bounded by the functions, types and units that there are
         self._base = duckdb.connect(":memory:", config={
@@ -75,13 +84,19 @@ class AdHoc:
         deadline: float | None = None,
     ) -> pa.Table:
         """The answer; of the tables those that the text names are made. ``deadline`` is of ``time.monotonic``."""
-        return self._run(sql, tables, parameters, deadline, "")
+        try:
+            return self._run(sql, tables, parameters, deadline, "")
+        except RecursionError:
+            raise guards.too_deep() from None
 
     def describe(
         self, sql: str, tables: Mapping[str, Callable[[], pa.Table]]
     ) -> tuple[list[DataType | None], pa.Schema]:
         """The types of the parameters, as far as they are known (None: any), and the columns of the answer."""
-        found = self._run(sql, tables, None, None, "LIMIT 0")
+        try:
+            found = self._run(sql, tables, None, None, "LIMIT 0")
+        except RecursionError:
+            raise guards.too_deep() from None
         return [None] * self._parse(sql).parameters, found.schema
 
     def _run(
@@ -116,29 +131,45 @@ class AdHoc:
             timer.daemon = True
             timer.start()
             try:
-                return _taken(connection.sql(text, params=given).to_arrow_table())
+                return _taken(self._fetched(connection.sql(text, params=given)))
             except duckdb.Error as e:
+                raise self._explained(e, statement, left) from None
+            except (pa.ArrowException, OSError) as e:  # while the rows are read
                 raise self._explained(e, statement, left) from None
             finally:
                 timer.cancel()
 
+    def _fetched(self, relation: duckdb.DuckDBPyRelation) -> pa.Table:
+        """All rows, as far as they fit: DuckDB does not count what it hands out."""
+        reader = relation.to_arrow_reader(10_000)
+        batches, size = [], 0
+        for batch in reader:
+            batches.append(batch)
+            size += batch.nbytes
+            if size > self._most:
+                raise LimitExceeded(f"the answer has more than {self._most:,} bytes", hint="ask for less: WHERE, LIMIT")
+        return pa.Table.from_batches(batches, reader.schema)
+
     def _parse(self, sql: str) -> Statement:
+        guards.check_text(sql)
         with self._base.cursor() as connection:
             row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
         assert row is not None
+        guards.check_tree(row[0])
         found: dict[str, Any] = json.loads(row[0])
         nothing = Statement(sql, {"named_param_map": []}, self._declare, self._written, self._zone)
         if found["error"]:
             if found.get("error_type") != "parser":
                 raise CqlSyntaxError(_ONLY).at(nothing.position(0), sql)
-            blank = _SKIPPED.sub(lambda m: " " * len(m.group()), sql)
-            if (window := _WINDOW.search(blank)) is not None:
+            if (window := _WINDOW.search(guards.blanked(sql))) is not None:
                 at = nothing.position(len(sql[: window.start()].encode()))
                 hint = f"write CREATE QUERY … AS {_short(sql)}"
                 raise BindError("a window makes a query continuous, and this SELECT is answered once", hint=hint).at(
                     at, sql
                 )
             at = nothing.position(int(found.get("position") or 0))
+            if "max_expression_depth" in str(found["error_message"]):
+                raise guards.too_deep()
             raise CqlSyntaxError(str(found["error_message"])).at(at, sql)
         if len(found["statements"]) != 1:
             raise CqlSyntaxError(f"one statement at a time, got {len(found['statements'])}")
@@ -152,12 +183,15 @@ class AdHoc:
         assert row is not None
         return str(row[0])
 
-    def _explained(self, error: duckdb.Error, statement: Statement, seconds: float) -> PenstockError:
+    def _explained(self, error: Exception, statement: Statement, seconds: float) -> PenstockError:
         message = str(error).split("\nLINE ")[0].split("\nCandidate")[0].strip()
         message = re.sub(r"^[A-Z][A-Za-z ]+ Error: ", "", message)
-        if isinstance(error, duckdb.InterruptException):
+        message = re.sub(r"^Python exception occurred while executing the UDF: \w+: ", "", message)
+        if "max_expression_depth" in message:
+            return guards.too_deep()
+        if isinstance(error, duckdb.InterruptException) or "INTERRUPT" in message:
             return QueryFailed(f"the SELECT did not end within {seconds:g} s", hint="ask for less, or CREATE QUERY")
-        if isinstance(error, duckdb.OutOfMemoryException):
+        if isinstance(error, duckdb.OutOfMemoryException) or str(error).startswith("Out of Memory"):
             return QueryFailed("the SELECT needs more memory than it may have", hint="ask for less, or CREATE QUERY")
         if isinstance(error, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
             bound = BindError(message)
@@ -193,9 +227,9 @@ class AdHoc:
         )  # type: ignore[call-overload]
         for macro in meaning.MACROS:
             self._base.execute(f"CREATE MACRO {macro}")
-        for name, macro in meaning.NATIVE.items():
-            if macro is not None:
-                self._base.execute(f"CREATE MACRO {macro_name(name)}{macro}")
+        for name, way in meaning.NATIVE.items():
+            if way is not None:
+                self._base.execute(f"CREATE MACRO {macro_name(name)}{way}")
 
     def _create(self, name: str, types: Sequence[DataType], compute: meaning.Compute, result: DataType) -> None:
         self._base.create_function(

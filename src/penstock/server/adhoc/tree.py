@@ -9,11 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from penstock import functions
 from penstock.model.errors import BindError, CatalogError, PenstockError, Position, suggest, typo
-from penstock.model.types import INTERVAL, STRING, DataType, decimal
+from penstock.model.types import INTERVAL, STRING, TIMESTAMP, DataType, Kind, decimal
 from penstock.scalar.casts import cast_value
 from penstock.scalar.context import RowError
-from penstock.server.adhoc import meaning
+from penstock.scalar.expr import Literal
+from penstock.server.adhoc import guards, meaning
 
 Node = dict[str, Any]
 PUBLIC = "public"
@@ -31,6 +33,9 @@ _MODIFIERS = frozenset({
 })  # fmt: skip
 _OPERATORS_REFUSED = {"ARRAY_SLICE", "STRUCT_EXTRACT", "ARROW", "UNPACK"}
 _NOWHERE = 2**64 - 1
+_PARTS = 4
+_EXPANSION = 20_000
+"""How often DuckDB may look at one expression because of the macros around it."""
 _DATE_LIKE = re.compile(r"\s*\d{1,5}-\d")
 _PLAIN_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 _INTERVALS: dict[str, int] = {
@@ -70,6 +75,8 @@ class Statement:
         for name in tables:
             self._names.setdefault(name.lower(), name)
         self._query(self.tree["node"], frozenset())
+        if _expansion(self.tree["node"]) > _EXPANSION:
+            raise guards.too_deep()
         return self._tables
 
     def where(self, node: Node) -> Position | None:
@@ -213,6 +220,8 @@ class Statement:
 
     def _column(self, node: Node) -> Node:
         names = [str(n) for n in node["column_names"]]
+        if len(names) > _PARTS:
+            raise self._refuse(node, "a column is named by at most four words")
         self.columns.setdefault(names[-1].lower(), int(node["query_location"]))
         if len(names) == 1 and names[0].lower() in ("current_timestamp", "current_date"):
             return {**_function(macro_name(meaning.CANONICAL[names[0].lower()])), "alias": node["alias"] or names[0]}
@@ -281,6 +290,8 @@ class Statement:
 
     def _scalar(self, original: Node, name: str, written: str, args: list[Node]) -> Node | None:
         if name in meaning.COMPUTED:
+            if name.startswith("regexp_") and len(args) > 1:
+                self._check_pattern(original, name, args)
             for signature in meaning.COMPUTED[name]:
                 if len(signature) == len(args):
                     return _function(self._declare(name, signature), *args)
@@ -295,7 +306,7 @@ class Statement:
             at = meaning.UNITS[name]
             if unit is None or len(args) != 1 + len(at):
                 raise self._refuse(original, f"`{written}` takes a unit as a constant text, and {len(at)} of time")
-            return self._timed(name, unit, args[1:], tuple(range(len(at))), (meaning.TIMESTAMP,) * len(at))
+            return self._timed(name, unit, args[1:], tuple(range(len(at))), (TIMESTAMP,) * len(at))
         if name in meaning.EITHER:
             if len(args) != 1:
                 raise self._arity(original, written, [1], len(args))
@@ -309,7 +320,7 @@ class Statement:
                 return _function(meaning.OF_DOUBLE[name], *args)
             return _function(f"cql_{name}", *args)
         if name in ("||", "concat_ws"):
-            texts = [a if constant_text(a) is not None else _function("cql_text", a) for a in args]
+            texts = [a if is_text(a) else _function("cql_text", a) for a in args]
             if name == "concat_ws":
                 return _function(name, *texts)
             return _joined(texts)
@@ -328,6 +339,18 @@ class Statement:
                     return _operator("OPERATOR_TRY", made, like=original)
             return made
         return None
+
+    def _check_pattern(self, node: Node, name: str, args: list[Node]) -> None:
+        pattern = constant_text(args[1])
+        if pattern is None:
+            raise self._refuse(node, f"ad hoc, `{name}` takes its pattern as a constant text")
+        new = [Literal(constant_text(a), STRING) for a in args[2:] if constant_text(a) is not None]
+        if name != "regexp_replace" or new:
+            try:
+                guards.repetitions(pattern)
+                functions.resolve(name, [Literal("", STRING), Literal(pattern, STRING), *new])
+            except BindError as error:
+                raise error.at(self.where(args[1]), self.text) from None
 
     def _arity(self, node: Node, name: str, wanted: list[int], got: int) -> PenstockError:
         return self._refuse(node, f"`{name}` takes {' or '.join(map(str, wanted))} arguments, got {got}")
@@ -394,8 +417,8 @@ class Statement:
         target = self._type(node, name)
         child = self._expr(node["child"], ctes)
         macro = self._declare("cast", None, target=target)
-        if target.kind is meaning.Kind.STRING:
-            made = _function("cql_text", child)
+        if target.kind is Kind.STRING:
+            made = child if is_text(child) else _function("cql_text", child)
         elif has_aggregate(child):
             made = _function(f"{macro}_any", child)
         else:
@@ -422,6 +445,30 @@ _WORDS = {"%": "remainder", "/": "quotient", "||": "joined"}
 def macro_name(name: str) -> str:
     """The macro that stands for one of DuckDB's functions or operators."""
     return f"cql_{_WORDS.get(name, name)}"
+
+
+def _expansion(node: Any) -> int:
+    """How often the innermost expressions are looked at: a macro names its arguments repeatedly, or tries their types."""
+    if isinstance(node, list):
+        return max(map(_expansion, node), default=1)
+    if not isinstance(node, dict):
+        return 1
+    below = max(map(_expansion, node.values()), default=1)
+    name = str(node.get("function_name", "")) if node.get("class") == "FUNCTION" else ""
+    return below * (_REPEATED.get(name) or (4 if name.startswith("cql_cast_") or name.endswith("_typed") else 1))
+
+
+_REPEATED = {"cql_text": 7, "cql_remainder": 4, "cql_sign": 4, "cql_sum": 4, "cql_avg": 4}
+_REPEATED |= dict.fromkeys((f"cql_{name}" for name in (*meaning.TYPED, *meaning.EITHER)), 4)
+
+
+def is_text(node: Node) -> bool:
+    """Whether an expression has surely a text as its value."""
+    name = str(node.get("function_name", "")) if node["class"] == "FUNCTION" else ""
+    return constant_text(node) is not None or name in ("||", "concat_ws", "cql_text") or name in _TEXTS
+
+
+_TEXTS = {f"cql_{n}_{k}" for n in ("lower", "upper", "substr", "replace", "trim", "lpad", "rpad") for k in (1, 2, 3)}
 
 
 def functions_known() -> list[str]:
@@ -507,7 +554,7 @@ def _constant(value: int) -> Node:
 
 def _selecting(item: Node) -> Node:
     """SELECT of one expression, without a table."""
-    node = {
+    node: Node = {
         "type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "select_list": [item],
         "from_table": {"type": "EMPTY", "alias": "", "sample": None, "query_location": _NOWHERE,
                        "query_location_length": 0},

@@ -227,7 +227,8 @@ def _xdbc(wanted: int | None) -> pa.Table:
         scale = 38 if name == "DECIMAL" else None
         rows.append((
             name, number, size, quote, quote, params, 1, name == "STRING", 3,
-            False if number in (4, -5, 7, 8, 3) else None, False, None, name, 0 if scale else None, scale, number, None, 10 if number in (4, -5, 3) else None, None,
+            False if number in (4, -5, 7, 8, 3) else None, False, None, name, 0 if scale else None, scale, number,
+            None, 10 if number in (4, -5, 3) else None, None,
         ))  # fmt: skip
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(XDBC)
     return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, XDBC, strict=True)], schema=XDBC)

@@ -12,7 +12,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,7 @@ class _Login:
     used: float
 
 
-class Auth(flight.ServerMiddlewareFactory):
+class Auth(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Reads the credential of a call. A handshake with a user and a password gives a bearer token of its own.
 
     Bounded by the service's bound of sessions; a login that nobody uses for ``idle`` seconds is forgotten.
@@ -141,7 +141,7 @@ class Auth(flight.ServerMiddlewareFactory):
             self._forget(digest)
 
 
-class Credential(flight.ServerMiddleware):
+class Credential(flight.ServerMiddleware):  # type: ignore[misc]
     """What a call has shown, and what it is given back."""
 
     def __init__(self, given: str, key: str | None) -> None:
@@ -153,7 +153,7 @@ class Credential(flight.ServerMiddleware):
         return {} if self.granted is None else {"authorization": f"Bearer {self.granted}"}
 
 
-class Handshake(flight.ServerAuthHandler):
+class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]
     """The handshake itself carries nothing: the header does."""
 
     def authenticate(self, outgoing: Any, incoming: Any) -> None:
@@ -171,7 +171,7 @@ class _Endless:
     streams: dict[str, tuple[str, threading.Event]] = field(default_factory=dict)
 
 
-class Server(flight.FlightServerBase):
+class Server(flight.FlightServerBase):  # type: ignore[misc]
     """One server of Flight SQL over one service."""
 
     def __init__(
@@ -317,7 +317,7 @@ class Server(flight.FlightServerBase):
         return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
 
     def _changes(
-        self, context: flight.ServerCallContext, session: Session, query: str, more: dict[str, Any]
+        self, context: flight.ServerCallContext, session: Session, query: str, more: Mapping[Any, Any]
     ) -> flight.FlightDataStream:
         feed = self._service.feed(session, query)
         position = more.get("from", feed.next)
