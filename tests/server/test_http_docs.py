@@ -45,4 +45,5 @@ def test_every_path_of_the_page_is_there() -> None:
 
 
 def _with_name(found: re.Match[str]) -> str:
-    return f"/api/{found[1]}/{{{ {'streams': 'stream', 'queries': 'query', 'subscriptions': 'subscription'}[found[1]] }}}"
+    kind = {"streams": "stream", "queries": "query", "subscriptions": "subscription"}[found[1]]
+    return f"/api/{found[1]}/{{{kind}}}"

@@ -132,5 +132,5 @@ class _Collector:
 def exposition(service: Service, session: Session, requests: Requests) -> bytes:
     """What ``/metrics`` says to this user."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(service, session, requests))  # type: ignore[arg-type]
+    registry.register(_Collector(service, session, requests))
     return generate_latest(registry)

@@ -59,7 +59,7 @@ class Site:
         self.service, self.settings, self.router, self.requests = service, settings, router, requests
         self.work = ThreadPoolExecutor(WORKERS, "penstock-http")
         self.quick = ThreadPoolExecutor(QUICK, "penstock-http-quick")
-        self.streams: set[Callable[[], None]] = set()
+        self.streams: set[Callable[[], object]] = set()
         """What ends each response that has no end of its own. One for each such response."""
         self.closing = False
 

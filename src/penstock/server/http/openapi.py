@@ -43,7 +43,7 @@ def struct(required: Sequence[str] = (), *, closed: bool = False, **properties: 
 
 def everything(**properties: Schema) -> Schema:
     """An object that always has all of its keys."""
-    return struct(list(properties), **properties)
+    return struct(list(properties), closed=False, **properties)
 
 
 _INSTANT = {**WHOLE, "description": "An instant in ticks: microseconds since 1970, or what the stream counts"}
