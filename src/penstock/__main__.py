@@ -1,4 +1,7 @@
-"""``python -m penstock``: the command ``penstock``."""
+"""``python -m penstock``: the command ``penstock``.
+
+Owns: nothing. Must not know: any command. Enter at: ``penstock.cli.main``.
+"""
 
 import sys
 
