@@ -40,11 +40,11 @@ NAN, INF = math.nan, math.inf
 
 _whole = st.sampled_from([0, 1, -1, 2, -2, 7, -7, 10, 40, 255, 256, 12345])
 _texts = st.one_of(
-    st.sampled_from(["", " ", "a", "abc", "  padded  ", "Ünïcödé", "e\u0301te\u0301", "ß", "İ", "ΜΆΪΟΣ", "日本語",
-                     "a😀b", "a%b_c\\d", "a,b,,c", "tab\tline\nend", "0x1F", "1.5", " 1 ", "-2", "1e3", "1_000", "true", "NO",
-                     "nan",
-                     "2024-02-29", "2024-02-29 12:34:56.789", "2024-02-29T12:34:56+02:00", "2024-2-9", "%Y-%m-%d",
-                     "yyyy-MM-dd", "(a)(b)", "[a-c]+", "$1", "UTC", "Europe/Vienna"]),
+    st.sampled_from([
+        "", " ", "a", "abc", "  padded  ", "Ünïcödé", "e\u0301te\u0301", "ß", "İ", "ΜΆΪΟΣ", "日本語", "a😀b",
+        "a%b_c\\d", "a,b,,c", "tab\tline\nend", "0x1F", "1.5", " 1 ", "-2", "1e3", "1_000", "true", "NO", "nan", "2024-02-29",
+        "2024-02-29 12:34:56.789", "2024-02-29T12:34:56+02:00", "2024-2-9", "%Y-%m-%d", "yyyy-MM-dd", "$1", "UTC", "Europe/Vienna",
+    ]),
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6),
 )  # fmt: skip
 VALUES: dict[DataType, st.SearchStrategy[object]] = {
@@ -100,7 +100,7 @@ CASES = [
       if n not in ("like", "ilike", "position") and not n.startswith("regexp_") for s in ways),
     *(called("regexp_like", STRING, p) for p in PATTERNS),
     called("regexp_extract", STRING, "(a)(.)", BIGINT, small=True),
-    *(called("regexp_extract", STRING, p) for p in PATTERNS if "(" in p),
+    *(called("regexp_extract", STRING, p) for p in PATTERNS if p[0] == "(" and p[1] != "?"),
     *(called("regexp_replace", STRING, p, "<$0>") for p in PATTERNS),
     *(called(n, t, *s[1:], small=True) for n, (s,) in meaning.DATED.items() for t in (TIMESTAMP, DATE)),
     *(called(n, u, TIMESTAMP) for n in ("date_trunc", "date_part") for u in (*UNITS, "millisecond", "microsecond")),
@@ -116,7 +116,8 @@ CASES = [
     called("concat_ws", STRING, STRING, DOUBLE, INT),
     called("concat", STRING, BIGINT, PRICE),
     *(infix(o, a, b) for o in ("+", "-", "*")
-      for a, b in ((INT, INT), (BIGINT, BIGINT), (INT, BIGINT), (DOUBLE, DOUBLE), (INT, DOUBLE), (PRICE, PRICE), (PRICE, INT), (PRICE, DOUBLE))),
+      for a, b in ((INT, INT), (BIGINT, BIGINT), (INT, BIGINT), (DOUBLE, DOUBLE), (INT, DOUBLE),
+                   (PRICE, PRICE), (PRICE, INT), (PRICE, DOUBLE))),
     *(infix(o, a, b) for o in ("/", "%") for a, b in ((INT, INT), (BIGINT, BIGINT), (DOUBLE, DOUBLE), (BIGINT, INT))),
     infix("%", PRICE, PRICE),
     *(infix("neg", t, sql="-{0}") for t in (INT, BIGINT, DOUBLE, PRICE)),
@@ -126,7 +127,8 @@ CASES = [
                                   (BOOLEAN, STRING), (INT, PRICE))),
     *(infix(o, t, t) for o in ("=", "<>", "<", "<=", ">", ">=")
       for t in (BOOLEAN, INT, BIGINT, DOUBLE, PRICE, STRING, BINARY, DATE, TIMESTAMP, INTERVAL)),
-    *(infix(o, a, b) for o in ("=", "<") for a, b in ((INT, DOUBLE), (BIGINT, PRICE), (DATE, TIMESTAMP), (INT, BIGINT))),
+    *(infix(o, a, b) for o in ("=", "<")
+      for a, b in ((INT, DOUBLE), (BIGINT, PRICE), (DATE, TIMESTAMP), (INT, BIGINT))),
     infix("is_not_distinct", DOUBLE, DOUBLE, sql="{0} IS NOT DISTINCT FROM {1}"),
     infix("and", BOOLEAN, BOOLEAN), infix("or", BOOLEAN, BOOLEAN), infix("not", BOOLEAN, sql="NOT {0}"),
     infix("is_null", STRING, sql="{0} IS NULL"), infix("in", INT, INT, INT, sql="{0} IN ({1}, {2})"),

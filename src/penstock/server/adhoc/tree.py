@@ -448,7 +448,7 @@ def macro_name(name: str) -> str:
 
 
 def _expansion(node: Any) -> int:
-    """How often the innermost expressions are looked at: a macro names its arguments repeatedly, or tries their types."""
+    """How often the innermost expressions are looked at: a macro names its arguments again and again."""
     if isinstance(node, list):
         return max(map(_expansion, node), default=1)
     if not isinstance(node, dict):
