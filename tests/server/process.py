@@ -1,5 +1,5 @@
-"""``penstock serve`` as a process of its own, with a protocol for tests in the place of PostgreSQL's: a line with a token
-and a statement in, a line of JSON out.
+"""``penstock serve`` as a process of its own, with a protocol for tests in the place of PostgreSQL's: a line with a
+token and a statement in, a line of JSON out.
 
     python -m tests.server.process serve DIR …
 """
