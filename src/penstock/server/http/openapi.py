@@ -31,19 +31,19 @@ def maybe(of: Schema) -> Schema:
     return {"anyOf": [of, {"type": "null"}]}
 
 
-def struct(required: Sequence[str] = (), *, closed: bool = False, **properties: Schema) -> Schema:
-    """An object. ``closed``: other keys are refused."""
+def struct(required: Sequence[str] = (), /, *, no_more: bool = False, **properties: Schema) -> Schema:
+    """An object. ``no_more``: other keys are refused."""
     found: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         found["required"] = list(required)
-    if closed:
+    if no_more:
         found["additionalProperties"] = False
     return found
 
 
 def everything(**properties: Schema) -> Schema:
     """An object that always has all of its keys."""
-    return struct(list(properties), closed=False, **properties)
+    return struct(list(properties), no_more=False, **properties)
 
 
 _INSTANT = {**WHOLE, "description": "An instant in ticks: microseconds since 1970, or what the stream counts"}
@@ -68,7 +68,7 @@ SCHEMAS: Mapping[str, Schema] = {
         source=maybe(TEXT), definition=maybe(TEXT), owner=maybe(TEXT), may_write=FLAG,
     ),
     "NewStream": struct(
-        ["name", "columns"], closed=True,
+        ["name", "columns"], no_more=True,
         name={**TEXT, "minLength": 1}, columns={**_COLUMNS, "minItems": 1}, timestamp_by=maybe(TEXT),
         slack={"type": ["string", "integer", "null"]},
         options=maybe({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
@@ -78,7 +78,7 @@ SCHEMAS: Mapping[str, Schema] = {
         may_write=FLAG,
     ),
     "NewRelation": struct(
-        ["name", "columns"], closed=True,
+        ["name", "columns"], no_more=True,
         name={**TEXT, "minLength": 1}, columns={**_COLUMNS, "minItems": 1}, key=array(TEXT),
     ),
     "Pushed": everything(rows=WHOLE, apart=WHOLE, late=WHOLE),
@@ -94,12 +94,12 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
     "NewQuery": {
         **struct(
-            closed=True, cql=TEXT, plan={"type": "object"}, name={**TEXT, "minLength": 1}, options={"type": "object"}
+            no_more=True, cql=TEXT, plan={"type": "object"}, name={**TEXT, "minLength": 1}, options={"type": "object"}
         ),
         "oneOf": [{"required": ["cql"]}, {"required": ["plan"]}],
     },
     "QueryOptions": struct(
-        closed=True, priority=maybe(WHOLE), latency=maybe(TEXT), lag={"type": ["string", "integer", "null"]},
+        no_more=True, priority=maybe(WHOLE), latency=maybe(TEXT), lag={"type": ["string", "integer", "null"]},
         on_lag=maybe({"enum": ["suspend", "stop"]}), results=maybe(TEXT),
     ),
     "Page": everything(
@@ -111,11 +111,11 @@ SCHEMAS: Mapping[str, Schema] = {
         name=TEXT, query=TEXT, position=POSITION, owner=TEXT, lag=WHOLE, gone=WHOLE,
     ),
     "NewSubscription": struct(
-        ["name", "query"], closed=True, name={**TEXT, "minLength": 1}, query=TEXT,
+        ["name", "query"], no_more=True, name={**TEXT, "minLength": 1}, query=TEXT,
         start={"anyOf": [{"enum": ["start", "now"]}, POSITION]},
     ),
     "Statements": struct(
-        ["sql"], closed=True, sql=TEXT,
+        ["sql"], no_more=True, sql=TEXT,
         parameters=array({"type": ["string", "number", "boolean", "null"]}),
         seconds={"type": "number", "exclusiveMinimum": 0},
     ),

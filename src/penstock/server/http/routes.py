@@ -96,7 +96,7 @@ _SERVER = (
     Endpoint("GET", "/api/settings", system.settings, "settings", "What the server was told; for administrators",
              {200: ("The settings", content({"type": "object"}))}),
     Endpoint("PATCH", "/api/settings", system.configure, "configure", "Work in another way; answers stay the same",
-             {204: "Done"}, body=content(struct(["settings"], closed=True, query=TEXT,
+             {204: "Done"}, body=content(struct(["settings"], no_more=True, query=TEXT,
                                                 settings={"type": "object", "minProperties": 1}))),
     Endpoint("GET", "/api/sys/{table}", system.sys_table, "sysTable", "A table such as sys.streams",
              {200: ("A table", _TABLE)}, [_FORMAT]),
@@ -111,7 +111,7 @@ _SERVER = (
              [_FORMAT, parameter("tables", {"enum": ["rows", "arrow"]}, "In JSON: as rows, or as Arrow in base64")],
              content(ref("Statements")) | {"text/plain": {"schema": TEXT}}),
     Endpoint("POST", "/api/explain", queries.explain_text, "explain", "The plan of a query that is not registered",
-             _EXPLAIN, body=content(struct(["cql"], closed=True, cql=TEXT, format={"enum": list(queries.EXPLAIN)}))),
+             _EXPLAIN, body=content(struct(["cql"], no_more=True, cql=TEXT, format={"enum": list(queries.EXPLAIN)}))),
 )  # fmt: skip
 
 _STREAMS = (
@@ -126,7 +126,7 @@ _STREAMS = (
              {200: ("They are taken, and durable as `sync` says", content(ref("Pushed")))}, [_KEY], _ROWS),
     Endpoint("POST", "/api/streams/{stream}/heartbeat", streams.heartbeat, "heartbeat",
              "No more rows before an instant", {200: ("The stream", _STREAM)},
-             body=content(struct(["at"], closed=True, at={"type": ["integer", "string"]}))),
+             body=content(struct(["at"], no_more=True, at={"type": ["integer", "string"]}))),
     Endpoint("POST", "/api/streams/{stream}/close", streams.close_stream, "closeStream", "No more rows at all",
              {200: ("The stream", _STREAM)}),
     Endpoint("POST", "/api/streams/{stream}/late", streams.late, "takeLate", "Take the rows that came too late",
@@ -184,7 +184,7 @@ _QUERIES = (
              "Results that are not confirmed, as they come or in pages", _PAGE, _ANSWERS, description=_EVENTS),
     Endpoint("POST", "/api/subscriptions/{subscription}/confirm", answers.confirm, "confirm",
              "The client has every result before a position", {200: ("Durable", _SUBSCRIPTION)},
-             body=content(struct(["position"], closed=True, position=POSITION))),
+             body=content(struct(["position"], no_more=True, position=POSITION))),
 )  # fmt: skip
 
 ENDPOINTS: tuple[Endpoint, ...] = (*_PAGES, *_SERVER, *_STREAMS, *_QUERIES)
