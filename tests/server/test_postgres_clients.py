@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs.fences import ROOT, fences
 from tests.server.pg import PASSWORD, Served, serving, until
 
 START = datetime(2024, 5, 1, 10, tzinfo=UTC)
@@ -77,6 +78,11 @@ def test_psql_describes_what_is_there(served: Served) -> None:
     assert "FROM readings [ROWS 3] GROUP BY sensor" in query
     assert " plant | admin | UTF8 " in psql(served, "\\l")
     assert " admin     | Superuser" in psql(served, "\\du")
+    psql(served, "CREATE ROLE readers", "CREATE USER eve PASSWORD 'password of eve' IN ROLE readers")
+    users = psql(served, "\\du")
+    assert " eve       |                        | {readers}" in users
+    assert " readers   | Cannot login           | {}" in users
+    psql(served, "DROP USER eve", "DROP ROLE readers")
     assert "queries" in psql(served, "\\dt sys.*")
     assert 'Did not find any relation named "nowhere"' in psql(served, "\\d nowhere", expect=1)
     for other in (
@@ -96,6 +102,22 @@ def test_psql_describes_what_is_there(served: Served) -> None:
         "\\dt+",
     ):
         psql(served, other)
+
+
+def test_the_session_of_the_docs() -> None:
+    page = (ROOT / "docs" / "reference" / "postgres.md").read_text(encoding="utf-8")
+    shown = next(block.text for block in fences(page) if "plant=>" in block.text).split("plant=> ")[1:]
+    *said, (follow, results) = [part.split("\n", 1) for part in shown]
+    with serving(script="") as served:
+        for command, answer in said:
+            lines = [line.rstrip() for line in psql(served, command).strip("\n").splitlines()]
+            assert lines == answer.strip("\n").splitlines()
+        psycopg = pytest.importorskip("psycopg", reason="psycopg is not there")
+        with psycopg.connect(**served.uri()) as client, client.cursor().copy(follow.rstrip(";")) as rows:
+            assert bytes(next(iter(rows))).decode() == results.splitlines()[0] + "\n"
+            client.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                next(iter(rows))
 
 
 # -- asyncpg --------------------------------------------------------------------------------------------

@@ -286,7 +286,8 @@ class Dialogue:
 
     async def _other(self, text: str, values: Sequence[object]) -> Answer:
         """What the catalog answers, or the service."""
-        known = await self._call(self._catalog.ask, self._asking(), text, values, ())
+        question = self._call(self._catalog.ask, self._asking(), text, values, ())
+        known = await self._connection.unless_cancelled(question)
         if known is not None:
             for name, value in known.settings:
                 self._set(name, value)

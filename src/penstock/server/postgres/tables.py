@@ -70,6 +70,7 @@ SCHEMAS = {name: _schema(text) for name, text in {
     "pg_roles":
         "rolname rolsuper:b rolinherit:b rolcreaterole:b rolcreatedb:b rolcanlogin:b rolreplication:b rolconnlimit:4 "
         "rolpassword rolvaliduntil rolbypassrls:b rolconfig:T oid:o",
+    "pg_auth_members": "roleid:o member:o grantor:o admin_option:b",
     "pg_user": "usename usesysid:o usecreatedb:b usesuper:b userepl:b usebypassrls:b passwd valuntil useconfig:T",
     "pg_settings":
         "name setting unit category short_desc extra_desc context vartype source min_val max_val enumvals:T boot_val "
@@ -125,7 +126,6 @@ _ALWAYS_EMPTY = {name: _schema(text) for name, text in {
     "pg_foreign_table": "ftrelid:o ftserver:o ftoptions:T",
     "pg_foreign_server": "oid:o srvname srvowner:o srvfdw:o srvtype srvversion srvacl:T srvoptions:T",
     "pg_foreign_data_wrapper": "oid:o fdwname fdwowner:o fdwhandler:o fdwvalidator:o fdwacl:T fdwoptions:T",
-    "pg_auth_members": "roleid:o member:o grantor:o admin_option:b",
     "pg_description": "objoid:o classoid:o objsubid:4 description",
     "pg_shdescription": "objoid:o classoid:o description",
     "pg_partitioned_table": "partrelid:o partstrat partnatts:2 partdefid:o partattrs:N",
@@ -238,16 +238,7 @@ def of_session(service: Service, session: Session, database: str, parameters: Ma
         "oid": oid_of("database"), "datname": database, "datdba": _role(session.user), "encoding": 6, "datlocprovider":
         "c", "datallowconn": True, "datconnlimit": -1, "dattablespace": 1663, "datcollate": "C", "datctype": "C",
     }])  # fmt: skip
-    system = {"rolname": "penstock", "rolinherit": True, "rolconnlimit": -1, "oid": 10}
-    made["pg_roles"] = _table(SCHEMAS["pg_roles"], [system, *({
-        "rolname": user, "rolsuper": session.admin and user == session.user, "rolinherit": True, "rolcanlogin": True,
-        "rolcreaterole": session.admin and user == session.user, "rolconnlimit": -1, "rolpassword": "********",
-        "oid": _role(user),
-    } for user in users)])  # fmt: skip
-    made["pg_user"] = _table(SCHEMAS["pg_user"], [{
-        "usename": user, "usesysid": _role(user), "usesuper": session.admin and user == session.user, "passwd":
-        "********",
-    } for user in users])  # fmt: skip
+    made |= _who(service, session, users)
     made["pg_settings"] = _table(SCHEMAS["pg_settings"], [{
         "name": name, "setting": value, "category": "Penstock", "context": "user", "vartype": "string", "source":
         "default", "boot_val": value, "reset_val": value, "short_desc": "",
@@ -256,6 +247,37 @@ def of_session(service: Service, session: Session, database: str, parameters: Ma
         {"catalog_name": database, "schema_name": name, "schema_owner": session.user} for name in _NAMESPACES
     ])  # fmt: skip
     return made
+
+
+def _who(service: Service, session: Session, users: Sequence[str]) -> dict[str, pa.Table]:
+    """Users and roles, as far as this one may know them, and who is in which role."""
+    listed = {row["user"]: row["roles"] for row in _shown(service, session, "USERS")}
+    roles = [row["role"] for row in _shown(service, session, "ROLES")]
+    users = sorted({*users, *listed})
+    made = [
+        {"rolname": "penstock", "rolinherit": True, "rolconnlimit": -1, "oid": 10},
+        *({"rolname": role, "rolinherit": True, "rolconnlimit": -1, "oid": _role(role)} for role in roles),
+    ]
+    for user in users:
+        admin = session.admin and user == session.user
+        made.append({
+            "rolname": user, "rolsuper": admin, "rolinherit": True, "rolcanlogin": True, "rolcreaterole": admin,
+            "rolconnlimit": -1, "rolpassword": "********", "oid": _role(user),
+        })  # fmt: skip
+    members = [
+        {"roleid": _role(role), "member": _role(user), "grantor": 10}
+        for user, said in listed.items()
+        for role in filter(None, said.split(", "))
+    ]
+    known = [{"usename": user, "usesysid": _role(user), "passwd": "********"} for user in users]
+    tables = {"pg_roles": made, "pg_auth_members": members, "pg_user": known}
+    return {name: _table(SCHEMAS[name], rows) for name, rows in tables.items()}
+
+
+def _shown(service: Service, session: Session, what: str) -> list[dict[str, Any]]:
+    """What SHOW lists for this user."""
+    table = service.execute(session, f"SHOW {what}")[0].table
+    return [] if table is None else list(table.to_pylist())
 
 
 def _owners(service: Service, session: Session) -> dict[str, str]:
