@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, cast
 
-from penstock.client.database import RemoteDatabase
 from penstock.database.database import Database, wall_clock
 from penstock.hosts.options import Keeping, LocalOptions, SparkOptions
 from penstock.model.errors import EngineError
@@ -66,6 +65,8 @@ def connect(
     with the certificate that is trusted; ``patience``: seconds for which a server that does not answer is tried again.
     """
     if isinstance(path, str) and path.startswith(("http://", "https://")):
+        from penstock.client.database import RemoteDatabase  # few programs need it
+
         if (engine, master, shards, trigger, batch_rows, quota, spark, disk, spill, zone) != (None,) * 10 or functions:
             hint = "`penstock serve` takes these options"
             raise EngineError("how a server works is said where it is started", hint=hint)

@@ -17,12 +17,12 @@ from penstock.cli.connected import ConnectOption, RemoteShell, TokenOption, chec
 from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
-from penstock.client.database import RemoteDatabase
 from penstock.cql.keywords import KEYWORDS
 from penstock.model.errors import PenstockError
 from penstock.model.version import VERSION
 
 if TYPE_CHECKING:
+    from penstock.client.database import RemoteDatabase
     from penstock.database.database import Database
 
 
@@ -107,6 +107,8 @@ class NameCompleter(Completer):
                 yield Completion(shown, start_position=-len(typed))
 
     def names(self) -> list[str]:
+        from penstock.client.database import RemoteDatabase
+
         if isinstance(self._db, RemoteDatabase):
             return [*self._db.names(), *KEYWORDS]
         catalog = self._db.catalog
