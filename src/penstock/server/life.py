@@ -29,8 +29,8 @@ from penstock.model.version import VERSION
 from penstock.server import tls
 from penstock.server.service import Service
 from penstock.server.settings import Settings
-from penstock.storage.objects import root_of
-from penstock.storage.store import checked_sync
+from penstock.storage.objects import files_at, root_of
+from penstock.storage.store import HEAD, checked_sync
 
 _log = logging.getLogger("penstock.server")
 PORTS = {"http": "HTTP", "flight": "Flight SQL", "postgres": "PostgreSQL"}
@@ -160,11 +160,12 @@ def banner(server: Server) -> list[str]:
 
 def new_token(directory: str, settings: Settings) -> str:
     """A new token for the admin of a database that no server has open; Spark is not started for it."""
-    engine = written_by(root_of(directory))
-    if engine is None:
+    root = root_of(directory)
+    if HEAD not in files_at(root).names(""):
         hint = f"penstock serve {directory} makes one"
         raise InputError(f"{directory} is not the directory of a database", hint=hint)
     keeping = Keeping(checked_sync(settings.sync))
+    engine = written_by(root) or "local"  # one in which nothing was declared yet opens with any
     with Database(engine, path=directory, options=SparkOptions(inline=engine == "spark"), keeping=keeping) as db:
         local = Path(directory) if "://" not in directory else None
         service = Service(db, settings, directory=local)
