@@ -109,7 +109,7 @@ class Process:
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Tell it to end; the exit code and what it said on the error output."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=120)
+        _, errors = self.process.communicate(timeout=240)
         return self.process.returncode, errors
 
 

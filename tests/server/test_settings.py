@@ -117,8 +117,20 @@ def test_times(given: object, seconds: float) -> None:
     assert read_settings(None, {}, {"grace": given})[0].grace == seconds
 
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/server.md").read_text(encoding="utf-8")
+
+
+def test_the_file_that_the_page_shows(tmp_path: Path) -> None:
+    shown = re.search(r"```text\n(engine = .*?)```", PAGE, re.DOTALL)
+    assert shown is not None
+    (tmp_path / "penstock.toml").write_text(shown[1])
+    found, said = read_settings(tmp_path / "penstock.toml", {})
+    assert (found.engine, found.postgres, found.grace, found.loopback) == ("local", None, 30.0, False)
+    assert found.spark == {"spark.driver.memory": "4g"}
+    assert len(said) == 6
+
+
 def test_the_page_lists_every_setting_with_its_default() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/reference/server.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(\w+)` \| (?:`(.*?)`)? *\|", page, re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \| (?:`(.*?)`)? *\|", PAGE, re.MULTILINE)
     wanted = [(f.name, "" if (value := getattr(Settings(), f.name)) is None else str(value)) for f in fields(Settings)]
     assert [(name, value) for name, value in listed if hasattr(Settings(), name)] == wanted
