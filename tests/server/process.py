@@ -1,5 +1,5 @@
-"""``penstock serve`` as a process of its own, with a protocol for tests in the place of PostgreSQL's: a line with a token
-and a statement in, a line of JSON out.
+"""``penstock serve`` as a process of its own, with a protocol for tests in the place of PostgreSQL's: a line with a
+token and a statement in, a line of JSON out.
 
     python -m tests.server.process serve DIR …
 """
@@ -15,7 +15,7 @@ import socketserver
 import subprocess
 import sys
 import threading
-import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -133,11 +133,11 @@ def listening(pid: int) -> set[str]:
     """The addresses, with ports, of all sockets on which a process or one below it listens."""
     inodes: set[str] = set()
     for each in tree(pid):
-        try:
-            links = [os.readlink(link) for link in Path(f"/proc/{each}/fd").iterdir()]
-        except OSError:
-            continue
-        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+        with suppress(OSError):  # it has just ended
+            for link in Path(f"/proc/{each}/fd").iterdir():
+                with suppress(OSError):  # it has just been closed
+                    if (target := os.readlink(link)).startswith("socket:["):
+                        inodes.add(target[8:-1])
     found: set[str] = set()
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
@@ -148,16 +148,6 @@ def listening(pid: int) -> set[str]:
                 family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
                 found.add(f"{socket.inet_ntop(family, raw)} {int(port, 16)}")
     return found
-
-
-def await_exit(pid: int, seconds: float = 60) -> bool:
-    """Whether a process ends within a time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not Path(f"/proc/{pid}").exists():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 if __name__ == "__main__":

@@ -38,11 +38,13 @@ def read_all(feed: Feed, most: int, *, fresh: bool = False) -> list[dict[str, ob
     return rows
 
 
+readers = st.lists(st.tuples(st.integers(1, 5), st.booleans(), st.integers(1, 7)), max_size=4)
+"""How many results a reader reads at a time, whether it wants all that is there, and after how many pushes it reads."""
 pushes = st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=12)
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(pushes, st.sampled_from(QUERIES), st.lists(st.tuples(st.integers(1, 5), st.booleans(), st.integers(1, 7)), max_size=4))
+@given(pushes, st.sampled_from(QUERIES), readers)
 def test_every_reader_gets_what_fetch_gives(
     pushed: list[list[int]], text: str, readers: list[tuple[int, bool, int]]
 ) -> None:

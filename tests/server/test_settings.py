@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from penstock.server.settings import Settings, SettingsError, described, file_of, is_loopback, read_settings
 
 
-def wrong(file: Path | None = None, environment: dict[str, str] | None = None, **options: object) -> list[str]:
+def wrong(
+    file: Path | None = None, environment: dict[str, str] | None = None, options: Mapping[str, object] | None = None
+) -> list[str]:
     with pytest.raises(SettingsError) as refused:
         read_settings(file, environment or {}, options)
     return refused.value.problems
@@ -57,7 +62,7 @@ def test_defaults_are_safe() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_where_it_stands(name: str, value: str, says: str) -> None:
-    problems = wrong(**{name: value})
+    problems = wrong(options={name: value})
     assert any(problem.startswith(says) for problem in problems), problems
 
 
@@ -82,8 +87,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_settings_that_do_not_go_together(tmp_path: Path) -> None:
     cert = tmp_path / "c.pem"
     cert.touch()
-    assert wrong(tls_cert=cert) == ["--tls-cert: tls_key is missing; a certificate and its key go together"]
-    assert "all off" in wrong(http="off", flight="off", postgres="off")[0]
+    alone = wrong(options={"tls_cert": cert})
+    assert alone == ["--tls-cert: tls_key is missing; a certificate and its key go together"]
+    assert "all off" in wrong(options=dict.fromkeys(("http", "flight", "postgres"), "off"))[0]
 
 
 def test_which_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +105,8 @@ def test_which_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("host", "near"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db.example", False)]
+    ("host", "near"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db.example", False)],
 )
 def test_loopback(host: str, near: bool) -> None:
     assert is_loopback(host) == near
@@ -108,3 +115,10 @@ def test_loopback(host: str, near: bool) -> None:
 @pytest.mark.parametrize(("given", "seconds"), [(3, 3.0), ("2.5", 2.5), ("5 minutes", 300.0)])
 def test_times(given: object, seconds: float) -> None:
     assert read_settings(None, {}, {"grace": given})[0].grace == seconds
+
+
+def test_the_page_lists_every_setting_with_its_default() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/server.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| (?:`(.*?)`)? *\|", page, re.MULTILINE)
+    wanted = [(f.name, "" if (value := getattr(Settings(), f.name)) is None else str(value)) for f in fields(Settings)]
+    assert [(name, value) for name, value in listed if hasattr(Settings(), name)] == wanted

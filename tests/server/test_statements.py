@@ -89,7 +89,8 @@ def test_an_error_in_a_later_statement_shows_its_place_in_the_whole_text() -> No
 
 
 values = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text(st.characters(codec="utf-8", exclude_characters="\0")),
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0")),
     st.floats(allow_nan=False, allow_infinity=False), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)),
     st.dates(date(1900, 1, 1), date(2200, 1, 1)), st.timedeltas(timedelta(days=-1000), timedelta(days=1000)),
     st.decimals(-(10**9), 10**9, places=4),
@@ -163,7 +164,8 @@ def test_limits_are_kept() -> None:
 
 def test_a_push_says_what_became_of_the_rows() -> None:
     with served() as it:
-        it.run("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t WITH (on_error = 'apart'); CREATE RELATION r (k BIGINT)")
+        it.run("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t WITH (on_error = 'apart')")
+        it.run("CREATE RELATION r (k BIGINT)")
         push, admin = it.service.push, it.admin
         assert admin is not None
         assert push(admin, "S", [(5, 1)]).rows == 1

@@ -358,22 +358,6 @@ class Query:
         """
         return self._shown(self._registered.results.at(position, most))
 
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back when there are new results, and when the query ends; what this gives ends it.
-
-        For parts of Penstock that wake others: it is called by the thread that has the news, under the query's lock,
-        and must neither wait nor read.
-        """
-        query = self._registered
-        with query.lock:
-            query.listeners = (*query.listeners, callback)
-
-        def cancel() -> None:
-            with query.lock:
-                query.listeners = tuple(each for each in query.listeners if each is not callback)
-
-        return cancel
-
     def alter(self, **options: object) -> None:
         """Change options while the query runs, as ``ALTER QUERY … SET (…)`` does: ``priority``, ``latency``, ``lag``,
         ``on_lag``, ``results``. None takes one back. Answers stay the same."""
@@ -442,6 +426,22 @@ class Query:
 def holds(query: Query, registered: Registered) -> bool:
     """Whether it is what a user holds of this query."""
     return query._registered is registered
+
+
+def listen(query: Query, callback: Callable[[], None]) -> Callable[[], None]:
+    """Call back when there are new results, and when the query ends; what this gives ends it.
+
+    It is called by the thread that has the news, under the query's lock, and must neither wait nor read.
+    """
+    registered = query._registered
+    with registered.lock:
+        registered.listeners = (*registered.listeners, callback)
+
+    def cancel() -> None:
+        with registered.lock:
+            registered.listeners = tuple(each for each in registered.listeners if each != callback)
+
+    return cancel
 
 
 def standing(query: Query) -> Callable[[], pa.Table]:

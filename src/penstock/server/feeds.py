@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from penstock.database.query import Query
+from penstock.database.query import Query, listen
 
 _PAGES = 64
 """Pages of a query that are kept for other readers."""
@@ -63,7 +63,7 @@ class SharedFeed:
         self._waiters: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
         self._pending: set[asyncio.AbstractEventLoop] = set()
         """Loops that have been told and have not looked yet: they are told once."""
-        self._cancel = query.listen(self._news)
+        self._cancel = listen(query, self._news)
 
     def close(self) -> None:
         """Hear of no more news; readers that wait look once more."""

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from penstock.model.names import unique_names
 from penstock.model.schema import Schema
 from penstock.model.values import to_arrow, with_zone
 from penstock.plan.nodes import Query as Plan
+from penstock.rows.apart import Kept
 from penstock.rows.text import jsonable
 from penstock.rows.values import python_value, said
 from penstock.scalar.zones import UTC
@@ -181,12 +183,18 @@ class Looking:
 
     # -- sys ------------------------------------------------------------------------------------------
 
-    def sys_table(self, session: Session, name: str) -> pa.Table:
-        """A table of ``sys``, as far as the user may see it."""
+    def sys_table(self, session: Session, name: str) -> Callable[[], pa.Table]:
+        """What makes a table of ``sys`` as it is now, as far as the user may see it. It may be called without the
+        database's lock."""
+        if name in ("late", "failed"):  # of which there may be many rows
+            sources = [(n, s) for n, s in [*self._core.inputs.items()] if self._gate.may(session, "read", "stream", n)]
+            kept = {n: s.late if name == "late" else s.apart for n, s in sources}
+            return partial(_late if name == "late" else _failed, kept)
         make = _SYS.get(name)
         if make is None:
             raise CatalogError(f"no table `sys.{name}`", hint="there are " + ", ".join(f"sys.{n}" for n in SYS))
-        return make(self, session)
+        table = make(self, session)
+        return lambda: table
 
     def streams_table(self, session: Session) -> pa.Table:
         found = [self.stream(session, name) for name in self._gate.seen(session, "stream")]
@@ -243,20 +251,14 @@ class Looking:
         found = self._db.metrics("work")
         return found if self._gate.administers(session) else found.schema.empty_table()
 
-    def late_table(self, session: Session) -> pa.Table:
-        rows: list[dict[str, object]] = []
-        for name, source in [*self._core.inputs.items()]:
-            if self._gate.may(session, "read", "stream", name):
-                table = source.late.table
-                rows += [{"stream": name, "row": _json(table, i)} for i in range(table.num_rows)]
-        return _table(rows, _LATE)
 
-    def failed_table(self, session: Session) -> pa.Table:
-        rows: list[dict[str, object]] = []
-        for name, source in [*self._core.inputs.items()]:
-            if self._gate.may(session, "read", "stream", name):
-                rows += [{"stream": name, **row} for row in source.apart.table.to_pylist()]
-        return _table(rows, _FAILED)
+def _late(kept: Mapping[str, Kept]) -> pa.Table:
+    found = [(name, each.table) for name, each in kept.items()]
+    return _table([{"stream": n, "row": _json(t, i)} for n, t in found for i in range(t.num_rows)], _LATE)
+
+
+def _failed(kept: Mapping[str, Kept]) -> pa.Table:
+    return _table([{"stream": n, **row} for n, each in kept.items() for row in each.table.to_pylist()], _FAILED)
 
 
 def _columns(schema: Schema) -> tuple[Column, ...]:
@@ -324,7 +326,6 @@ _FAILED = pa.schema([("stream", _text), ("place", _text), ("column", _text), ("r
 _SYS: Mapping[str, Callable[[Looking, Session], pa.Table]] = {
     "streams": Looking.streams_table, "relations": Looking.relations_table, "queries": Looking.queries_table,
     "operators": Looking.operators_table, "buffers": Looking.buffers_table, "batches": Looking.batches_table,
-    "late": Looking.late_table, "failed": Looking.failed_table,
 }  # fmt: skip
-SYS = (*_SYS, "sessions", "subscriptions")
+SYS = (*_SYS, "late", "failed", "sessions", "subscriptions")
 """All tables of ``sys``; the last two are the service's own."""

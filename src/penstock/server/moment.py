@@ -3,7 +3,7 @@ shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -22,16 +22,17 @@ class Moment(Mapping[str, Make]):
     all whose names stand in the text are taken."""
 
     def __init__(
-        self, db: Database, gate: Gate, looking: Looking, session: Session, text: str, sys: Mapping[str, Make]
-    ) -> None:
-        """``sys``: the tables of ``sys`` by their short names."""
+        self, db: Database, gate: Gate, looking: Looking, session: Session, text: str, sys: Callable[[str], Make],
+        names: Sequence[str],
+    ) -> None:  # fmt: skip
+        """``sys``: what makes a table of ``sys`` as it is when this is called, by its short name; ``names``: all."""
         self._db, self._gate, self._looking, self._session, self._sys = db, gate, looking, session, sys
         self._words = {t.value for t in tokens(text) if t.sort in ("word", "quoted")}
         self._words |= {word.lower() for word in self._words}
         queries = [(name, "query") for name in gate.seen(session, "query")]
         others = [(name, kind) for kind in ("relation", "stream") for name in gate.seen(session, kind)]
         read = {name: kind for name, kind in [*others, *queries] if gate.may(session, "read", kind, name)}
-        self._kinds = {**read, **{f"sys.{name}": "sys" for name in sys}}
+        self._kinds = {**read, **{f"sys.{name}": "sys" for name in names}}
         self._taken: dict[str, Make] | None = None
 
     def __getitem__(self, name: str) -> Make:
@@ -68,8 +69,7 @@ class Moment(Mapping[str, Make]):
     def _one(self, name: str, query: Query | None) -> Make:
         match self._kinds[name]:
             case "sys":
-                table = self._sys[name.removeprefix("sys.")]()
-                return lambda: table
+                return self._sys(name.removeprefix("sys."))
             case "relation":
                 rows = self._looking.relation_rows(name)
                 return lambda: rows
@@ -102,5 +102,5 @@ class Moment(Mapping[str, Make]):
             elif kind == "query" and (query := query_of(self._db, name)) is not None:
                 found[name] = pa.schema(list(query.schema)[2:]) if is_table(query.plan) else query.schema
             elif kind == "sys":
-                found[name] = self._sys[name.removeprefix("sys.")]().schema
+                found[name] = self._sys(name.removeprefix("sys."))().schema
         return found

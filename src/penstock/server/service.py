@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -565,17 +566,20 @@ class Service:
         """``streams``, ``relations``, ``queries``, ``operators``, ``buffers``, ``sessions``, ``batches``, ``late``,
         ``failed``, ``subscriptions``: what ``sys.name`` is in a plain SELECT."""
         with self.asked(session):
-            match name:
-                case "sessions":
-                    return sessions_table(self.sessions(session))
-                case "subscriptions":
-                    return subscriptions_table(self.subscriptions(session))
-            return self._looking.sys_table(session, name)
+            return self._sys(session, name)()
+
+    def _sys(self, session: Session, name: str) -> Callable[[], pa.Table]:
+        """What makes the table as it is now."""
+        match name:
+            case "sessions":
+                return partial(sessions_table, self.sessions(session))
+            case "subscriptions":
+                return partial(subscriptions_table, self.subscriptions(session))
+        return self._looking.sys_table(session, name)
 
     def moment(self, session: Session, text: str) -> Moment:
         """What a plain SELECT may read."""
-        sys = {name: (lambda name=name: self.sys_table(session, name)) for name in SYS}
-        return Moment(self._db, self._gate, self._looking, session, text, sys)
+        return Moment(self._db, self._gate, self._looking, session, text, partial(self._sys, session), SYS)
 
     def tables(self, session: Session) -> Mapping[str, pa.Schema]:
         """All that a plain SELECT may read, with its columns; those of ``sys`` as ``sys.name``."""

@@ -92,7 +92,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Said:
-    """A value, and where it stands: ``penstock.toml``, ``PENSTOCK_HTTP`` or ``--http``."""
+    """A value, and where it stands: a file, a variable or an option."""
 
     value: object
     where: str

@@ -30,7 +30,8 @@ class Named:
 
 
 class Subscriptions:
-    """All of them, at most ``most``. What is changed is written down first."""
+    """All of them, at most ``most``. What is changed is written down first. Looking takes no lock: who looks may have
+    the database's."""
 
     def __init__(
         self, notes: Mapping[str, Any], save: Callable[[Mapping[str, Any]], None], most: int
@@ -39,15 +40,16 @@ class Subscriptions:
         self._save, self._most = save, most
         self._lock = threading.RLock()
         """One changes something at a time; saving takes the database's lock with it."""
-        self._named: dict[str, Named] = {}
-        for key, found in notes.items():
-            if key.startswith(NOTE) and found is not None:
-                self._named[found["name"]] = Named(**found, number=int(key.removeprefix(NOTE)))
+        self._named: Mapping[str, Named] = {
+            found["name"]: Named(**found, number=int(key.removeprefix(NOTE)))
+            for key, found in notes.items()
+            if key.startswith(NOTE) and found is not None
+        }
+        """Replaced as a whole."""
 
     @property
     def all(self) -> list[Named]:
-        with self._lock:
-            return list(self._named.values())
+        return list(self._named.values())
 
     def get(self, name: str) -> Named | None:
         return self._named.get(name)
@@ -77,12 +79,11 @@ class Subscriptions:
 
     def _write(self, made: Named) -> None:
         self._save({f"{NOTE}{made.number}": made.note})
-        self._named[made.name] = made
+        self._named = {**self._named, made.name: made}
 
     def drop(self, *names: str) -> None:
         with self._lock:
             gone = [self._named[name] for name in names if name in self._named]
             if gone:
                 self._save({f"{NOTE}{each.number}": None for each in gone})
-                for each in gone:
-                    del self._named[each.name]
+                self._named = {name: each for name, each in self._named.items() if each not in gone}
