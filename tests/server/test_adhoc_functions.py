@@ -42,8 +42,10 @@ _whole = st.sampled_from([0, 1, -1, 2, -2, 7, -7, 10, 40, 255, 256, 12345])
 _texts = st.one_of(
     st.sampled_from([
         "", " ", "a", "abc", "  padded  ", "Ünïcödé", "e\u0301te\u0301", "ß", "İ", "ΜΆΪΟΣ", "日本語", "a😀b",
-        "a%b_c\\d", "a,b,,c", "tab\tline\nend", "0x1F", "1.5", " 1 ", "-2", "1e3", "1_000", "true", "NO", "nan", "2024-02-29",
-        "2024-02-29 12:34:56.789", "2024-02-29T12:34:56+02:00", "2024-2-9", "%Y-%m-%d", "yyyy-MM-dd", "$1", "UTC", "Europe/Vienna",
+        "a%b_c\\d", "a,b,,c", "tab\tline\nend", "0x1F", "1.5", " 1 ", "-2", "1e3", "1_000", "true", "NO", "nan",
+        "2024-02-29",
+        "2024-02-29 12:34:56.789", "2024-02-29T12:34:56+02:00", "2024-2-9", "%Y-%m-%d", "yyyy-MM-dd", "$1",
+        "UTC", "Europe/Vienna",
     ]),
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6),
 )  # fmt: skip

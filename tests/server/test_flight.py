@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -290,7 +290,7 @@ def test_without_a_credential_nothing_answers(server: Flying, given: dict[str, s
 def test_every_call_wants_a_credential_but_health(server: Flying) -> None:
     client = server.client()
     command = flight.FlightDescriptor.for_command(wire.packed("CommandGetCatalogs", b""))
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: client.get_flight_info(command),
         lambda: client.get_schema(command),
         lambda: client.do_get(flight.Ticket(b'{"current": "counts"}')).read_all(),
@@ -384,6 +384,26 @@ def test_tls(tmp_path: Path) -> None:
             assert rows(cursor, "SELECT 'ü'") == [("ü",)]
         with pytest.raises(adbc_driver_manager.Error):
             made.connect().cursor().execute("SELECT 1")
+
+
+def test_a_new_certificate_is_taken_without_a_restart(tmp_path: Path) -> None:
+    settings = prepared(Settings(flight=0, tls_self_signed=True), tmp_path)
+    assert settings.tls_cert is not None
+    assert settings.tls_key is not None
+    before = settings.tls_cert.read_text()
+    with flying(settings) as made:
+        settings.tls_cert.unlink()
+        settings.tls_key.unlink()
+        prepared(Settings(flight=0, tls_self_signed=True), tmp_path)
+        made.listener.reload()
+        for certificate in (before, settings.tls_cert.read_text()):
+            trusted = {adbc.DatabaseOptions.TLS_ROOT_CERTS.value: certificate}
+            if certificate == before:
+                with pytest.raises(adbc_driver_manager.Error):
+                    made.connect(**trusted)
+            else:
+                with made.connect(**trusted) as connection, connection.cursor() as cursor:
+                    assert rows(cursor, "SELECT 1") == [(1,)]
 
 
 def test_random_and_mutated_calls(server: Flying) -> None:

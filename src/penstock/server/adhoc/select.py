@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import duckdb
@@ -35,6 +36,8 @@ _WINDOW = re.compile(
     r"\[\s*(RANGE|ROWS|NOW|PARTITION|BEGIN|TUMBLING|HOPPING|SESSION|UNBOUNDED|FORWARD|REVERSE|LANDMARK)\b",
     re.IGNORECASE,
 )
+_SHORT, _TEXTS = 20_000, 200
+"""Texts that are remembered with what DuckDB made of them: how long, and how many."""
 _ONLY = "only SELECT, WITH and VALUES are answered ad hoc"
 
 
@@ -59,6 +62,7 @@ class AdHoc:
         self._zone = zone
         self._most = most
         self._lock = threading.Lock()
+        self._remembered = lru_cache(maxsize=_TEXTS)(self._ask)
         self._declared: dict[object, str] = {}  # bounded by the functions, types and units that there are
         self._base = duckdb.connect(":memory:", config={
             "memory_limit": memory, "threads": threads, "python_enable_replacements": False,
@@ -152,11 +156,9 @@ class AdHoc:
 
     def _parse(self, sql: str) -> Statement:
         guards.check_text(sql)
-        with self._base.cursor() as connection:
-            row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-        assert row is not None
-        guards.check_tree(row[0])
-        found: dict[str, Any] = json.loads(row[0])
+        parsed = self._asked("json_serialize_sql", sql)
+        guards.check_tree(parsed)
+        found: dict[str, Any] = json.loads(parsed)
         nothing = Statement(sql, {"named_param_map": []}, self._declare, self._written, self._zone)
         if found["error"]:
             if found.get("error_type") != "parser":
@@ -177,9 +179,15 @@ class AdHoc:
 
     def _written(self, tree: Node) -> str:
         """The text of a parsed statement."""
+        return self._asked("json_deserialize_sql", json.dumps({"error": False, "statements": [tree]}))
+
+    def _asked(self, function: str, text: str) -> str:
+        """What DuckDB makes of a text: it is asked once about a short one."""
+        return (self._remembered if len(text) < _SHORT else self._ask)(function, text)
+
+    def _ask(self, function: str, text: str) -> str:
         with self._base.cursor() as connection:
-            whole = json.dumps({"error": False, "statements": [tree]})
-            row = connection.execute("SELECT json_deserialize_sql(?)", [whole]).fetchone()
+            row = connection.execute(f"SELECT {function}(?)", [text]).fetchone()
         assert row is not None
         return str(row[0])
 

@@ -233,9 +233,8 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 return self._statement(session, descriptor, self._text(wire.as_text(found, 1)), [])
             case "CommandPreparedStatementQuery":
                 prepared = _prepared(found)
-                return self._statement(
-                    session, descriptor, self._text(prepared["text"]), _unpacked(prepared.get("rows"))
-                )
+                text, rows = self._text(prepared["text"]), _unpacked(prepared.get("rows"))
+                return self._statement(session, descriptor, text, rows, prepared=True)
         raise InputError(f"{name} is not answered here", hint="statements are sent as CommandStatementQuery")
 
     def _path_info(self, session: Session, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
@@ -253,12 +252,18 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         return text
 
     def _statement(
-        self, session: Session, descriptor: flight.FlightDescriptor, text: str, rows: list[list[object]]
+        self,
+        session: Session,
+        descriptor: flight.FlightDescriptor,
+        text: str,
+        rows: list[list[object]],
+        *,
+        prepared: bool = False,
     ) -> flight.FlightInfo:
         """A statement that reads is run when its rows are fetched, every other one now, and once."""
         if _begins(text) in _READING:
             ticket = _ticket({"run": text, "rows": _packed_rows(rows)})
-            if rows:  # what the types of the result are, the values say
+            if prepared:  # its client has a schema, which values of parameters may have changed
                 return _flight_info(None, descriptor, ticket)
             schema = self._service.describe(session, text)[1]
             return _flight_info(_SAID if schema is None else schema, descriptor, ticket)
