@@ -155,8 +155,10 @@ def spliced(text: str, parameters: Sequence[object]) -> str:
                 f"there is no value for parameter {token.value}", hint=f"{len(parameters)} were given",
                 position=position_at(text, token.start, token.end), text=text,
             )  # fmt: skip
-        # Between blanks: a minus before a negative number must not become a comment.
-        parts += [text[at : token.start], f" {literal(parameters[number - 1])} "]
+        # A minus before a negative number must not become a comment, nor letters behind a number a part of it.
+        before = "" if text[token.start - 1 : token.start] in ("", " ", "(", ",") else " "
+        after = "" if text[token.end : token.end + 1] in ("", " ", ")", ",") else " "
+        parts += [text[at : token.start], before, literal(parameters[number - 1]), after]
         at = token.end
     return "".join([*parts, text[at:]])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,8 +31,32 @@ _PROBABLY = re.compile(
     re.IGNORECASE,
 )
 _MEMORY = "256MB"
+_FRESH = 1.0
+"""Seconds."""
 _TOO_LONG = 100_000
 """Characters of a question about the catalogs."""
+
+
+class Seen:
+    """What a connection has seen of the catalogs: one look at a table is many questions. Kept for a second, and
+    until the connection changes something itself."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, pa.Table] = {}
+        self._until = 0.0
+
+    def forget(self) -> None:
+        """Something is different now."""
+        self._until = 0.0
+
+    def tables(self, asking: Asking) -> dict[str, pa.Table]:
+        """The tables as the user sees them."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._until = 0.0
+            self._tables = tables.of_session(asking.service, asking.session, asking.database, asking.parameters)
+            self._until = now + _FRESH
+        return self._tables
 
 
 @dataclass(frozen=True)
@@ -43,6 +68,7 @@ class Asking:
     database: str
     parameters: Mapping[str, str]
     number: int
+    seen: Seen
 
 
 @dataclass(frozen=True)
@@ -90,15 +116,15 @@ class Catalog:
         return Known(oids, found.schema, None if values is None else found, rewriting.settings)
 
     def _run(self, asking: Asking, sql: str, bound: Mapping[str, object]) -> pa.Table:
-        seen = tables.of_session(asking.service, asking.session, asking.database, asking.parameters)
+        seen = asking.seen.tables(asking)
         connection = self._connection()
         alarm = threading.Timer(asking.service.settings.adhoc_seconds, connection.interrupt)
         alarm.daemon = True
         alarm.start()
         try:
             connection.execute("SET scalar_subquery_error_on_multiple_rows = false; SET integer_division = true")
-            for name, table in seen.items():
-                connection.register(f"_{name}", table)
+            for name in _OF_MACROS | (seen.keys() & set(re.findall(r"\b_(\w+)", sql))):
+                connection.register(f"_{name}", seen[name])
             return connection.sql(sql, params=bound).to_arrow_table()
         except duckdb.InterruptException:
             raise Refused("57014", "canceling statement due to statement timeout") from None
@@ -455,6 +481,8 @@ _HELPERS = {
     "_regrole_text": ("s", "coalesce((SELECT zr.rolname FROM _pg_roles zr WHERE zr.oid = try_cast(s AS BIGINT) "
         "LIMIT 1), s::VARCHAR)"),
 }  # fmt: skip
+_OF_MACROS = frozenset({"pg_class", "pg_roles", "pg_constraint", "pg_index", "pg_matviews"})
+"""Tables of a session that macros read."""
 _OWN = {name: len([p for p in arguments.split(",") if p]) for name, (arguments, _) in _MACROS.items()} | {
     "version": 0, "pg_backend_pid": 0, "current_schemas": 1, "current_setting": 2, "set_config": 3, "getpgusername": 0,
 }  # fmt: skip

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.model.names import counted
 from penstock.server.postgres import copying, errors, messages, statements, types
-from penstock.server.postgres.catalog import Asking, Catalog
+from penstock.server.postgres.catalog import Asking, Catalog, Seen
 from penstock.server.postgres.errors import Refused
 from penstock.server.postgres.inference import types_in_select
 from penstock.server.postgres.messages import Body, Bound, Malformed, Parsed
@@ -100,6 +100,7 @@ class Dialogue:
         self._catalog, self._database = catalog, database
         self._prepared: dict[str, Prepared] = {}
         self._portals: dict[str, Portal] = {}
+        self._seen = Seen()
         self._written = 0
         self.status = b"I"
         self.text = ""
@@ -306,7 +307,9 @@ class Dialogue:
             return Answer("SUBSCRIBE", Following(feed, outcome.subscribe.position, self._call, waiting))
         if outcome.table is not None:
             return Answer(outcome.tag, Held(outcome.table))
-        self._written += not reading
+        if not reading:
+            self._written += 1
+            self._seen.forget()
         return Answer(outcome.tag)
 
     def _note(self, outcome: Outcome) -> None:
@@ -389,6 +392,7 @@ class Dialogue:
         self._connection.send(messages.notice(b"N", errors.notice(message, warning=True)))
 
     def _set(self, name: str, value: str | None) -> None:
+        self._seen.forget()
         for changed, now in self._parameters.set(name, value):
             self._connection.send(messages.parameter_status(changed, now))
 
@@ -538,7 +542,9 @@ class Dialogue:
     # -- helpers --------------------------------------------------------------------------------------
 
     def _asking(self) -> Asking:
-        return Asking(self._service, self._session, self._database, self._parameters.all(), self._connection.number)
+        return Asking(
+            self._service, self._session, self._database, self._parameters.all(), self._connection.number, self._seen
+        )
 
     def _find_prepared(self, name: str) -> Prepared:
         found = self._prepared.get(name)

@@ -227,10 +227,12 @@ def always() -> dict[str, pa.Table]:
 
 def of_session(service: Service, session: Session, database: str, parameters: Mapping[str, str]) -> dict[str, pa.Table]:
     """The tables as one user sees them."""
-    owners = _owners(service, session)
+    relations, queries = service.relations(session), service.queries(session, ended=False)
+    owners = {info.name: info.owner or "" for info in service.streams(session)}
+    owners |= {info.name: info.owner or "" for info in relations} | {info.name: info.owner or "" for info in queries}
     users = sorted({session.user, *owners.values()} - {""})
-    kinds, keys, texts = _kinds(service, session)
-    rows = _Rows(database, session, kinds, keys, owners, texts)
+    keys = {info.name: info.key for info in relations if info.key}
+    rows = _Rows(database, session, keys, owners, {info.name: info.text for info in queries})
     for name, schema in service.tables(session).items():
         rows.add(name, schema)
     made = {name: _table(schema, rows.of.get(name, ())) for name, schema in SCHEMAS.items()}
@@ -280,22 +282,6 @@ def _shown(service: Service, session: Session, what: str) -> list[dict[str, Any]
     return [] if table is None else list(table.to_pylist())
 
 
-def _owners(service: Service, session: Session) -> dict[str, str]:
-    found = {info.name: info.owner or "" for info in service.streams(session)}
-    found |= {info.name: info.owner or "" for info in service.relations(session)}
-    return found | {info.name: info.owner or "" for info in service.queries(session, ended=False)}
-
-
-def _kinds(
-    service: Service, session: Session
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]], dict[str, str | None]]:
-    """What each name is, the keys of relations, and the texts of queries."""
-    kinds = {info.name: "query" for info in service.queries(session, ended=False)}
-    keys = {info.name: info.key for info in service.relations(session) if info.key}
-    texts = {info.name: info.text for info in service.queries(session, ended=False)}
-    return kinds, keys, texts
-
-
 def _role(user: str) -> int:
     return oid_of("role", user)
 
@@ -304,12 +290,12 @@ class _Rows:
     """Rows of the catalogs, gathered table by table."""
 
     def __init__(
-        self, database: str, session: Session, kinds: Mapping[str, str], keys: Mapping[str, tuple[str, ...]],
-        owners: Mapping[str, str], texts: Mapping[str, str | None],
+        self, database: str, session: Session, keys: Mapping[str, tuple[str, ...]], owners: Mapping[str, str],
+        texts: Mapping[str, str | None],
     ) -> None:  # fmt: skip
         self.of: dict[str, list[dict[str, Any]]] = {}
         self._database, self._session = database, session
-        self._kinds, self._keys, self._owners, self._texts = kinds, keys, owners, texts
+        self._keys, self._owners, self._texts = keys, owners, texts
 
     def _put(self, table: str, **row: Any) -> None:
         self.of.setdefault(table, []).append(row)
@@ -319,7 +305,7 @@ class _Rows:
         inside = full.startswith("sys.")
         name = full.removeprefix("sys.") if inside else full
         place, namespace = ("sys", _SYS) if inside else ("public", _PUBLIC)
-        query = not inside and self._kinds.get(name) == "query"
+        query = not inside and name in self._texts
         number = oid_of("table", full)
         owner = self._owners.get(full) or self._session.user
         key = () if inside else tuple(k for k in self._keys.get(name, ()) if k in schema.names)
