@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Event as Signal
 from typing import Any
 from unittest.mock import patch
 
@@ -379,6 +380,51 @@ def test_an_early_row_is_answered_from_a_stored_relation(db: penstock.Database, 
     db.resume(intake(db, "s"))
     db.settle()
     assert sorted(heard["inner_join"][6:]) == [8, 21]
+
+
+LOOKED_UP = [
+    "SELECT ISTREAM slow(s.v) AS v, name FROM s [RANGE 100], names WHERE s.k = names.k",
+    "SELECT ISTREAM slow(s.v) AS v, name FROM s [NOW] LEFT JOIN names ON s.k = names.k",
+]
+
+
+@pytest.mark.parametrize("text", LOOKED_UP, ids=["inner", "left"])
+@pytest.mark.parametrize("threading", ["graph", "operator"])
+def test_an_alarm_is_answered_from_a_stored_relation_before_rows_that_came_earlier(
+    db: penstock.Database, threading: str, text: str
+) -> None:
+    """The alarm's answer is delivered while the row in front of it is still worked on. Of answers that are delivered
+    together the alarm's would be the first anyway."""
+    told, release = Signal(), Signal()
+    heard: list[list[int]] = []
+
+    def slow(v: int) -> int:
+        if v in range(2, 6):
+            release.wait(60)
+        return v
+
+    def hear(answers: pa.Table) -> None:
+        heard.append(answers["v"].to_pylist())
+        told.set()
+
+    db.create_function("slow", slow, returns="BIGINT", args=("BIGINT",))
+    query = db.query(text)
+    db.configure(threading=threading)
+    db.push("s", [(1, 7, 1, 0)])
+    db.settle()
+    query.fetch()
+    query.subscribe(hear)
+    db.suspend(intake(db, "s"))
+    db.push("s", [(t, t % 2, t, 0) for t in range(2, 6)])
+    db.push("s", [(6, 0, 6, 9)])
+    try:
+        db.resume(intake(db, "s"))
+        assert told.wait(30), "the alarm waits for the rows in front of it"
+        assert heard == [[6]]
+    finally:
+        release.set()
+    db.settle()
+    assert [v for some in heard[1:] for v in some] == [2, 3, 4, 5]
 
 
 def test_joins_forget_early_rows_when_time_has_passed_them(db: penstock.Database) -> None:

@@ -187,11 +187,11 @@ class Graph:
         """Where the sources of a stream are."""
         return [source.place() for source in self._sources.get(stream, ())]
 
-    def push_early(self, stream: str, batch: Batch, *, logged: bool = False) -> None:
-        """Prioritised elements of a declared stream that are before their place; they go on at once. ``logged``: see
+    def push_early(self, stream: str, batch: Batch, reached: float = -math.inf) -> None:
+        """Prioritised elements of a declared stream that are before their place; they go on at once. ``reached``: see
         ``Source.push_early``."""
         for source in self._sources.get(stream, ()):
-            source.push_early(whole_columns(batch), batch.ts, batch.arrival, batch.priority, logged=logged)
+            source.push_early(batch, reached)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """The places of elements that were given early have been reached."""

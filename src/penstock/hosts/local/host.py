@@ -292,10 +292,8 @@ class LocalHost(InProcess, Abilities):
                 self._converge()
         waiting = self.runtime.rows_in() if self.graph.buffered else 0
         self._delivering = time.perf_counter_ns(), self.graph.sources(name), self.graph.places(name), waiting
-        if source.came is not None and self._overtakes:
-            urgent = source.urgent(source.came.arrival)
-            if urgent is not None:
-                self.graph.push_early(name, urgent)
+        if self._overtakes and (urgent := source.urgent_came()) is not None:
+            self.graph.push_early(name, urgent)
         if len(batch.ts):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)

@@ -228,8 +228,8 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
             early = inputs.early(name, schema, query, share)
             if early is not None:
                 family.fed = True
-                if len(early):
-                    programs.push_early(name, early)
+                if len(early.rows):
+                    programs.push_early(name, early.rows, early.reached)
             if not inputs.has(name) or name in family.relations:
                 continue
             family.fed = True
