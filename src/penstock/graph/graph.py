@@ -420,7 +420,7 @@ class Graph:
             elif hurries:
                 hurried.add(vertex.id)
         for vertex in order:
-            begins = isinstance(vertex, Windowed) or any(e.source.foretells for e in vertex.inputs)
+            begins = isinstance(vertex, Windowed | Staged) or any(e.source.foretells for e in vertex.inputs)
             if begins and vertex.id in answering and not isinstance(vertex, Emitting):
                 vertex.foretells = True  # for good: what it has sent may still wait in buffers
 
@@ -486,9 +486,7 @@ def _answers_foretold(vertex: OperatorVertex) -> bool:
             return vertex.by_time
         case Stateless():
             return not vertex.elements
-        case Staged():
-            return vertex.looks_up is not None
-        case Emitting():
+        case Staged() | Emitting():
             return vertex.answers_foretold
     return False
 

@@ -159,9 +159,9 @@ class Source(Stream):
         return batch.take(np.flatnonzero(self._had(batch.arrival)))
 
     def push_early(self, batch: Batch, reached: float = -math.inf) -> None:
-        """Prioritised elements before their place, which go on at once, but for those that have; they say nothing of how
-        far the stream is. ``reached``: elsewhere it has come that far, and all changes of relations up to there have
-        been given."""
+        """Prioritised elements before their place, which go on at once, but for those that have. They say nothing of
+        how far the stream is. ``reached``: elsewhere it has come that far, and all changes of relations up to there
+        have been given."""
         if len(batch):
             self._logged = max(self._logged, min(reached, float(batch.ts.max())))
         if self.early:
@@ -368,6 +368,13 @@ class Relation(OperatorVertex):
         self._none = empty(schema)
         self.latest: Instant = (MIN_TS, 0)
         """That of the last change which was handed over."""
+
+    @property
+    def certain(self) -> float:
+        """Up to there it does not change any more than it has: all streams that it is read with have come so far."""
+        streams = (edge.source for edge in self.inputs)
+        sources = (vertex.source if isinstance(vertex, Intake) else vertex for vertex in streams)
+        return min((s.certain if isinstance(s, Stream) else -math.inf for s in sources), default=-math.inf)
 
     def hand_over(self, changes: Sequence[Change]) -> None:
         """Changes in order, by whoever makes them."""

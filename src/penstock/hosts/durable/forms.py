@@ -119,8 +119,8 @@ def _batch_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
 
 
 def rows_meta(source: StreamInput, came: Came | None, turn: Batch, *, turns: bool) -> Record:
-    """What is said with them: how far the stream is now. Of prioritised rows: how many have their turn (``h``), how many
-    of these came before (``w``), and how many have come and wait for slack (``u``)."""
+    """What is said with them: how far the stream is now. Of prioritised rows: how many have their turn (``h``), how
+    many of these came before (``w``), and how many have come and wait for slack (``u``)."""
     meta: Record = {"p": instant(source.progress), "n": instant(source.newest_row)}
     if turns and source.definition.slack:
         meta["turn"] = len(turn)

@@ -742,7 +742,7 @@ def _frames(log: Log, kind: str, after: int) -> list[Frame]:
             files = held_again(meta)
             urgent = sum(span.file.prioritised for span in files) if files else meta.get("u", 0)
             found.append(Frame(
-                number, "rows", place, turn, meta.get("h", 0), progress, meta.get("closed", False), spans, urgent, files,
-                meta.get("w", 0),
+                number, "rows", place, turn, meta.get("h", 0), progress, meta.get("closed", False), spans, urgent,
+                files, meta.get("w", 0),
             ))  # fmt: skip
     return found
