@@ -131,8 +131,8 @@ SLACK = STREAM.replace("TIMESTAMP BY t", "TIMESTAMP BY t SLACK 100")
 
 
 def test_an_alarm_does_not_wait_for_slack(tmp_path: Path) -> None:
-    """A filter gives it at once, and once. A count takes it in its turn, and so does a join with a stored relation, which
-    may still change before it."""
+    """A filter gives it at once, and once. A count takes it in its turn, and so does a join with a stored relation,
+    which may still change before it."""
     with opened(tmp_path, batch_rows=1_000) as db:
         db.execute(SLACK)
         db.execute("CREATE RELATION names (k BIGINT, v BIGINT) KEY (k); INSERT INTO names VALUES (1, 11)")

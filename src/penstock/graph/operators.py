@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.graph.early import Aside, is_prioritised
+from penstock.graph.early import Aside, is_prioritised, unranked
 from penstock.graph.message import BEGIN, Data, Mark, Message, before, chosen, cut, joined_data
 from penstock.graph.ports import Port
 from penstock.graph.sources import Relation, Source
@@ -278,6 +278,10 @@ class Staged(OperatorVertex):
         """Whether it gives results before their place that come again at it."""
         return self.looks_up is not None or bool(self.meets)
 
+    @property
+    def looks_across(self) -> bool:
+        return self.foretells and bool(self.meets)
+
     def work_foretold(self, port: int, data: Data) -> Data | None:
         if not self.foretells:
             return None
@@ -486,10 +490,12 @@ class Emitting(OperatorVertex):
         return not self._masters and self.emit.passes and self.emit.output == "istream"
 
     def work_foretold(self, port: int, data: Data) -> Data | None:
-        if port or not self.answers_foretold or self.emit.needs_instants:
-            return None
-        self._given |= frozenset(zip(data.ts.tolist(), data.sub.tolist(), strict=True))
-        return self.work_early(port, data)
+        if port or not self.answers_foretold or (self.ports is not None and self.emit.needs_instants):
+            return None  # the rows of the beginning, if there are any, are not known yet
+        instants = list(zip(data.ts.tolist(), data.sub.tolist(), strict=True))
+        late = {instants[i] for i in unranked(data)}  # what has no priority waits for its place, and all with it
+        self._given |= frozenset(instants) - late
+        return self.work_early(port, chosen(data, np.flatnonzero([at not in late for at in instants])))
 
     def saved_early(self) -> State:
         state = super().saved_early()
