@@ -337,6 +337,20 @@ def test_a_prioritised_row_does_not_wait_for_slack() -> None:
         assert [values(db, name) for name in ("filter", "younger")] == [[4], [4]]
 
 
+@pytest.mark.parametrize("engine", ["reference", "local"])
+def test_a_prioritised_row_waits_for_slack_where_a_relation_may_still_change_before_it(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.execute(SLACK)
+        query = db.query("SELECT ISTREAM s.v, name FROM s [RANGE 100], names WHERE s.k = names.k")
+        db.push("s", [(1, 0, 1, 0)])
+        db.heartbeat("s", 2)
+        assert query.fetch()["name"].to_pylist() == ["zero"]
+        db.push("s", [(20, 1, 2, 9)])
+        db.execute("UPDATE names SET name = 'changed' WHERE k = 1 AT 10")
+        db.heartbeat("s", 30)
+        assert query.fetch()["name"].to_pylist() == ["changed"]
+
+
 def test_with_mode_normal_prioritised_rows_wait_for_slack_like_others() -> None:
     with penstock.connect(engine="local") as db:
         db.execute(SLACK)

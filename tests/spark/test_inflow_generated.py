@@ -16,6 +16,7 @@ from penstock.model.schema import arrow_schema
 from tests.budget import examples
 from tests.generated.language import Row
 from tests.spark.direct import directly, host_of
+from tests.spark.test_overtaking import Backlogged
 from tests.spark.test_parts_generated import FIRST, QUERIES, Both, Mortal, Op, both, ops
 
 MORE = (
@@ -95,6 +96,13 @@ class Fed(Both):
         super().end()
 
 
+class Alarmed(Fed, Backlogged):
+    """The stream that has a source has priorities, too."""
+
+    def declared(self) -> str:
+        return self.declare.replace("PRIORITY BY v - 7", "PRIORITY BY v - 7 FROM spark (format = 'rate')")
+
+
 fed_ops: st.SearchStrategy[list[Op]] = st.lists(
     st.one_of(
         ops.map(lambda some: some[0]),
@@ -115,6 +123,14 @@ fed_ops: st.SearchStrategy[list[Op]] = st.lists(
 def test_a_stream_that_has_a_source(todo: list[Op]) -> None:
     with directly(Mortal):
         both("push", [*FIRST, ("query", (MORE[0], 5)), *todo], Fed)
+
+
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(fed_ops)
+def test_alarms_of_a_stream_that_has_a_source(todo: list[Op]) -> None:
+    """They do not wait for slack, also where they are in files."""
+    with directly(Mortal):
+        both("push", [*FIRST, ("query", (QUERIES[5], 5)), *todo], Alarmed)
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -127,6 +127,27 @@ def test_an_alarm_is_answered_from_a_stored_relation_while_ordinary_rows_wait(tm
         assert found == [11] * 3 + [22] * 2 + [33] * 9, "the first alarm has not come again, but has another name now"
 
 
+@pytest.mark.parametrize("order", ["s [RANGE 100], r [RANGE 500], names", "s, names, r [ROWS 2]"])
+def test_an_alarm_is_answered_from_another_stream_and_a_relation_while_ordinary_rows_wait(
+    tmp_path: Path, order: str
+) -> None:
+    """If the other stream has reached it."""
+    with opened(tmp_path) as db:
+        db.execute(STREAM)
+        db.execute("CREATE STREAM r (t BIGINT, k BIGINT, w BIGINT) TIMESTAMP BY t")
+        db.execute("CREATE RELATION names (k BIGINT, name STRING) KEY (k); INSERT INTO names VALUES (1, 'one')")
+        db.query(f"SELECT ISTREAM s.t, s.v FROM {order} WHERE s.k = r.k AND s.k = names.k", name="q")
+        db.push("r", [(0, 1, 70), (0, 1, 71)])
+        db.heartbeat("r", 20)
+        push(db, *((t + 1, k, v) for t, k, v in ORDINARY[:6]), (20, 1, 900), (21, 1, 901))
+        step(db)
+        assert taken(db, "q") == [900, 900, 52, 52]
+    with opened(tmp_path) as db:
+        db.close_stream("r")
+        db.close_stream("s")
+        assert sorted(db.queries["q"].fetch().column("v").to_pylist()) == [55, 55, 901, 901]
+
+
 SLACK = STREAM.replace("TIMESTAMP BY t", "TIMESTAMP BY t SLACK 100")
 
 
@@ -357,6 +378,9 @@ QUERIES = (
     "SELECT ISTREAM t, k, v FROM s WHERE v > 2 INTO {into}",
     "SELECT ISTREAM x.k, y.v FROM s [RANGE 5] x, {into} [RANGE 5] y WHERE x.k = y.k",
     "SELECT ISTREAM k, count(*) AS n FROM {into} [ROWS 3] GROUP BY k",
+    "SELECT ISTREAM name, s.v, r.v AS y FROM s [RANGE 9], r [RANGE 8], names WHERE s.k = r.k AND r.k = names.k",
+    "SELECT ISTREAM name, s.v, r.v AS y FROM s [RANGE 9], names, r [ROWS 3] WHERE s.k = names.k AND s.v < r.v",
+    "SELECT ISTREAM s.v, r.v AS y FROM s [NOW], r [ROWS 3] WHERE s.k = r.k",
 )
 
 
