@@ -138,3 +138,16 @@ def test_alarms_of_a_stream_that_has_a_source(todo: list[Op]) -> None:
 def test_a_stream_that_has_a_source_with_threads(todo: list[Op]) -> None:
     with directly(Mortal):
         both(0, [*FIRST, ("query", (QUERIES[5], 5)), *todo], Fed)
+
+
+def test_an_alarm_in_a_file_does_not_wait_for_slack(tmp_path: Path) -> None:
+    with directly(), penstock.connect(tmp_path, engine="spark", shards=2, trigger="push") as db:
+        db.execute("CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t SLACK 100 PRIORITY BY v - 100 "
+                   "FROM spark (format = 'rate')")  # fmt: skip
+        query = db.query("SELECT t, v FROM s WHERE v > 50")
+        micro_batch(db, "s", 0, [(10, 1, 60), (20, 1, 900), (30, 2, 40)])
+        assert query.fetch().column("v").to_pylist() == [900]
+        micro_batch(db, "s", 1, [(300, 1, 61), (290, 1, 901)])
+        assert sorted(query.fetch().column("v").to_pylist()) == [60, 901]
+        db.close_stream("s")
+        assert query.fetch().column("v").to_pylist() == [61]

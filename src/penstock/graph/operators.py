@@ -331,9 +331,10 @@ class Staged(OperatorVertex):
     def _changed(self, port: int, rows: Delta, pairs: Delta, changes: Delta) -> Delta:
         """The pairs of rows after changes of the other input."""
         assert isinstance(self.stage, FastJoin | GeneralJoin)
+        assert self.errors is not None
         parts = [pairs]
         for sign in (1, -1):
-            beside = GeneralJoin(self.stage.node, self.stage.functions, self.stage.errors)
+            beside = GeneralJoin(self.stage.node, self.stage.functions, self.errors)
             some = changes.take(np.flatnonzero(changes.sign == sign))
             beside.known(1 - port, replace(some, sign=np.ones(len(some), np.int8)))
             parts.append(beside.foretold(port, rows))

@@ -34,7 +34,7 @@ class GeneralJoin:
     """
 
     def __init__(self, node: Join, functions: Functions, errors: Errors) -> None:
-        self.node, self.functions, self.errors = node, functions, errors
+        self.node, self.functions = node, functions
         self._evaluation = Evaluation(functions, errors)
         self._pads = (node.kind in ("left", "full"), node.kind in ("right", "full"))
         self._nulls: tuple[tuple[None, ...], tuple[None, ...]] = (
