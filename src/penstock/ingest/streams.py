@@ -199,8 +199,7 @@ class StreamInput:
 
     def urgent_came(self) -> Batch | None:
         """Those of them that were taken in last."""
-        came = self.came
-        return None if came is None or came.priority is None else self.urgent(came.arrival)
+        return None if self.came is None else self.urgent(self.came.arrival)
 
     def waited(self, turn: Batch) -> int:
         """How many prioritised rows of those whose turn has come were taken in before the last."""
