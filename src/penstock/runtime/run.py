@@ -229,11 +229,12 @@ class Runtime:
             raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}", hint="only suspended ones resume")
         self.hold(self._held - {vertex.id})
 
-    def hold(self, ids: Collection[int]) -> bool:
-        """Let these operators rest, and no others. Returns when they do; gives whether buffers have come or gone.
+    def hold(self, ids: Collection[int], moved: Callable[[], object] | None = None) -> None:
+        """Let these operators rest, and no others. Returns when they do.
 
         A worker is told through its instructions, and all others go on, where an operator has buffers in front of it
-        anyway. Else all workers pause while buffers are put there or taken away.
+        anyway. Else all workers pause while buffers are put there or taken away, and ``moved`` is called in that pause.
+        A sender that still called its successor past a new buffer would overtake its own early rows, which are in it.
         """
         self._check_open()
         held = set(ids)
@@ -244,11 +245,12 @@ class Runtime:
             with self._control.paused():
                 self._held = held
                 self._rebuild()
-            return True
+                if moved is not None:
+                    moved()
+            return
         self._held = held
         told = [(owner, partial(_rest, stations[id], id in held)) for owner, id in zip(owners, changed, strict=True)]
         self._tell([(owner, instruction) for owner, instruction in told if owner is not None])
-        return False
 
     def _instructed(self, station: Station | None) -> Worker | None:
         """The worker that can be told to let an operator rest: all that comes to it is in buffers anyway."""

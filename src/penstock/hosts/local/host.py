@@ -656,14 +656,14 @@ class LocalHost(InProcess, Abilities):
         for query in self.core.running():
             query.meter.look_up()  # results that wait there are of calls before the one that lets them go on
         self._see()
-        if self._prioritised():
-            self.runtime.settle()  # no row is ahead of its place while buffers come and go in front of it
-        if self.runtime.hold(set() if everything else self._resting.held()):
-            with self.runtime.paused():
-                if self._delivery is None:
-                    self._advance(self.core.running())
-                self.graph.buffered = self.runtime.settings.has_threads or self.runtime.holds
-                self.graph.wire()
+        self.runtime.hold(set() if everything else self._resting.held(), self._moved)
+
+    def _moved(self) -> None:
+        """Buffers have come or gone in front of operators that rest or go on."""
+        self.graph.buffered = self.runtime.settings.has_threads or self.runtime.holds
+        self.graph.wire()
+        if self._delivery is None:
+            self._advance(self.core.running())
 
     def _see(self) -> None:
         """Let the runtime know the graph as it is."""
