@@ -1,15 +1,14 @@
 """Buffers come and go while rows are on their way, some of them ahead of their place: no answer is another one.
 
-The interleaving is chosen: a worker stands in a function of a query while rows wait behind it, and after every pause the
-workers work off all that they can before the thread that paused them does anything else.
+The interleaving is chosen: a worker stands in a function of a query while rows wait behind it, and after every pause
+the workers work off all that they can before the thread that paused them does anything else.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 import penstock
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
-from penstock.runtime.control import Control
+from tests.graph.schedules import working_after_pauses
 
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t PRIORITY BY p;
@@ -38,7 +37,7 @@ Move = Callable[[penstock.Database], object]
 
 @dataclass
 class Schedule:
-    """Where the worker stands, and what it does after a pause."""
+    """Where the worker stands until the first pause."""
 
     at_work: threading.Event = field(default_factory=threading.Event)
     goes_on: threading.Event = field(default_factory=threading.Event)
@@ -49,24 +48,6 @@ class Schedule:
         self.goes_on.wait()
         return v
 
-    @contextmanager
-    def chosen(self, db: penstock.Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        host = core_of(db).host
-        assert isinstance(host, LocalHost)
-        plain = Control.paused
-
-        @contextmanager
-        def paused(control: Control) -> Iterator[None]:
-            self.goes_on.set()
-            with plain(control):
-                yield
-            host.runtime.settle()  # returns at once where the pause is part of another
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Control, "paused", paused)
-            yield
-        self.goes_on.set()
-
 
 def answers(db: penstock.Database) -> Answers:
     found: Answers = {}
@@ -76,7 +57,7 @@ def answers(db: penstock.Database) -> Answers:
     return found
 
 
-def lived(engine: str, before: Move, move: Move, after: Move, monkeypatch: pytest.MonkeyPatch) -> Answers:
+def lived(engine: str, before: Move, move: Move, after: Move) -> Answers:
     schedule = Schedule()
     with penstock.connect(engine=engine) as db:
         if engine == "local":
@@ -93,11 +74,9 @@ def lived(engine: str, before: Move, move: Move, after: Move, monkeypatch: pytes
         schedule.at_work.wait()
         for rows in WAITING:
             db.push("s", rows)
-        if engine == "local":
-            with schedule.chosen(db, monkeypatch):
-                move(db)
-        else:
+        with working_after_pauses(db, schedule.goes_on.set):
             move(db)
+        schedule.goes_on.set()
         db.push("s", LAST)
         db.settle()
         after(db)
@@ -164,7 +143,7 @@ def query(db: penstock.Database) -> None:
     ],
 )
 def test_rows_ahead_of_their_place_are_answered_once_while_buffers_come_and_go(
-    before: Move, move: Move, after: Move, monkeypatch: pytest.MonkeyPatch
+    before: Move, move: Move, after: Move
 ) -> None:
-    found = lived("local", before, move, after, monkeypatch)
-    assert found == lived("reference", before, move, after, monkeypatch)
+    found = lived("local", before, move, after)
+    assert found == lived("reference", before, move, after)
