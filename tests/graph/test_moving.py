@@ -147,3 +147,40 @@ def test_rows_ahead_of_their_place_are_answered_once_while_buffers_come_and_go(
 ) -> None:
     found = lived("local", before, move, after)
     assert found == lived("reference", before, move, after)
+
+
+@pytest.mark.parametrize(
+    ("way", "settings"),
+    [
+        ("hybrid", {"workers": 3}),
+        ("hybrid", {"workers": 1}),
+        ("hybrid", {"mode": "normal"}),
+        ("hybrid", {"memory": 0, "disk": "1 GB"}),
+        ("operator", {"query": "younger", "strategy": "chain-flush"}),
+        ("operator", {"query": "younger", "mode": "direct"}),
+        ("operator", {"query": "younger", "mode": "normal", "strategy": "weighted-round-robin+"}),
+    ],
+)
+def test_settings_that_move_no_buffer_change_while_a_worker_stands(way: str, settings: dict[str, object]) -> None:
+    """A pause would wait for the worker, which here stands until the setting has changed."""
+    schedule = Schedule()
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE)
+        db.create_function("stand", schedule.stand, args=["BIGINT"], returns="BIGINT")
+        db.query("SELECT stand(v) AS v FROM s", name="standing", priority=1)
+        db.query("SELECT v FROM s WHERE k >= 0", name="younger")
+        db.configure(threading=way, workers=2)
+        db.push("s", FIRST)
+        schedule.at_work.wait()
+        db.push("s", WAITING[0])
+        changing = threading.Thread(target=lambda: db.configure(**settings), daemon=True)
+        changing.start()
+        changing.join(60)
+        stands = changing.is_alive()
+        schedule.goes_on.set()
+        changing.join()
+        assert not stands, "it waited for the worker"
+        db.push("s", WAITING[1])
+        for name in ("standing", "younger"):
+            found = db.queries[name].fetch()["v"].to_pylist()
+            assert sorted(found) == [1, 2, 3, 4, 5, 6, 7, 8]

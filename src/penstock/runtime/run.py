@@ -65,6 +65,7 @@ class Runtime:
         self._numbers = itertools.count()
         self._graph: tuple[Sequence[Vertex], Collection[Vertex], Mapping[int, int], Mapping[int, Settings]]
         self._graph = ((), (), {}, {})
+        self._layout = lay_out((), (), {}, self.settings, {})
         self.all_buffers: dict[Edge, Buffer] = {}  # as many as edges
         self._partitions: list[Partition] = []
         self._partition_of: dict[int, int] = {}
@@ -149,9 +150,7 @@ class Runtime:
                     buffer.queue.move(self.waiting_lines.of(edge.source))
                     self.all_buffers[edge] = buffer
                     station.buffers.append(buffer)
-                    overtaken = edge.source.id in self._overtaken
-                    mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
-                    buffer.overtaking(mode if overtaken else None)
+                    buffer.overtaking(self._mode(edge, self.settings, settings_of))
                     if buffer.lane is not None:
                         station.lanes = True
                     if buffer.mode == "direct" and station.partition.lock is None:
@@ -174,6 +173,7 @@ class Runtime:
         for edge, buffer in self.all_buffers.items():
             edge.buffer = buffer  # not before: senders know this edge as one without, for rows of any kind
         self.waiting_lines.end()
+        self._layout = layout
         self._arrangement.assign(layout.cells, partitions, stations)
         for buffer in self.all_buffers.values():
             owner = None if buffer.producer is None else buffer.producer.owner
@@ -277,21 +277,46 @@ class Runtime:
         for worker in {station.owner for station in self.stations if isinstance(station.owner, Worker)}:
             worker.instruct(worker.reorder)
 
-    def limit(self, settings: Settings, settings_of: Mapping[int, Settings]) -> None:
-        """Other budgets, lags and latencies than before, and nothing else: nobody pauses for that."""
+    def adjust(self, settings: Settings, settings_of: Mapping[int, Settings]) -> bool:
+        """Run the same graph with other settings if nobody has to pause for that: no buffer comes or goes, and no
+        operator gets another worker. Workers that are to choose in another way are told through their instructions;
+        returns when they do. False: ``place`` is needed, and nothing has changed."""
         self._check_open()
-        self.settings = settings
+        if not settings.adjusts(self.settings) or self._control.pausing:
+            return False
+        layout = lay_out(*self._graph[:3], settings, settings_of)
+        modes = {buffer: self._mode(edge, settings, settings_of) for edge, buffer in self.all_buffers.items()}
+        direct = [b.station for b, mode in modes.items() if mode == "direct" and b.station.partition.lock is None]
+        if not layout.is_like(self._layout) or not all(b.is_like(mode) for b, mode in modes.items()):
+            return False
+        if not all(isinstance(station.owner, Worker) for station in direct):
+            return False
+        told = self._arrangement.adjust(list(zip(self._layout.cells, layout.cells, strict=True)))
+        if told is None:
+            return False
+        self._become(settings)
+        self._layout, self._graph = layout, (*self._graph[:3], dict(settings_of))
         self.storage.configure(*settings.budgets)
-        self._graph = (*self._graph[:3], dict(settings_of))
         for station in self.stations:
             station.latency = settings_of.get(station.vertex.id, settings).limit
+        told += [(station.owner, partial(_lock, station)) for station in direct if isinstance(station.owner, Worker)]
+        self._tell(told)
+        for buffer, mode in modes.items():
+            buffer.mode = mode or "normal"
+        return True
+
+    def _mode(self, edge: Edge, settings: Settings, settings_of: Mapping[int, Settings]) -> str | None:
+        """How rows overtake in a buffer; None: there are none that do."""
+        if edge.source.id not in self._overtaken:
+            return None
+        return self._modes.get(edge.target.id) or settings_of.get(edge.target.id, settings).mode
 
     def overtake(self, vertex: Vertex, mode: str) -> None:
         """How rows overtake in the buffers in front of an operator, whatever is set for all."""
-        self._check_open()
-        with self._control.paused():
-            self._modes[vertex.id] = mode
-            self._rebuild()
+        self._modes[vertex.id] = mode
+        if not self.adjust(self.settings, self._graph[3]):
+            with self._control.paused():
+                self._rebuild()
 
     # -- waiting and ending -------------------------------------------------------------------------------
 
@@ -416,6 +441,12 @@ def _rest(station: Station, held: bool) -> None:
     if not held:
         station.signalled = True
         station.tell(local=True)
+
+
+def _lock(station: Station) -> None:
+    """Done by the worker that owns the station: from now on others may hand rows over while it does not work."""
+    if station.partition.lock is None:
+        station.partition.lock = threading.RLock()
 
 
 def _carry_out(instruction: Instruction, done: threading.Event) -> None:

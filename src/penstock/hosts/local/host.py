@@ -59,8 +59,6 @@ from penstock.storage.shards import PARTS
 from penstock.storage.store import Item
 
 Window = tuple[str, int, WindowSpec]
-BUDGETS = {"memory", "disk", "read_ahead", "latency", "lag", "on_lag"}
-"""Settings that change nothing of who works on what."""
 SLOTS = "slots"
 """Where a saved state says how many shards the directory has on Spark."""
 CONVERGE_EVERY = 16
@@ -245,7 +243,7 @@ class LocalHost(InProcess, Abilities):
             if _own(options) != _own(before):
                 settings = self.runtime.settings
                 own = {k: v for k, v in settings.queries.get(name, {}).items() if k not in _own(before)}
-                self._limit(replace(settings, queries={**settings.queries, name: {**own, **_own(options)}}))
+                self._adjust(replace(settings, queries={**settings.queries, name: {**own, **_own(options)}}))
             if not query.suspended and suspended(self.graph, self.runtime)[name]:
                 self._lags.resumed({name})
             self._hold()
@@ -560,17 +558,16 @@ class LocalHost(InProcess, Abilities):
             return
         now = self.runtime.settings
         wanted = now.changed(**changes) if name is None else now.changed_for(str(name), changes)
-        if changes.keys() <= BUDGETS and name is None:
-            self._limit(wanted)
-            return
-        self._freed = True  # with its threads
-        self._place(wanted)
+        self._adjust(wanted)
 
-    def _limit(self, settings: Settings) -> None:
-        """Run the graph as it is run, with other budgets, lags and latencies."""
+    def _adjust(self, settings: Settings) -> None:
+        """Run the graph with other settings, if possible while all workers go on."""
         settings = settings.only_of(self.graph.members)
-        self.runtime.limit(settings, self._settings_of(settings))
-        self._lags.become(settings, self.graph.members)
+        if self.runtime.adjust(settings, self._settings_of(settings)):
+            self._lags.become(settings, self.graph.members)
+        else:
+            self._freed = True  # with its threads
+            self._place(settings)
 
     def _settings_of(self, settings: Settings) -> dict[int, Settings]:
         """The operators for which other settings hold than for all."""
