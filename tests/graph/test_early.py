@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.graph import operators
+from penstock.runtime import run
 from penstock.runtime.lanes import LANES
 from tests.budget import examples
 from tests.graph.schedules import working_after_pauses
@@ -183,12 +184,13 @@ def counted(table: pa.Table) -> Counter[object]:
     ),
     ahead=st.sampled_from([0, 1, 3, operators.AHEAD]),
     patient=st.booleans(),
+    long=st.sampled_from([0, 1, run.LONG]),
 )
 def test_answers_are_the_same(
-    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int, patient: bool
+    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int, patient: bool, long: int
 ) -> None:
     given = {**config, "mode": mode}
-    with patch.object(operators, "AHEAD", ahead):
+    with patch.object(operators, "AHEAD", ahead), patch.object(run, "LONG", long):
         found = lived("local", *life, given, patient=patient)
     assert found == lived("reference", *life, {}), f"{life}"
 

@@ -16,6 +16,7 @@ import pytest
 import penstock
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
+from penstock.runtime import run
 from tests.graph.schedules import working_after_pauses
 
 DECLARE = """
@@ -142,9 +143,11 @@ def query(db: penstock.Database) -> None:
         pytest.param(nothing, placed_again, nothing, id="placed again"),
     ],
 )
+@pytest.mark.parametrize("long", [0, run.LONG])
 def test_rows_ahead_of_their_place_are_answered_once_while_buffers_come_and_go(
-    before: Move, move: Move, after: Move
+    before: Move, move: Move, after: Move, long: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run, "LONG", long)
     found = lived("local", before, move, after)
     assert found == lived("reference", before, move, after)
 
@@ -184,3 +187,41 @@ def test_settings_that_move_no_buffer_change_while_a_worker_stands(way: str, set
         for name in ("standing", "younger"):
             found = db.queries[name].fetch()["v"].to_pylist()
             assert sorted(found) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_query_is_resumed_while_another_worker_stands() -> None:
+    """What waits for it is worked off by its own worker, and the buffer in front of it goes when it is not needed."""
+    schedule = Schedule()
+    with penstock.connect(engine="local") as db:
+        db.execute(DECLARE + "CREATE STREAM d AS SELECT k, v FROM s WHERE k >= 0")
+        db.create_function("stand", lambda v: schedule.stand(v) if v > 10 else v, args=["BIGINT"], returns="BIGINT")
+        db.query("SELECT stand(v) AS v FROM s", name="standing", priority=1)
+        db.query("SELECT v FROM d", name="other")
+        resting = db.query("SELECT v + 1 AS w FROM d", name="resting")
+        db.configure(threading="hybrid", workers=2)
+        resting.suspend()
+        for rows in (FIRST, *WAITING):
+            db.push("s", rows)
+        db.settle()
+        db.push("s", [(9, 0, 11, 0)])
+        schedule.at_work.wait()
+        resuming = threading.Thread(target=resting.resume, daemon=True)
+        resuming.start()
+        resuming.join(60)
+        stands = resuming.is_alive()
+        schedule.goes_on.set()
+        resuming.join()
+        assert not stands, "it waited for the worker"
+        assert sorted(resting.fetch()["w"].to_pylist()) == [2, 3, 4, 5, 6, 7, 8, 9, 12]
+        host = core_of(db).host
+        assert isinstance(host, LocalHost)
+        assert buffers_inside(host)
+        host._place_again()
+        assert not buffers_inside(host)
+
+
+def buffers_inside(host: LocalHost) -> list[tuple[int, int]]:
+    """The edges with a buffer whose ends are in one virtual operator."""
+    of = host.runtime.partition_of
+    ends = [(edge.source.id, edge.target.id) for edge in host.runtime.buffers]
+    return [(a, b) for a, b in ends if of[a] == of[b]]

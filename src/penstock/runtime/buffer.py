@@ -240,6 +240,11 @@ class Buffer:
         return message if self.edge.since is None else self.edge.due(message)
 
     @property
+    def is_apart(self) -> bool:
+        """Whether its two sides are in different partitions."""
+        return self.producer is not self.station.partition
+
+    @property
     def waiting(self) -> int:
         """Elements."""
         return self.came - self.went - self.queue.dropped

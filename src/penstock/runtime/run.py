@@ -39,6 +39,8 @@ TURN = 8_192
 """The most elements at once where prioritised rows may come."""
 BRIEF = 2_048
 """The most elements at once for an operator that is less urgent than another."""
+LONG = 16
+"""The most messages that are worked off in a pause; a buffer with more stays until it has fewer."""
 
 
 class Runtime:
@@ -143,7 +145,8 @@ class Runtime:
             station.held, station.signalled = held, True  # nobody to tell yet
             station.latency = settings_of.get(vertex.id, self.settings).limit
             for edge in layout.senders(vertex):
-                if held or runs[edge.source.id] is not runs[vertex.id]:
+                apart = held or runs[edge.source.id] is not runs[vertex.id]
+                if apart or (runs[vertex.id] is not pushing and _is_long(before.get(edge))):
                     buffer = before.get(edge) or self._new_buffer(edge, self._numbers, station)
                     producer = runs[edge.source.id]
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
@@ -233,14 +236,15 @@ class Runtime:
         """Let these operators rest, and no others. Returns when they do.
 
         A worker is told through its instructions, and all others go on, where an operator has buffers in front of it
-        anyway. Else all workers pause while buffers are put there or taken away, and ``moved`` is called in that pause.
+        and needs them, or goes on and something waits in them. Else all workers pause while buffers are put there or
+        taken away, and ``moved`` is called in that pause.
         A sender that still called its successor past a new buffer would overtake its own early rows, which are in it.
         """
         self._check_open()
         held = set(ids)
         changed = held ^ self._held
         stations = {station.vertex.id: station for station in self.stations if station.vertex.id in changed}
-        owners = [self._instructed(stations.get(id)) for id in changed]
+        owners = [self._instructed(stations.get(id), id in held) for id in changed]
         if self._control.pausing or any(owner is None for owner in owners):
             with self._control.paused():
                 self._held = held
@@ -252,14 +256,20 @@ class Runtime:
         told = [(owner, partial(_rest, stations[id], id in held)) for owner, id in zip(owners, changed, strict=True)]
         self._tell([(owner, instruction) for owner, instruction in told if owner is not None])
 
-    def _instructed(self, station: Station | None) -> Worker | None:
-        """The worker that can be told to let an operator rest: all that comes to it is in buffers anyway."""
+    def _instructed(self, station: Station | None, rests: bool) -> Worker | None:
+        """The worker that can be told to let an operator rest or go on: all that comes to it is in buffers, each of
+        which is of use when it goes on."""
         if station is None or not isinstance(station.owner, Worker):
             return None
         inside = [edge for edge in station.vertex.inputs if edge.source.id in self._partition_of]
         buffers = [self.all_buffers.get(edge) for edge in inside]
-        apart = all(buffer is not None and buffer.producer is not station.partition for buffer in buffers)
-        return station.owner if apart else None
+        stays = all(b is not None and (rests or b.is_apart or b.queue or b.lane) for b in buffers)
+        return station.owner if stays else None
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether a buffer inside a partition has nearly been worked off: ``place`` takes it away."""
+        return any(not (b.station.held or b.is_apart or _is_long(b)) for b in self.all_buffers.values())
 
     def _tell(self, instructions: Sequence[tuple[Worker, Instruction]]) -> None:
         """Have workers do something before anything else; returns when they have."""
@@ -441,6 +451,11 @@ def _rest(station: Station, held: bool) -> None:
     if not held:
         station.signalled = True
         station.tell(local=True)
+
+
+def _is_long(buffer: Buffer | None) -> bool:
+    """Whether so much waits there that a worker is to work it off, not the thread that has paused all."""
+    return buffer is not None and (len(buffer.queue) > LONG or buffer.waiting > BRIEF)
 
 
 def _lock(station: Station) -> None:

@@ -620,9 +620,9 @@ class LocalHost(InProcess, Abilities):
         return [name for name, stream in self.core.catalog.streams.items() if stream.priority is not None]
 
     def _place_again(self) -> None:
-        """Where measured costs have become others, so may the placement."""
+        """Where measured costs have become others, so may the placement. Buffers without use go."""
         self._next_placing = time.monotonic() + _REPLACE
-        if self._placing.changes(self._others(), self._placement):
+        if self._placing.changes(self._others(), self._placement) or self.runtime.has_spare:
             self._place()
 
     @property
