@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def nothing(db: penstock.Database) -> None:
     """So it begins, or ends."""
 
 
-def configured(**settings: object) -> Move:
+def configured(**settings: Any) -> Move:
     """Another way to run the graph; the reference has only one."""
 
     def configure(db: penstock.Database) -> None:
@@ -164,7 +165,7 @@ def test_rows_ahead_of_their_place_are_answered_once_while_buffers_come_and_go(
         ("operator", {"query": "younger", "mode": "normal", "strategy": "weighted-round-robin+"}),
     ],
 )
-def test_settings_that_move_no_buffer_change_while_a_worker_stands(way: str, settings: dict[str, object]) -> None:
+def test_settings_that_move_no_buffer_change_while_a_worker_stands(way: str, settings: dict[str, Any]) -> None:
     """A pause would wait for the worker, which here stands until the setting has changed."""
     schedule = Schedule()
     with penstock.connect(engine="local") as db:
