@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event as Signal
@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.graph import operators
+from penstock.runtime import run
 from penstock.runtime.lanes import LANES
 from tests.budget import examples
+from tests.graph.schedules import working_after_pauses
 
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t SLACK 0 PRIORITY BY p;
@@ -156,8 +158,11 @@ def lives(draw: st.DrawFn) -> tuple[int, list[Event]]:
     return slack, events
 
 
-def lived(engine: str, slack: int, events: Sequence[Event], config: dict[str, Any]) -> dict[str, Counter[object]]:
-    with penstock.connect(engine=engine) as db:
+def lived(
+    engine: str, slack: int, events: Sequence[Event], config: dict[str, Any], *, patient: bool = False
+) -> dict[str, Counter[object]]:
+    """All answers. ``patient``: after each pause the workers work as long as they can."""
+    with penstock.connect(engine=engine) as db, working_after_pauses(db) if patient else nullcontext():
         db.execute(DECLARE.replace("SLACK 0", f"SLACK {slack}"))
         if engine == "local":
             db.configure(**config)
@@ -167,7 +172,7 @@ def lived(engine: str, slack: int, events: Sequence[Event], config: dict[str, An
                 case Register(text):
                     db.execute(f"CREATE QUERY q{len(db.queries)} AS {text}")
                 case Change(text):
-                    with suppress(penstock.InputError):
+                    with suppress(penstock.InputError):  # any engine refuses it before the first row of a stream
                         db.execute(text)
                 case Push(stream, rows):
                     db.push(stream, rows)
@@ -214,13 +219,15 @@ def counted(table: pa.Table) -> Counter[object]:
         ]
     ),
     ahead=st.sampled_from([0, 1, 3, operators.AHEAD]),
+    patient=st.booleans(),
+    long=st.sampled_from([0, 1, run.LONG]),
 )
 def test_answers_are_the_same(
-    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int
+    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int, patient: bool, long: int
 ) -> None:
     given = {**config, "mode": mode}
-    with patch.object(operators, "AHEAD", ahead):
-        found = lived("local", *life, given)
+    with patch.object(operators, "AHEAD", ahead), patch.object(run, "LONG", long):
+        found = lived("local", *life, given, patient=patient)
     assert found == lived("reference", *life, {}), f"{life}"
 
 
