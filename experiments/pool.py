@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.runtime.control import LOOK, Control, Thread
-from penstock.runtime.owners import ARCHITECTURES, Cell, Key, adopt, by_partition
+from penstock.runtime.owners import ARCHITECTURES, Cell, Key, Told, adopt, by_partition
 from penstock.runtime.station import Partition, Station
 from penstock.runtime.strategy import Strategy
 from penstock.runtime.worker import Failed, admit, release, serve
@@ -141,6 +141,11 @@ class Pools:
             adopt(queue, mine, partitions, found)
             for _ in range(len(queue)):
                 queue.waker()
+
+    def adjust(self, cells: Sequence[tuple[Cell, Cell]]) -> list[Told] | None:
+        """Threads and strategies belong to a pool as it is made."""
+        ways = [(before.settings, now.settings) for before, now in cells if now.kind != "direct"]
+        return [] if all((a.how, a.threads) == (b.how, b.threads) for a, b in ways) else None
 
     def stop(self) -> None:
         self._keep({})

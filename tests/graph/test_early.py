@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from threading import Event as Signal
 from typing import Any
 from unittest.mock import patch
 
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.graph import operators
+from penstock.runtime import run
 from penstock.runtime.lanes import LANES
 from tests.budget import examples
+from tests.graph.schedules import working_after_pauses
 
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT, p BIGINT) TIMESTAMP BY t SLACK 0 PRIORITY BY p;
@@ -55,6 +59,12 @@ SHAPES = [
     "SELECT ISTREAM s.v, name FROM names RIGHT JOIN s [RANGE {a}] ON s.v > names.k WHERE name > 'p'",
     "SELECT ISTREAM s.v, name FROM s [RANGE {a}] FULL JOIN names ON s.k = names.k",
     "SELECT ISTREAM s.v, r.w, name FROM s [RANGE {a}], r [RANGE {b}], names WHERE s.k = r.k AND r.k = names.k",
+    "SELECT ISTREAM s.v, name, r.w FROM s [RANGE {a}], names, r [NOW] WHERE s.k = names.k AND s.v = r.w",
+    "SELECT ISTREAM s.v, r.w, name FROM s, r [ROWS 2], names WHERE s.k = names.k AND s.v < r.w",
+    "SELECT ISTREAM s.v, r.w FROM s [RANGE {a}], r [ROWS 2] WHERE s.v < r.w",
+    "SELECT ISTREAM s.v, n FROM s [NOW], (SELECT k, count(*) AS n FROM r [RANGE {b}] GROUP BY k) AS c WHERE s.k = c.k",
+    "SELECT ISTREAM x.v, r.w, y.v AS z, name FROM s [RANGE {a}] AS x, r [RANGE {b}], s [RANGE 4] AS y, names"
+    " WHERE x.k = r.k AND r.k = y.k AND y.k = names.k",
     "SELECT s.v, name FROM s [RANGE {a}], names WHERE s.k = names.k",
     "SELECT ISTREAM name, count(*) AS n FROM s [RANGE {a}], names WHERE s.k = names.k GROUP BY name",
     "SELECT ISTREAM s.v, x.name, y.name AS other FROM s [RANGE {a}], names x, names y WHERE s.k = x.k AND s.v = y.k",
@@ -91,12 +101,20 @@ class Change:
     text: str
 
 
+@dataclass(frozen=True)
+class Beat:
+    """A stream is as far as this, or over."""
+
+    stream: str
+    at: int | None
+
+
 CHANGES = [
     "INSERT INTO names VALUES ({n}, 'new')",
     "DELETE FROM names WHERE k = {k}",
     "UPDATE names SET name = 'changed {n}' WHERE k = {k}",
 ]
-Event = Push | Hold | Register | Change
+Event = Push | Hold | Register | Change | Beat
 
 
 @st.composite
@@ -114,9 +132,20 @@ def lives(draw: st.DrawFn) -> tuple[int, list[Event]]:
             continue
         if draw(st.integers(0, 7)) == 0:
             text = draw(st.sampled_from(CHANGES))
+            if draw(st.booleans()):  # maybe before rows that wait for slack, or too late
+                text += f" AT {max(now.values(), default=0) + draw(st.integers(-slack, 2))}"
             events.append(Change(text.format(n=len(events) + 2, k=draw(st.integers(0, 3)))))
             continue
-        stream = draw(st.sampled_from(["s", "r"]))
+        stream = draw(st.sampled_from([name for name in ("s", "r") if name in now] or ["s"]))
+        if stream not in now:
+            break
+        if draw(st.integers(0, 5)) == 0:
+            further = draw(st.sampled_from([0, 1, 7, None]))
+            events.append(Beat(stream, None if further is None else now[stream] + further))
+            now[stream] += further or 0
+            if further is None:
+                del now[stream]
+            continue
         rows = []
         for _ in range(draw(st.integers(0, 6))):
             now[stream] += draw(st.sampled_from([0, 0, 1, 1, 2, 6]))
@@ -129,8 +158,11 @@ def lives(draw: st.DrawFn) -> tuple[int, list[Event]]:
     return slack, events
 
 
-def lived(engine: str, slack: int, events: Sequence[Event], config: dict[str, Any]) -> dict[str, Counter[object]]:
-    with penstock.connect(engine=engine) as db:
+def lived(
+    engine: str, slack: int, events: Sequence[Event], config: dict[str, Any], *, patient: bool = False
+) -> dict[str, Counter[object]]:
+    """All answers. ``patient``: after each pause the workers work as long as they can."""
+    with penstock.connect(engine=engine) as db, working_after_pauses(db) if patient else nullcontext():
         db.execute(DECLARE.replace("SLACK 0", f"SLACK {slack}"))
         if engine == "local":
             db.configure(**config)
@@ -140,21 +172,32 @@ def lived(engine: str, slack: int, events: Sequence[Event], config: dict[str, An
                 case Register(text):
                     db.execute(f"CREATE QUERY q{len(db.queries)} AS {text}")
                 case Change(text):
-                    db.execute(text)
+                    with suppress(penstock.InputError):  # any engine refuses it before the first row of a stream
+                        db.execute(text)
                 case Push(stream, rows):
                     db.push(stream, rows)
+                case Beat(stream, None):
+                    db.close_stream(stream)
+                case Beat(stream, int(at)):
+                    db.heartbeat(stream, at)
                 case Hold(number) if engine == "local":
-                    if held is not None:
-                        db.resume(held)
+                    let_go(db, held)
                     operators = [o.id for o in db.graph().operators if o.kind != "source"]
                     held = operators[number % len(operators)] if operators else None
                     if held is not None:
-                        db.suspend(held)
-        if held is not None:
-            db.resume(held)
-        db.close_stream("s")
-        db.close_stream("r")
+                        with suppress(penstock.CatalogError):  # its queries have ended meanwhile
+                            db.suspend(held)
+        let_go(db, held)
+        for stream in ("s", "r"):
+            if Beat(stream, None) not in events:
+                db.close_stream(stream)
         return {name: counted(query.fetch()) for name, query in db.queries.items()}
+
+
+def let_go(db: penstock.Database, held: int | None) -> None:
+    if held is not None:
+        with suppress(penstock.CatalogError):  # its queries have ended
+            db.resume(held)
 
 
 def counted(table: pa.Table) -> Counter[object]:
@@ -176,13 +219,15 @@ def counted(table: pa.Table) -> Counter[object]:
         ]
     ),
     ahead=st.sampled_from([0, 1, 3, operators.AHEAD]),
+    patient=st.booleans(),
+    long=st.sampled_from([0, 1, run.LONG]),
 )
 def test_answers_are_the_same(
-    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int
+    life: tuple[int, list[Event]], mode: str, config: dict[str, Any], ahead: int, patient: bool, long: int
 ) -> None:
     given = {**config, "mode": mode}
-    with patch.object(operators, "AHEAD", ahead):
-        found = lived("local", *life, given)
+    with patch.object(operators, "AHEAD", ahead), patch.object(run, "LONG", long):
+        found = lived("local", *life, given, patient=patient)
     assert found == lived("reference", *life, {}), f"{life}"
 
 
@@ -299,6 +344,20 @@ def test_a_prioritised_row_does_not_wait_for_slack() -> None:
         assert [values(db, name) for name in ("filter", "younger")] == [[4], [4]]
 
 
+@pytest.mark.parametrize("engine", ["reference", "local"])
+def test_a_prioritised_row_waits_for_slack_where_a_relation_may_still_change_before_it(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.execute(SLACK)
+        query = db.query("SELECT ISTREAM s.v, name FROM s [RANGE 100], names WHERE s.k = names.k")
+        db.push("s", [(1, 0, 1, 0)])
+        db.heartbeat("s", 2)
+        assert query.fetch()["name"].to_pylist() == ["zero"]
+        db.push("s", [(20, 1, 2, 9)])
+        db.execute("UPDATE names SET name = 'changed' WHERE k = 1 AT 10")
+        db.heartbeat("s", 30)
+        assert query.fetch()["name"].to_pylist() == ["changed"]
+
+
 def test_with_mode_normal_prioritised_rows_wait_for_slack_like_others() -> None:
     with penstock.connect(engine="local") as db:
         db.execute(SLACK)
@@ -379,6 +438,89 @@ def test_an_early_row_is_answered_from_a_stored_relation(db: penstock.Database, 
     db.resume(intake(db, "s"))
     db.settle()
     assert sorted(heard["inner_join"][6:]) == [8, 21]
+
+
+LOOKED_UP = {
+    "inner": ("s [RANGE 100], names WHERE s.k = names.k", 1),
+    "left": ("s [NOW] LEFT JOIN names ON s.k = names.k", 1),
+    "unbounded": ("s, names WHERE s.k = names.k", 1),
+    "streams first": ("s [RANGE 100], r [RANGE 10], names WHERE s.k = r.k AND r.k = names.k", 2),
+    "relation first": ("s [RANGE 100], names, r [RANGE 10] WHERE s.k = names.k AND s.k = r.k", 2),
+    "by order": ("s [RANGE 100], r [RANGE 10], names WHERE s.v < r.w AND s.k = names.k", 2),
+    "rows": ("s, r [ROWS 2], names WHERE s.k = names.k AND s.v < r.w", 2),
+    "no relation": ("s [NOW], r [ROWS 2] WHERE s.k = r.k", 2),
+}
+"""What is read, and how many answers the alarm has."""
+
+
+@pytest.mark.parametrize("joined", LOOKED_UP)
+@pytest.mark.parametrize("threading", ["graph", "operator"])
+def test_an_alarm_is_answered_from_a_stored_relation_before_rows_that_came_earlier(
+    db: penstock.Database, threading: str, joined: str
+) -> None:
+    """Also with other streams that have reached it. The alarm's answers are delivered while the row in front of it is
+    still worked on. Of answers that are delivered together the alarm's would be the first anyway."""
+    told, release = Signal(), Signal()
+    heard: list[list[int]] = []
+
+    def slow(v: int) -> int:
+        if v in range(2, 6):
+            release.wait(60)
+        return v
+
+    def hear(answers: pa.Table) -> None:
+        heard.append(answers["v"].to_pylist())
+        told.set()
+
+    db.create_function("slow", slow, returns="BIGINT", args=("BIGINT",))
+    tables, answers = LOOKED_UP[joined]
+    query = db.query(f"SELECT ISTREAM slow(s.v) AS v FROM {tables}")
+    db.configure(threading=threading)
+    db.push("s", [(1, 7, 1, 0)])
+    if " r " in tables:
+        db.push("r", [(2, 0, 70, 0), (2, 1, 71, 0)])
+    db.settle()
+    query.fetch()
+    query.subscribe(hear)
+    db.suspend(intake(db, "s"))
+    db.push("s", [(8 + v, v % 2, v, 0) for v in range(2, 6)])
+    db.push("s", [(20, 0, 6, 9)])
+    if " r " in tables:
+        db.push("r", [(15, 0, 72, 0), (16, 0, 73, 0), (25, 0, 74, 0)])
+        db.settle()
+    try:
+        db.resume(intake(db, "s"))
+        assert told.wait(20), "the alarm waits for the rows in front of it"
+        assert heard == [[6] * answers]
+    finally:
+        release.set()
+    db.settle()
+    assert {v for some in heard[1:] for v in some} >= {2, 3}
+    assert [v for some in heard for v in some].count(6) == answers
+
+
+def test_an_alarm_waits_for_streams_that_are_behind_where_a_relation_may_still_change_before_it() -> None:
+    """Its own stream does not count any more when it is closed."""
+    found = []
+    for engine in ("reference", "local"):
+        with penstock.connect(engine=engine) as db:
+            db.execute(DECLARE)
+            tables = "s [RANGE 500], names, r [RANGE 500] WHERE s.k = names.k AND s.k = r.k"
+            query = db.query(f"SELECT ISTREAM s.v, r.w, name FROM {tables}")
+            db.push("s", [(1, 9, 0, 0)])
+            db.push("r", [(5, 1, 70, 0)])
+            held = intake(db, "s") if engine == "local" else None
+            if held is not None:
+                db.suspend(held)
+            db.push("s", [(50, 1, 1, 0)])
+            db.push("s", [(100, 1, 2, 9)])
+            if held is not None:
+                db.resume(held)
+            db.close_stream("s")
+            db.execute("DELETE FROM names WHERE k = 1")
+            db.push("r", [(200, 0, 71, 0)])
+            found.append(counted(query.fetch()))
+    assert found == [Counter(), Counter()]
 
 
 def test_joins_forget_early_rows_when_time_has_passed_them(db: penstock.Database) -> None:
@@ -501,3 +643,4 @@ def test_a_query_that_begins_while_a_row_is_ahead_of_its_place_has_it_once(text:
             resting.resume()
             found.append([sorted(map(repr, q.fetch().to_pylist())) for q in (resting, later)])
     assert found[1] == found[0]
+

@@ -51,6 +51,7 @@ class Fake:
     kind = "fake"
     overtakable = False
     foretells = False
+    looks_across = False
     sets_priority = False
 
     def __init__(self, id: int, priority: int = 5) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import experiments  # noqa: F401 - more strategies, and the pool
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.graph.vertex import Vertex
 from penstock.model.delta import NEVER
+from penstock.runtime import run
 from penstock.runtime.owners import ARCHITECTURES
 from penstock.runtime.run import PUSHED, Runtime
 from penstock.runtime.settings import THREADING, Settings
@@ -70,6 +72,7 @@ moves = st.lists(
     | pushes
     | pushes
     | st.tuples(st.just("place"), ways, st.lists(st.integers(0, 3), min_size=20, max_size=20), st.none() | ways)
+    | st.tuples(st.just("adjust"), st.sampled_from(names()), st.integers(1, 3), st.sampled_from([None, 1, 5]))
     | st.tuples(st.sampled_from(["settle", "pause"]))
     | st.tuples(st.sampled_from(["suspend", "resume"]), st.integers(0, 20)),
     max_size=40,
@@ -106,8 +109,13 @@ def answers(sinks: list[Sink]) -> list[dict[int, list[Row]]]:
 
 
 @settings(max_examples=examples(200))
-@given(plans(), ways, moves)
-def test_never_what_only_when(plan: Plan, first: Settings, moves: list[tuple[Any, ...]]) -> None:
+@given(plans(), ways, moves, st.sampled_from([0, run.LONG]))
+def test_never_what_only_when(plan: Plan, first: Settings, moves: list[tuple[Any, ...]], long: int) -> None:
+    with patch.object(run, "LONG", long):
+        check(plan, first, moves)
+
+
+def check(plan: Plan, first: Settings, moves: list[tuple[Any, ...]]) -> None:
     failures: list[tuple[Vertex | None, Exception]] = []
     sources, vertices, sinks = plan.build()
     plain_sources, _, plain_sinks = plan.build()
@@ -124,6 +132,11 @@ def test_never_what_only_when(plan: Plan, first: Settings, moves: list[tuple[Any
                 partition_of = {v.id: numbers[v.id % 20] for v in vertices}
                 own = {v.id: other for v in vertices if v.id % 2} if other is not None else None
                 runtime.place(vertices, sources, partition_of, way, own)
+            elif kind == "adjust":
+                strategy, workers, quantum = what
+                way = replace(runtime.settings, strategy=strategy, workers=workers, quantum=quantum)
+                if runtime.adjust(way, {}):
+                    assert {p.strategy for p in runtime.partitions() if p.worker} <= {strategy}
             elif kind == "pause":
                 with runtime.paused(), runtime.paused():
                     others = [v for v in vertices if runtime.partition_of[v.id] != PUSHED]

@@ -16,6 +16,7 @@ from penstock.model.schema import arrow_schema
 from tests.budget import examples
 from tests.generated.language import Row
 from tests.spark.direct import directly, host_of
+from tests.spark.test_overtaking import Backlogged
 from tests.spark.test_parts_generated import FIRST, QUERIES, Both, Mortal, Op, both, ops
 
 MORE = (
@@ -95,6 +96,13 @@ class Fed(Both):
         super().end()
 
 
+class Alarmed(Fed, Backlogged):
+    """The stream that has a source has priorities, too."""
+
+    def declared(self) -> str:
+        return self.declare.replace("PRIORITY BY v - 7", "PRIORITY BY v - 7 FROM spark (format = 'rate')")
+
+
 fed_ops: st.SearchStrategy[list[Op]] = st.lists(
     st.one_of(
         ops.map(lambda some: some[0]),
@@ -117,8 +125,29 @@ def test_a_stream_that_has_a_source(todo: list[Op]) -> None:
         both("push", [*FIRST, ("query", (MORE[0], 5)), *todo], Fed)
 
 
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(fed_ops)
+def test_alarms_of_a_stream_that_has_a_source(todo: list[Op]) -> None:
+    """They do not wait for slack, also where they are in files."""
+    with directly(Mortal):
+        both("push", [*FIRST, ("query", (QUERIES[5], 5)), *todo], Alarmed)
+
+
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(fed_ops.map(lambda todo: [op for op in todo if op[0] != "kill"]))
 def test_a_stream_that_has_a_source_with_threads(todo: list[Op]) -> None:
     with directly(Mortal):
         both(0, [*FIRST, ("query", (QUERIES[5], 5)), *todo], Fed)
+
+
+def test_an_alarm_in_a_file_does_not_wait_for_slack(tmp_path: Path) -> None:
+    with directly(), penstock.connect(tmp_path, engine="spark", shards=2, trigger="push") as db:
+        db.execute("CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t SLACK 100 PRIORITY BY v - 100 "
+                   "FROM spark (format = 'rate')")  # fmt: skip
+        query = db.query("SELECT t, v FROM s WHERE v > 50")
+        micro_batch(db, "s", 0, [(10, 1, 60), (20, 1, 900), (30, 2, 40)])
+        assert query.fetch().column("v").to_pylist() == [900]
+        micro_batch(db, "s", 1, [(300, 1, 61), (290, 1, 901)])
+        assert sorted(query.fetch().column("v").to_pylist()) == [60, 901]
+        db.close_stream("s")
+        assert query.fetch().column("v").to_pylist() == [61]

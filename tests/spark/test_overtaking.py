@@ -127,6 +127,81 @@ def test_an_alarm_is_answered_from_a_stored_relation_while_ordinary_rows_wait(tm
         assert found == [11] * 3 + [22] * 2 + [33] * 9, "the first alarm has not come again, but has another name now"
 
 
+@pytest.mark.parametrize("order", ["s [RANGE 100], r [RANGE 500], names", "s, names, r [ROWS 2]"])
+def test_an_alarm_is_answered_from_another_stream_and_a_relation_while_ordinary_rows_wait(
+    tmp_path: Path, order: str
+) -> None:
+    """If the other stream has reached it."""
+    with opened(tmp_path) as db:
+        db.execute(STREAM)
+        db.execute("CREATE STREAM r (t BIGINT, k BIGINT, w BIGINT) TIMESTAMP BY t")
+        db.execute("CREATE RELATION names (k BIGINT, name STRING) KEY (k); INSERT INTO names VALUES (1, 'one')")
+        db.query(f"SELECT ISTREAM s.t, s.v FROM {order} WHERE s.k = r.k AND s.k = names.k", name="q")
+        db.push("r", [(0, 1, 70), (0, 1, 71)])
+        db.heartbeat("r", 20)
+        push(db, *((t + 1, k, v) for t, k, v in ORDINARY[:6]), (20, 1, 900), (21, 1, 901))
+        step(db)
+        assert taken(db, "q") == [900, 900, 52, 52]
+    with opened(tmp_path) as db:
+        db.close_stream("r")
+        db.close_stream("s")
+        assert sorted(db.queries["q"].fetch().column("v").to_pylist()) == [55, 55, 901, 901]
+
+
+SLACK = STREAM.replace("TIMESTAMP BY t", "TIMESTAMP BY t SLACK 100")
+
+
+def test_an_alarm_does_not_wait_for_slack(tmp_path: Path) -> None:
+    """A filter gives it at once, and once. A count takes it in its turn, and so does a join with a stored relation,
+    which may still change before it."""
+    with opened(tmp_path, batch_rows=1_000) as db:
+        db.execute(SLACK)
+        db.execute("CREATE RELATION names (k BIGINT, v BIGINT) KEY (k); INSERT INTO names VALUES (1, 11)")
+        db.query(ALARMS, name="q")
+        db.query("SELECT ISTREAM count(*) AS v FROM s [RANGE 1000]", name="n")
+        db.query("SELECT ISTREAM names.v FROM s [NOW], names WHERE s.k = names.k", name="named")
+        push(db, (10, 1, 60), (20, 1, 900))
+        step(db)
+        assert [taken(db, name) for name in ("q", "n", "named")] == [[900], [], []]
+        assert early(db) == [1]
+        push(db, (15, 1, 901))
+        step(db)
+        assert [taken(db, name) for name in ("q", "n", "named")] == [[901], [], []]
+    with opened(tmp_path, batch_rows=1_000) as db:
+        db.execute("UPDATE names SET v = 12 WHERE k = 1")
+        push(db, (300, 1, 61), (290, 1, 902))
+        db.query(ALARMS, name="younger")
+        step(db)
+        found = {name: sorted(taken(db, name)) for name in db.queries}
+        assert found == {"q": [60, 902], "n": [1, 2, 3], "named": [11, 11, 11], "younger": []}
+        db.close_stream("s")
+        found = {name: sorted(query.fetch().column("v").to_pylist()) for name, query in db.queries.items()}
+    assert found["q"] == [61], "the alarms do not come again"
+    assert found["younger"] == [61, 902]
+    assert 5 in found["n"]
+    assert found["named"] == [12, 12]
+
+
+def test_an_alarm_behind_others_in_the_log_waits_neither_for_them_nor_for_slack(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(SLACK)
+        db.query(ALARMS, name="q")
+        push(db, *((t + 200, k, v) for t, k, v in ORDINARY[:9]), (290, 1, 900))
+        step(db)
+        assert taken(db, "q") == [900]
+        db.configure(mode="normal")
+        push(db, (291, 1, 901))
+        db.settle()
+        assert taken(db, "q") == []
+        db.configure(mode="strong")
+        push(db, (350, 1, 902))
+        db.settle()
+        assert taken(db, "q") == [902, *range(51, 60)]
+        push(db, (500, 1, 40))
+        db.settle()
+        assert taken(db, "q") == [901]
+
+
 def test_it_is_not_forgotten_who_has_overtaken(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.execute(STREAM)
@@ -303,6 +378,9 @@ QUERIES = (
     "SELECT ISTREAM t, k, v FROM s WHERE v > 2 INTO {into}",
     "SELECT ISTREAM x.k, y.v FROM s [RANGE 5] x, {into} [RANGE 5] y WHERE x.k = y.k",
     "SELECT ISTREAM k, count(*) AS n FROM {into} [ROWS 3] GROUP BY k",
+    "SELECT ISTREAM name, s.v, r.v AS y FROM s [RANGE 9], r [RANGE 8], names WHERE s.k = r.k AND r.k = names.k",
+    "SELECT ISTREAM name, s.v, r.v AS y FROM s [RANGE 9], names, r [ROWS 3] WHERE s.k = names.k AND s.v < r.v",
+    "SELECT ISTREAM s.v, r.v AS y FROM s [NOW], r [ROWS 3] WHERE s.k = r.k",
 )
 
 
@@ -382,6 +460,20 @@ def test_each_query_with_restarts_between_all_micro_batches(text: str) -> None:
     if "{into} [" in text:
         todo.insert(0, ("query", (QUERIES[9], 5)))
     both(3600, [*todo, *_PUSHED, *once, *once, *_PUSHED, *once, ("fetch", 0), *_PUSHED[:2]], Backlogged)
+
+
+def test_an_alarm_does_not_wait_for_slack_on_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
+    from penstock.hosts.spark.parts.cluster import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "Cluster", Cluster)
+        with penstock.connect(tmp_path, engine="spark", shards=2) as db:
+            db.execute(SLACK)
+            query = db.query(ALARMS, name="q")
+            push(db, (10, 1, 60), (20, 1, 900))
+            assert query.fetch().column("v").to_pylist() == [900]
+            push(db, (300, 1, 61))
+            assert query.fetch().column("v").to_pylist() == [60]
 
 
 def test_on_spark_itself(spark: SparkSession, tmp_path: Path) -> None:

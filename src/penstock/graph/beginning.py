@@ -80,7 +80,7 @@ class Beginning:
         early = past.early.get(source.stream)
         if early is not None and source.id in self._new:
             if past.overtakes:
-                source.push_early(whole_columns(early), early.ts, early.arrival, early.priority)
+                source.push_early(early)
         elif early is not None and len(early := source.of_early(early)):
             self._hand_on_early(source, _arrivals(source, early))
         self._cut_off(source)

@@ -187,11 +187,11 @@ class Graph:
         """Where the sources of a stream are."""
         return [source.place() for source in self._sources.get(stream, ())]
 
-    def push_early(self, stream: str, batch: Batch, *, logged: bool = False) -> None:
-        """Prioritised elements of a declared stream that are before their place; they go on at once. ``logged``: see
+    def push_early(self, stream: str, batch: Batch, reached: float = -math.inf) -> None:
+        """Prioritised elements of a declared stream that are before their place; they go on at once. ``reached``: see
         ``Source.push_early``."""
         for source in self._sources.get(stream, ()):
-            source.push_early(whole_columns(batch), batch.ts, batch.arrival, batch.priority, logged=logged)
+            source.push_early(batch, reached)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """The places of elements that were given early have been reached."""
@@ -420,7 +420,7 @@ class Graph:
             elif hurries:
                 hurried.add(vertex.id)
         for vertex in order:
-            begins = isinstance(vertex, Windowed) or any(e.source.foretells for e in vertex.inputs)
+            begins = isinstance(vertex, Windowed | Staged) or any(e.source.foretells for e in vertex.inputs)
             if begins and vertex.id in answering and not isinstance(vertex, Emitting):
                 vertex.foretells = True  # for good: what it has sent may still wait in buffers
 
@@ -486,9 +486,7 @@ def _answers_foretold(vertex: OperatorVertex) -> bool:
             return vertex.by_time
         case Stateless():
             return not vertex.elements
-        case Staged():
-            return vertex.looks_up is not None
-        case Emitting():
+        case Staged() | Emitting():
             return vertex.answers_foretold
     return False
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.graph.early import Aside, is_prioritised
-from penstock.graph.message import BEGIN, Data, Mark, Message, before, chosen, cut
+from penstock.graph.early import Aside, is_prioritised, unranked
+from penstock.graph.message import BEGIN, Data, Mark, Message, before, chosen, cut, joined_data
 from penstock.graph.ports import Port
-from penstock.graph.sources import Intake, Relation, Stream
+from penstock.graph.sources import Relation, Source
 from penstock.graph.vertices import OperatorVertex
 from penstock.model.delta import BEGINNING, Arrivals, Delta, Instant, Ints, Step, concat, empty, joined
 from penstock.model.schema import Schema
@@ -138,22 +140,9 @@ class Windowed(OperatorVertex):
 
     def take_early(self, port: int, data: Data) -> None:
         super().take_early(port, data)
-        if not self.foretells or self.state == "stopped":
-            return
-        source = self._source
-        assert isinstance(data, Arrivals)
-        if source is not None and len(certain := np.flatnonzero(data.ts <= source.certain)):
-            rows = chosen(data, certain)
-            ones, ts, sub = np.ones(len(rows), np.int8), rows.ts, rows.sub
-            self.send_early(Delta(self.schema, rows.columns, ts, sub, ones, ts, sub, rows.priority))
-
-    @property
-    def _source(self) -> Stream | None:
-        """The stream whose rows it gets."""
-        vertex = self.inputs[0].source
-        while isinstance(vertex, Stateless | Intake):
-            vertex = vertex.inputs[0].source
-        return vertex if isinstance(vertex, Stream) else None
+        if self.foretells and self.state != "stopped":
+            ones, ts, sub = np.ones(len(data.ts), np.int8), data.ts, data.sub
+            self.send_early(Delta(self.schema, data.columns, ts, sub, ones, ts, sub, data.priority))
 
     def saved(self) -> int:
         """A window whose rows say when they leave holds none of them: the join above it does, for both. Reckoned with
@@ -275,18 +264,89 @@ class Staged(OperatorVertex):
         port = 1 if left else 0
         return port if left != right and self.stage.answers_alone(port) else None
 
+    @cached_property
+    def meets(self) -> Sequence[int]:
+        """Of an inner join: the inputs whose rows it joins with what is made of other streams alone."""
+        if self.joins or not self.inner or not isinstance(self.stage, FastJoin | GeneralJoin):
+            return ()
+        read = [_read(edge.source) for edge in self.inputs]
+        alone = [not any(isinstance(vertex, Relation) for vertex in some) for some in read]
+        return [port for port in (0, 1) if alone[1 - port] and not read[0] & read[1]]
+
+    @property
+    def answers_foretold(self) -> bool:
+        """Whether it gives results before their place that come again at it."""
+        return self.looks_up is not None or bool(self.meets)
+
+    @property
+    def looks_across(self) -> bool:
+        return self.foretells and bool(self.meets)
+
     def work_foretold(self, port: int, data: Data) -> Data | None:
-        """The pairs of rows of a stream with the relation at their instants, if it has not changed since those of the
-        last rows in order; and it will not: changes come after all that the stream has reached."""
-        if not self.foretells or port != self.looks_up:
+        if not self.foretells:
             return None
-        assert isinstance(self.stage, GeneralJoin)
         assert isinstance(data, Delta)
+        if port == self.looks_up:
+            return self._looked_up(port, data)
+        return self._met(port, in_order(data)) if port in self.meets else None
+
+    def take_early(self, port: int, data: Data) -> None:
+        super().take_early(port, data)
+        if self.foretells and self.state != "stopped" and not self.inputs[port].source.foretells:
+            self._take_foretold(port, data)
+
+    def _looked_up(self, port: int, rows: Delta) -> Delta | None:
+        """The pairs of rows of a stream with the relation at their instants, if it has not changed since those of the
+        last rows in order; and it will not: changes come after what the streams have reached, as long as one of them is
+        open."""
+        assert isinstance(self.stage, GeneralJoin)
         assert self.ports is not None
         relation = _relation(self.inputs[1 - port].source)
         if relation is None or self.ports[1 - port].waiting or relation.latest >= self.mark.frontier:
             return None
-        return self.stage.foretold(port, data)
+        certain = np.flatnonzero(rows.ts <= relation.certain)
+        return self.stage.foretold(port, rows.take(certain)) if len(certain) else None
+
+    def _met(self, port: int, rows: Delta) -> Delta | None:
+        """The pairs of rows with those that the other input has at their instants, as far as these are known."""
+        assert isinstance(self.stage, FastJoin | GeneralJoin)
+        assert self.ports is not None
+        other = self.ports[1 - port]
+        known = cut(rows, 0, before(rows, other.mark.frontier))
+        assert isinstance(known, Delta)
+        if not len(known) or sum(map(len, other.waiting)) > AHEAD:
+            return None
+        found: list[Delta] = []
+        # What waits is made of changes that are not in the join yet: those before a row have been made at its instant.
+        waits = joined_data(other.waiting) if other.waiting else None
+        assert waits is None or isinstance(waits, Delta)
+        for start, stop, due in _by_what_waits(known, waits):
+            some = known.slice(start, stop)
+            pairs = self.stage.foretold(port, some)
+            if waits is not None and due:
+                pairs = self._changed(port, some, pairs, waits.slice(0, due))
+            found.append(pairs)
+        return concat(found)
+
+    def _changed(self, port: int, rows: Delta, pairs: Delta, changes: Delta) -> Delta:
+        """The pairs of rows after changes of the other input."""
+        assert isinstance(self.stage, FastJoin | GeneralJoin)
+        assert self.errors is not None
+        parts = [pairs]
+        for sign in (1, -1):
+            beside = GeneralJoin(self.stage.node, self.stage.functions, self.errors)
+            some = changes.take(np.flatnonzero(changes.sign == sign))
+            beside.known(1 - port, replace(some, sign=np.ones(len(some), np.int8)))
+            parts.append(beside.foretold(port, rows))
+        came, went = concat(parts[:2]), parts[2]
+        gone = Counter(map(repr, _rows(went)))
+        stay = []
+        for i, row in enumerate(map(repr, _rows(came))):
+            if gone[row]:
+                gone[row] -= 1
+            else:
+                stay.append(i)
+        return in_order(came.take(np.array(stay, np.int64)))
 
     @property
     def passes(self) -> bool:
@@ -431,10 +491,12 @@ class Emitting(OperatorVertex):
         return not self._masters and self.emit.passes and self.emit.output == "istream"
 
     def work_foretold(self, port: int, data: Data) -> Data | None:
-        if port or not self.answers_foretold or self.emit.needs_instants:
-            return None
-        self._given |= frozenset(zip(data.ts.tolist(), data.sub.tolist(), strict=True))
-        return self.work_early(port, data)
+        if port or not self.answers_foretold or (self.ports is not None and self.emit.needs_instants):
+            return None  # the rows of the beginning, if there are any, are not known yet
+        instants = list(zip(data.ts.tolist(), data.sub.tolist(), strict=True))
+        late = {instants[i] for i in unranked(data)}  # what has no priority waits for its place, and all with it
+        self._given |= frozenset(instants) - late
+        return self.work_early(port, chosen(data, np.flatnonzero([at not in late for at in instants])))
 
     def saved_early(self) -> State:
         state = super().saved_early()
@@ -503,6 +565,31 @@ class Emitting(OperatorVertex):
     def catch_up(self, state: LoadedState) -> None:
         super().catch_up(state)
         self._begun = state["operator"].meta["stepped"]
+
+
+def _read(vertex: object) -> set[OperatorVertex]:
+    """The streams and relations that the rows of a vertex are made of."""
+    if isinstance(vertex, Source | Relation):
+        return {vertex}
+    assert isinstance(vertex, OperatorVertex)
+    return {found for edge in vertex.inputs for found in _read(edge.source)}
+
+
+def _rows(delta: Delta) -> Iterator[tuple[object, ...]]:
+    return zip(delta.ts.tolist(), delta.sub.tolist(), *(c.to_pylist() for c in delta.columns), strict=True)
+
+
+def _by_what_waits(rows: Delta, waits: Delta | None) -> Iterator[tuple[int, int, int]]:
+    """Rows, from place to place, that come after the same number of changes."""
+    if waits is None:
+        yield 0, len(rows), 0
+        return
+    due = [before(waits, instant) for instant in zip(rows.ts.tolist(), rows.sub.tolist(), strict=True)]
+    start = 0
+    for stop in range(1, len(due) + 1):
+        if stop == len(due) or due[stop] != due[start]:
+            yield start, stop, due[start]
+            start = stop
 
 
 def _relation(vertex: object) -> Relation | None:

@@ -7,6 +7,7 @@ can be saved and loaded. The queries begin together, so they share all that is e
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.graph import saving
@@ -68,10 +69,11 @@ class Programs:
         """Elements of a declared stream, in order."""
         self._graph.push(stream, batch)
 
-    def push_early(self, stream: str, batch: Batch) -> None:
-        """Prioritised elements of a declared stream, none of which is before what has been pushed; ``reach`` is to be
-        called with them when what is between has been pushed."""
-        self._graph.push_early(stream, batch, logged=True)
+    def push_early(self, stream: str, batch: Batch, reached: float = math.inf) -> None:
+        """Prioritised elements of a declared stream, none of which is before what has been pushed. When what is between
+        has been pushed, ``reach`` is to be called with them, or they are pushed in their turn, too. ``reached``: see
+        ``Source.push_early``."""
+        self._graph.push_early(stream, batch, reached)
 
     def reach(self, stream: str, batch: Batch) -> None:
         """Everything before these elements, which were pushed early, has been pushed."""

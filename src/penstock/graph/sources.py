@@ -158,25 +158,21 @@ class Source(Stream):
         """Those of the elements that went on early."""
         return batch.take(np.flatnonzero(self._had(batch.arrival)))
 
-    def push_early(
-        self,
-        columns: Sequence[pa.Array],
-        ts: npt.NDArray[np.int64],
-        arrival: npt.NDArray[np.int64],
-        priority: npt.NDArray[np.int64] | None,
-        *,
-        logged: bool = False,
-    ) -> None:
-        """Prioritised elements before their place, which go on at once; they say nothing of how far the stream is.
-        ``logged``: the stream has reached them, and all changes of relations before them have been given."""
-        if not len(ts):
+    def push_early(self, batch: Batch, reached: float = -math.inf) -> None:
+        """Prioritised elements before their place, which go on at once, but for those that have. They say nothing of
+        how far the stream is. ``reached``: elsewhere it has come that far, and all changes of relations up to there
+        have been given."""
+        if len(batch):
+            self._logged = max(self._logged, min(reached, float(batch.ts.max())))
+        if self.early:
+            batch = batch.take(np.flatnonzero(~self._had(batch.arrival)))
+        if not len(batch):
             return
-        if logged:
-            self._logged = max(self._logged, float(ts.max()))
-        self.given += len(ts)
-        self.early |= frozenset(arrival.tolist())
-        self.stats.elements_in += len(ts)
-        self.send_early(Arrivals(self.schema, tuple(columns), ts, arrival_sub(self.position, arrival), priority))
+        self.given += len(batch)
+        self.early |= frozenset(batch.arrival.tolist())
+        self.stats.elements_in += len(batch)
+        sub = arrival_sub(self.position, batch.arrival)
+        self.send_early(Arrivals(self.schema, whole_columns(batch), batch.ts, sub, batch.priority))
 
     def place(self) -> Place:
         """Where it is, to go back to if what comes next is interrupted before any operator has it."""
@@ -372,6 +368,13 @@ class Relation(OperatorVertex):
         self._none = empty(schema)
         self.latest: Instant = (MIN_TS, 0)
         """That of the last change which was handed over."""
+
+    @property
+    def certain(self) -> float:
+        """Up to there it does not change any more than it has: all streams that it is read with have come so far."""
+        streams = (edge.source for edge in self.inputs)
+        sources = (vertex.source if isinstance(vertex, Intake) else vertex for vertex in streams)
+        return min((s.certain if isinstance(s, Stream) else -math.inf for s in sources), default=-math.inf)
 
     def hand_over(self, changes: Sequence[Change]) -> None:
         """Changes in order, by whoever makes them."""

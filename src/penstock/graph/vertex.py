@@ -84,6 +84,10 @@ class Vertex(Protocol):
     foretells: bool
     """Whether what it sends early comes again at its place."""
 
+    @property
+    def looks_across(self) -> bool:
+        """Whether it answers rows before their place from what has come in at another input."""
+
     def take(self, port: int, message: Message) -> None:
         """Work on a message that came in at an input, and send on what follows from it. Never raises: an operator
         that fails stops its queries and nothing else."""

@@ -201,6 +201,11 @@ class OperatorVertex:
         return False
 
     @property
+    def looks_across(self) -> bool:
+        """Whether it answers rows before their place from what has come in at another input."""
+        return False
+
+    @property
     def overtakable(self) -> bool:
         """Whether what it sends may be handed on before its place: rows only enter, and none ever leaves."""
         return False

@@ -60,6 +60,11 @@ class Span:
         return min(self.file.newest, self.upto)
 
 
+def held(files: Sequence[RowsFile], progress: Instant) -> tuple[Span, ...]:
+    """What of files with prioritised rows has not had its turn when a stream is at ``progress``."""
+    return tuple(Span(file, progress, math.inf) for file in files if file.prioritised and file.newest > progress)
+
+
 def cut(
     waiting: Sequence[RowsFile], new: Sequence[RowsFile], before: Instant, progress: Instant
 ) -> tuple[tuple[Span, ...], tuple[RowsFile, ...]]:

@@ -197,6 +197,17 @@ class StreamInput:
         found = np.flatnonzero((waiting.arrival >= arrivals) & (waiting.priority > 0))
         return waiting.take(found) if len(found) else None
 
+    def urgent_came(self) -> Batch | None:
+        """Those of them that were taken in last."""
+        return None if self.came is None else self.urgent(self.came.arrival)
+
+    def waited(self, turn: Batch) -> int:
+        """How many prioritised rows of those whose turn has come were taken in before the last."""
+        if turn.priority is None:
+            return 0
+        first = self._arrivals if self.came is None else self.came.arrival
+        return int(np.count_nonzero(turn.priority[turn.arrival < first]))
+
     def restore(
         self,
         progress: Instant,

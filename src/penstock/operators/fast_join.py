@@ -148,9 +148,9 @@ class FastJoin:
         return () if self._how == kernel.CROSS else self._exprs[side](rows, step)
 
     def partners(self, side: int, columns: Sequence[pa.Array], rows: Delta) -> Iterator[tuple[Ints, Delta]]:
-        """Where rows say when they leave: which of the rows of one side, that are none of this join's, have partners
-        among those held of the other, and the partners. ``columns`` are what they are found by; a residual has not
-        been looked at.
+        """Which of the rows of one side, that are none of this join's, have partners among those held of the other, and
+        the partners; where rows say when they leave, only those that are there at the time of the row. ``columns`` are
+        what they are found by; a residual has not been looked at.
         """
         how, operator = self._how, self._operator if side == 0 else ordered.MIRRORED[self._operator]
         code, value = np.zeros(len(rows), np.int32), np.empty(0, np.int64)
@@ -174,6 +174,22 @@ class FastJoin:
                 room *= 4
             if written:
                 yield mine[:written].astype(np.int64), ring.rows(theirs[:written])
+
+    def foretold(self, side: int, rows: Delta) -> Delta:
+        """What rows of a side would give if they entered now, each at its own instant. Nothing is changed."""
+        step = Step(BEGINNING)
+        found = [self.nothing]
+        for mine, theirs in self.partners(side, self.found_by(side, rows, step), rows):
+            own = rows.take(mine)
+            left, right = (own, theirs) if side == 0 else (theirs, own)
+            columns = left.columns + right.columns
+            passed = None
+            if self._residual is not None:
+                passed = self._residual([columns[i] for i in self._residual.reads], own.sign, step)
+            priority = combined(self.node.priority, left.priority, right.priority, len(own))
+            pairs = Delta(self.node.schema, columns, own.ts, own.sub, own.sign, own.ts, own.sub, priority)
+            found.append(pairs if passed is None else pairs.take(passed))
+        return in_order(concat(found))
 
     def size(self) -> StateSize:
         keys = NOTHING if self._keys is None else StateSize(0, self._keys.nbytes)

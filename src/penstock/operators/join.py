@@ -34,7 +34,7 @@ class GeneralJoin:
     """
 
     def __init__(self, node: Join, functions: Functions, errors: Errors) -> None:
-        self.node = node
+        self.node, self.functions = node, functions
         self._evaluation = Evaluation(functions, errors)
         self._pads = (node.kind in ("left", "full"), node.kind in ("right", "full"))
         self._nulls: tuple[tuple[None, ...], tuple[None, ...]] = (
@@ -93,6 +93,13 @@ class GeneralJoin:
                 found += pairs or ([self._padded(side, row)] if self._pads[side] else [])
             output.add(instant, [], found)
         return output.delta()
+
+    def known(self, side: int, rows: Delta) -> None:
+        """Rows enter at a side, and nobody asks for the pairs."""
+        self._evaluation.begin(Step(BEGINNING))
+        for _, changes in by_instant([rows]):
+            for row in changes[0].entering:
+                self._sides[side].add(row)
 
     def size(self) -> StateSize:
         left, right = self._sides

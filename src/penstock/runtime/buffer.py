@@ -116,6 +116,13 @@ class Buffer:
                 self.lane = LANES[self.mode]()
             self.lane.put(entry)
 
+    def is_like(self, mode: str | None) -> bool:
+        """Whether rows that overtake in this way wait as those do that are there, so that ``mode`` may change while
+        both sides work."""
+        if self.lane is None or mode is None:
+            return mode is None or self.mode == mode
+        return LANES[mode] is LANES[self.mode]
+
     def put_early(self, data: Data) -> None:
         """Rows that have overtaken others before go on doing so."""
         number, entered = self._entry()
@@ -231,6 +238,11 @@ class Buffer:
     def _read(self, entry: Entry) -> Message:
         message = self.queue.read(entry)
         return message if self.edge.since is None else self.edge.due(message)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its two sides are in different partitions."""
+        return self.producer is not self.station.partition
 
     @property
     def waiting(self) -> int:

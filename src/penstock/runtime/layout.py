@@ -23,6 +23,15 @@ class Layout:
         """The inputs that come from within the graph."""
         return [e for e in vertex.inputs if e.source.id in self.cell_of]
 
+    def is_like(self, other: Layout) -> bool:
+        """Whether the same operators are run together, and the same cells by one worker."""
+
+        def groups(cells: Sequence[Cell]) -> list[tuple[str, int, list[int]]]:
+            first: dict[object, int] = {}
+            return [(c.kind, first.setdefault(c.key, i), [v.id for v in c.vertices]) for i, c in enumerate(cells)]
+
+        return groups(self.cells) == groups(other.cells)
+
 
 def lay_out(
     vertices: Sequence[Vertex],

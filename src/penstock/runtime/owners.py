@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Protocol
 
 from penstock.graph.vertex import Vertex
@@ -15,10 +16,12 @@ from penstock.runtime.control import Control
 from penstock.runtime.station import Owner, Partition, Station
 from penstock.runtime.strategy import Strategy
 from penstock.runtime.threads import ThreadScheduler
-from penstock.runtime.worker import OwnThread, Worker
+from penstock.runtime.worker import Instruction, OwnThread, Worker
 
 Kind = Literal["direct", "graph", "operator", "hybrid"]
 Key = tuple[object, ...]
+Told = tuple[Worker, Instruction]
+"""A worker, and what it is to do before anything else."""
 
 
 class Way(Protocol):
@@ -53,6 +56,10 @@ class Arrangement(Protocol):
         """Give every cell but that of the thread that pushes to whom it belongs, and ``partitions`` (by the cell's
         ``id``) their owner. What was assigned before is not any more."""
 
+    def adjust(self, cells: Sequence[tuple[Cell, Cell]]) -> list[Told] | None:
+        """Run cells, each as it was and as it is from now on, in another way, while the threads go on: gives what
+        workers are to be told. None: they have to be assigned anew. This call comes without a pause."""
+
     def stop(self) -> None:
         """End all threads."""
 
@@ -64,20 +71,12 @@ class Workers:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._own: dict[Key, OwnThread] = {}
+        self._sharing: dict[Key, Worker] = {}
         self._shared: tuple[int, ThreadScheduler] | None = None
 
     def assign(self, cells: Sequence[Cell], partitions: Mapping[int, Partition], stations: Sequence[Station]) -> None:
-        own: dict[Key, list[Cell]] = {}
-        shared: dict[Key, list[Cell]] = {}
-        for cell in cells:
-            if cell.kind != "direct":
-                (shared if cell.kind == "hybrid" else own).setdefault(cell.key, []).append(cell)
-        threads = max((cells[0].settings.threads for cells in shared.values()), default=0)
-        ranks = {vertex.priority for mine in shared.values() for cell in mine for vertex in cell.vertices}
-        if len(shared) <= threads and len(ranks) <= 1:  # a thread for each: nobody needs to decide who is next
-            own |= shared
-            shared = {}
-        self._keep(own, threads if shared else 0)
+        own, shared, threads = _divided(cells)
+        self._keep(own, threads)
         found = by_partition(stations)
         for key, mine in own.items():
             if key not in self._own:
@@ -86,14 +85,31 @@ class Workers:
             adopt(worker, mine, partitions, found)
             if not worker.idle:
                 worker.waker()
-        workers = []
-        for mine in shared.values():
-            workers.append(Worker(f"penstock-worker-1…{threads}", self._control.failed))
-            adopt(workers[-1], mine, partitions, found)
-        if workers:
+        self._sharing = {}
+        for key, mine in shared.items():
+            self._sharing[key] = Worker(_shared_name(threads), self._control.failed)
+            adopt(self._sharing[key], mine, partitions, found)
+        if self._sharing:
             if self._shared is None:
                 self._shared = threads, ThreadScheduler(self._control, threads)
-            self._shared[1].adopt(workers)
+            self._shared[1].adopt(list(self._sharing.values()))
+
+    def adjust(self, cells: Sequence[tuple[Cell, Cell]]) -> list[Told] | None:
+        own, shared, threads = _divided([now for _, now in cells])
+        keys = {before.key: now.key for before, now in cells}
+        if {keys[key] for key in self._own} != own.keys() or (threads > 0) != (self._shared is not None):
+            return None
+        self._own = {keys[key]: thread for key, thread in self._own.items()}
+        self._sharing = {keys[key]: worker for key, worker in self._sharing.items()}
+        if self._shared is not None and self._shared[0] != threads:
+            self._shared = threads, self._shared[1]
+            self._shared[1].resize(threads)
+            for worker in self._sharing.values():
+                worker.name = _shared_name(threads)
+        changed = {now.key for before, now in cells if before.settings.how != now.settings.how}
+        workers = {**self._sharing, **{key: thread.worker for key, thread in self._own.items()}}
+        ways = {key: mine[0].settings for key, mine in (own | shared).items()}
+        return [(workers[key], partial(_choose, workers[key], ways[key])) for key in changed & ways.keys()]
 
     def stop(self) -> None:
         self._keep({}, 0)
@@ -107,6 +123,29 @@ class Workers:
 
 
 ARCHITECTURES: dict[str, Callable[[Control], Arrangement]] = {"worker": Workers}
+
+
+def _divided(cells: Sequence[Cell]) -> tuple[dict[Key, list[Cell]], dict[Key, list[Cell]], int]:
+    """Cells by who runs them: a thread of its own, or some that all of these share; and how many that are."""
+    own: dict[Key, list[Cell]] = {}
+    shared: dict[Key, list[Cell]] = {}
+    for cell in cells:
+        if cell.kind != "direct":
+            (shared if cell.kind == "hybrid" else own).setdefault(cell.key, []).append(cell)
+    threads = max((cells[0].settings.threads for cells in shared.values()), default=0)
+    ranks = {vertex.priority for mine in shared.values() for cell in mine for vertex in cell.vertices}
+    if len(shared) <= threads and len(ranks) <= 1:  # a thread for each: nobody needs to decide who is next
+        return own | shared, {}, 0
+    return own, shared, threads
+
+
+def _choose(worker: Worker, way: Way) -> None:
+    """Done by the worker itself."""
+    worker.choose_by(way.new_strategy(prioritised=any(s.lanes for s in worker.stations)))
+
+
+def _shared_name(threads: int) -> str:
+    return f"penstock-worker-1…{threads}"
 
 
 class Adopting(Owner, Protocol):

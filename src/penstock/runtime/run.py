@@ -39,6 +39,8 @@ TURN = 8_192
 """The most elements at once where prioritised rows may come."""
 BRIEF = 2_048
 """The most elements at once for an operator that is less urgent than another."""
+LONG = 16
+"""The most messages that are worked off in a pause; a buffer with more stays until it has fewer."""
 
 
 class Runtime:
@@ -65,6 +67,7 @@ class Runtime:
         self._numbers = itertools.count()
         self._graph: tuple[Sequence[Vertex], Collection[Vertex], Mapping[int, int], Mapping[int, Settings]]
         self._graph = ((), (), {}, {})
+        self._layout = lay_out((), (), {}, self.settings, {})
         self.all_buffers: dict[Edge, Buffer] = {}  # as many as edges
         self._partitions: list[Partition] = []
         self._partition_of: dict[int, int] = {}
@@ -142,16 +145,15 @@ class Runtime:
             station.held, station.signalled = held, True  # nobody to tell yet
             station.latency = settings_of.get(vertex.id, self.settings).limit
             for edge in layout.senders(vertex):
-                if held or runs[edge.source.id] is not runs[vertex.id]:
+                apart = held or runs[edge.source.id] is not runs[vertex.id]
+                if apart or (runs[vertex.id] is not pushing and _is_long(before.get(edge))):
                     buffer = before.get(edge) or self._new_buffer(edge, self._numbers, station)
                     producer = runs[edge.source.id]
                     buffer.station, buffer.producer = station, None if producer is pushing else producer
                     buffer.queue.move(self.waiting_lines.of(edge.source))
                     self.all_buffers[edge] = buffer
                     station.buffers.append(buffer)
-                    overtaken = edge.source.id in self._overtaken
-                    mode = self._modes.get(vertex.id) or settings_of.get(vertex.id, self.settings).mode
-                    buffer.overtaking(mode if overtaken else None)
+                    buffer.overtaking(self._mode(edge, self.settings, settings_of))
                     if buffer.lane is not None:
                         station.lanes = True
                     if buffer.mode == "direct" and station.partition.lock is None:
@@ -174,6 +176,7 @@ class Runtime:
         for edge, buffer in self.all_buffers.items():
             edge.buffer = buffer  # not before: senders know this edge as one without, for rows of any kind
         self.waiting_lines.end()
+        self._layout = layout
         self._arrangement.assign(layout.cells, partitions, stations)
         for buffer in self.all_buffers.values():
             owner = None if buffer.producer is None else buffer.producer.owner
@@ -229,35 +232,44 @@ class Runtime:
             raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}", hint="only suspended ones resume")
         self.hold(self._held - {vertex.id})
 
-    def hold(self, ids: Collection[int]) -> bool:
-        """Let these operators rest, and no others. Returns when they do; gives whether buffers have come or gone.
+    def hold(self, ids: Collection[int], moved: Callable[[], object] | None = None) -> None:
+        """Let these operators rest, and no others. Returns when they do.
 
         A worker is told through its instructions, and all others go on, where an operator has buffers in front of it
-        anyway. Else all workers pause while buffers are put there or taken away.
+        and needs them, or goes on and something waits in them. Else all workers pause while buffers are put there or
+        taken away, and ``moved`` is called in that pause.
+        A sender that still called its successor past a new buffer would overtake its own early rows, which are in it.
         """
         self._check_open()
         held = set(ids)
         changed = held ^ self._held
         stations = {station.vertex.id: station for station in self.stations if station.vertex.id in changed}
-        owners = [self._instructed(stations.get(id)) for id in changed]
+        owners = [self._instructed(stations.get(id), id in held) for id in changed]
         if self._control.pausing or any(owner is None for owner in owners):
             with self._control.paused():
                 self._held = held
                 self._rebuild()
-            return True
+                if moved is not None:
+                    moved()
+            return
         self._held = held
         told = [(owner, partial(_rest, stations[id], id in held)) for owner, id in zip(owners, changed, strict=True)]
         self._tell([(owner, instruction) for owner, instruction in told if owner is not None])
-        return False
 
-    def _instructed(self, station: Station | None) -> Worker | None:
-        """The worker that can be told to let an operator rest: all that comes to it is in buffers anyway."""
+    def _instructed(self, station: Station | None, rests: bool) -> Worker | None:
+        """The worker that can be told to let an operator rest or go on: all that comes to it is in buffers, each of
+        which is of use when it goes on."""
         if station is None or not isinstance(station.owner, Worker):
             return None
         inside = [edge for edge in station.vertex.inputs if edge.source.id in self._partition_of]
         buffers = [self.all_buffers.get(edge) for edge in inside]
-        apart = all(buffer is not None and buffer.producer is not station.partition for buffer in buffers)
-        return station.owner if apart else None
+        stays = all(b is not None and (rests or b.is_apart or b.queue or b.lane) for b in buffers)
+        return station.owner if stays else None
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether a buffer inside a partition has nearly been worked off: ``place`` takes it away."""
+        return any(not (b.station.held or b.is_apart or _is_long(b)) for b in self.all_buffers.values())
 
     def _tell(self, instructions: Sequence[tuple[Worker, Instruction]]) -> None:
         """Have workers do something before anything else; returns when they have."""
@@ -275,21 +287,46 @@ class Runtime:
         for worker in {station.owner for station in self.stations if isinstance(station.owner, Worker)}:
             worker.instruct(worker.reorder)
 
-    def limit(self, settings: Settings, settings_of: Mapping[int, Settings]) -> None:
-        """Other budgets, lags and latencies than before, and nothing else: nobody pauses for that."""
+    def adjust(self, settings: Settings, settings_of: Mapping[int, Settings]) -> bool:
+        """Run the same graph with other settings if nobody has to pause for that: no buffer comes or goes, and no
+        operator gets another worker. Workers that are to choose in another way are told through their instructions;
+        returns when they do. False: ``place`` is needed, and nothing has changed."""
         self._check_open()
-        self.settings = settings
+        if not settings.adjusts(self.settings) or self._control.pausing:
+            return False
+        layout = lay_out(*self._graph[:3], settings, settings_of)
+        modes = {buffer: self._mode(edge, settings, settings_of) for edge, buffer in self.all_buffers.items()}
+        direct = [b.station for b, mode in modes.items() if mode == "direct" and b.station.partition.lock is None]
+        if not layout.is_like(self._layout) or not all(b.is_like(mode) for b, mode in modes.items()):
+            return False
+        if not all(isinstance(station.owner, Worker) for station in direct):
+            return False
+        told = self._arrangement.adjust(list(zip(self._layout.cells, layout.cells, strict=True)))
+        if told is None:
+            return False
+        self._become(settings)
+        self._layout, self._graph = layout, (*self._graph[:3], dict(settings_of))
         self.storage.configure(*settings.budgets)
-        self._graph = (*self._graph[:3], dict(settings_of))
         for station in self.stations:
             station.latency = settings_of.get(station.vertex.id, settings).limit
+        told += [(station.owner, partial(_lock, station)) for station in direct if isinstance(station.owner, Worker)]
+        self._tell(told)
+        for buffer, mode in modes.items():
+            buffer.mode = mode or "normal"
+        return True
+
+    def _mode(self, edge: Edge, settings: Settings, settings_of: Mapping[int, Settings]) -> str | None:
+        """How rows overtake in a buffer; None: there are none that do."""
+        if edge.source.id not in self._overtaken:
+            return None
+        return self._modes.get(edge.target.id) or settings_of.get(edge.target.id, settings).mode
 
     def overtake(self, vertex: Vertex, mode: str) -> None:
         """How rows overtake in the buffers in front of an operator, whatever is set for all."""
-        self._check_open()
-        with self._control.paused():
-            self._modes[vertex.id] = mode
-            self._rebuild()
+        self._modes[vertex.id] = mode
+        if not self.adjust(self.settings, self._graph[3]):
+            with self._control.paused():
+                self._rebuild()
 
     # -- waiting and ending -------------------------------------------------------------------------------
 
@@ -414,6 +451,17 @@ def _rest(station: Station, held: bool) -> None:
     if not held:
         station.signalled = True
         station.tell(local=True)
+
+
+def _is_long(buffer: Buffer | None) -> bool:
+    """Whether so much waits there that a worker is to work it off, not the thread that has paused all."""
+    return buffer is not None and (len(buffer.queue) > LONG or buffer.waiting > BRIEF)
+
+
+def _lock(station: Station) -> None:
+    """Done by the worker that owns the station: from now on others may hand rows over while it does not work."""
+    if station.partition.lock is None:
+        station.partition.lock = threading.RLock()
 
 
 def _carry_out(instruction: Instruction, done: threading.Event) -> None:

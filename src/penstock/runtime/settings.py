@@ -25,6 +25,8 @@ AUTO = "auto"
 WHEN_FULL = ("block", "raise")
 ON_LAG = ("suspend", "stop")
 PER_QUERY = ("threading", "strategy", "mode", "quantum", "latency", "lag", "on_lag")
+PLACING = ("threading", "architecture", "placement", "buffer")
+"""What decides which operators are run together, and how."""
 USERS = ("threading", "workers", "strategy", "mode", "memory", "disk")
 """What users set; the rest is for experiments, or said of a query or a database when it is made."""
 
@@ -106,6 +108,13 @@ class Settings:
         _ = self.budgets, self.lag_bound
         for name in self.queries:
             self.of_query(name)
+
+    def adjusts(self, other: Settings) -> bool:
+        """Whether the same operators have buffers in front of them as with others, of the same kind."""
+        return all(getattr(self, name) == getattr(other, name) for name in PLACING) and all(
+            self.of_query(name).threading == other.of_query(name).threading
+            for name in self.queries.keys() | other.queries.keys()
+        )
 
     def changed(self, **changes: Any) -> Settings:
         """The same with other values, by name."""

@@ -15,6 +15,8 @@ from penstock.runtime.buffer import Buffer
 
 AGEING = 0.1
 """Seconds: what has waited so much longer goes before what has a priority higher by one, so nothing starves."""
+LET_IN = 256
+"""Elements of an input that an operator takes in at most for the sake of rows that overtake at another one."""
 
 
 class Partition:
@@ -187,15 +189,19 @@ class Station:
             known = {b: len(b.queue) for b in self.buffers}  # what overtakes them is there, or has been taken
             ahead, rows = self.early(), 0
             if ahead is not None and (apart or not train):
-                return self._serve_early(ahead, limit, train, apart)
+                return self._serve_early(ahead, known, limit, train, apart)
             if ahead is not None:
-                rows = sum([self._serve_early(b, limit, train, apart) for b in self.buffers if b.lane])
+                rows = sum([self._serve_early(b, known, limit, train, apart) for b in self.buffers if b.lane])
                 if self.early() is not None:
                     return rows
             return rows + self._serve(limit, train, known)
 
-    def _serve_early(self, buffer: Buffer, limit: int | None, train: bool, apart: bool) -> int:
+    def _serve_early(
+        self, buffer: Buffer, known: dict[Buffer, int], limit: int | None, train: bool, apart: bool
+    ) -> int:
         partition, vertex = self.partition, self.vertex
+        if vertex.looks_across:
+            self._let_in([b for b in self.buffers if b is not buffer and not b.lane], known)
         partition.number = -1  # older than anything, until it is known
         partition.turns += 1
         rows, partition.number, partition.entered, _ = buffer.take_early(limit, train, apart)
@@ -208,6 +214,21 @@ class Station:
                 vertex.state = "ready"
             partition.turns += 1
         return len(rows)
+
+    def _let_in(self, buffers: Sequence[Buffer], known: dict[Buffer, int]) -> None:
+        """What waits in buffers goes into the operator, where rows that overtake meet it, unless it is much."""
+        partition = self.partition
+        for buffer in buffers:
+            if buffer.waiting > LET_IN:
+                continue
+            partition.turns += 1
+            try:
+                for _ in range(known[buffer]):
+                    _, partition.number, partition.entered, _ = buffer.queue[0]
+                    known[buffer] -= 1
+                    self.vertex.take(buffer.edge.port, buffer.take())
+            finally:
+                partition.turns += 1
 
     def _serve(self, limit: int | None, train: bool, known: Mapping[Buffer, int] | None = None) -> int:
         buffer = self.next()

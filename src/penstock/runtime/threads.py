@@ -74,6 +74,24 @@ class ThreadScheduler:
             if not worker.idle:
                 self.schedule(worker)
 
+    def resize(self, threads: int) -> None:
+        """Have this many threads from now on. Those that are too many end after what they are working on."""
+        with self._lock:
+            gone, self._threads = self._threads[threads:], self._threads[:threads]
+            for thread in gone:
+                thread.stop()
+            self._idle = [thread for thread in self._idle if thread not in gone]
+        first = len(self._threads) + 1
+        self._threads += [self._control.start(self, f"penstock-worker-{i}") for i in range(first, threads + 1)]
+        self._wake_helper()
+
+    def _wake_helper(self) -> None:
+        """Have a thread that sleeps do what is left by one that ends."""
+        with self._lock:
+            helper = self._helper(self._clock())
+        if helper is not None:
+            helper.wake()
+
     def schedule(self, worker: Worker) -> None:
         """The worker has something to do."""
         if worker in self._scheduled:  # whoever runs it looks again after taking it out
@@ -113,6 +131,8 @@ class ThreadScheduler:
                 elif self._control.watched:
                     self._control.notify()
             worked = True
+        if thread.hurried:
+            self._wake_helper()
         return worked
 
     def _may_begin(self, now: float) -> bool:
@@ -129,7 +149,7 @@ class ThreadScheduler:
 
     def sleeps(self, thread: Thread) -> bool:
         with self._lock:
-            if self._may_begin(self._clock()):
+            if thread.hurried or self._may_begin(self._clock()):
                 return False
             if thread not in self._idle:
                 self._idle.append(thread)

@@ -114,17 +114,26 @@ class Worker:
         """Whether there is nothing to do."""
         return not self._instructions and not self._strategy
 
+    def choose_by(self, strategy: Strategy) -> None:
+        """Have another strategy for the same stations. Called by the thread of the worker, between two turns."""
+        self._strategy = strategy
+        strategy.assign(self.stations)
+        for station in self.stations:
+            station.ready, station.signalled = False, True
+            admit(strategy, station)
+
     def step(self, now: float) -> bool:
         """Serve the instructions, then one station. False: there was no station to serve."""
-        strategy = self._strategy
-        assert strategy is not None
         instructions = self._instructions
         while instructions:
             instruction = instructions.popleft()
             if isinstance(instruction, Station):
-                admit(strategy, instruction)
+                assert self._strategy is not None
+                admit(self._strategy, instruction)
             else:
                 instruction()
+        strategy = self._strategy
+        assert strategy is not None
         station = strategy.choose(now)
         if station is None:
             return False

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.cql.declarations import parse_type
 from penstock.graph.sources import whole_columns
-from penstock.ingest.files import RowsFile, Span
+from penstock.ingest.files import RowsFile, Span, held
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Came, StreamInput
 from penstock.model.amounts import Bound
@@ -88,9 +88,21 @@ def _given(priority: np.ndarray[Any, np.dtype[np.int64]] | None, count: int) -> 
 
 def turn_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
     """The rows of a logged entry whose turn came with it, in order."""
-    declared = arrow_schema(schema)
     if _ARRIVAL in rows.column_names:
         rows = rows.slice(len(rows) - meta.get("turn", 0))
+    return _batch_of(meta, rows, schema)
+
+
+def urgent_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
+    """The prioritised rows that came with a logged entry and wait for slack behind it."""
+    batch = _batch_of(meta, rows.slice(0, len(rows) - meta.get("turn", 0)), schema)
+    priority = np.zeros(len(batch), np.int64) if batch.priority is None else batch.priority
+    return batch.take(np.flatnonzero((priority > 0) & (batch.ts > instant_again(meta["p"]))))
+
+
+def _batch_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
+    """The rows of a logged entry, or some of them, that did not come too late."""
+    declared = arrow_schema(schema)
     rows = rows.combine_chunks()
     table = pa.Table.from_arrays(rows.columns[: len(declared)], schema=declared)
     ts = rows.column("_ts").to_numpy()
@@ -107,12 +119,17 @@ def turn_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
 
 
 def rows_meta(source: StreamInput, came: Came | None, turn: Batch, *, turns: bool) -> Record:
-    """What is said with them: how far the stream is now; how many have come whose turn it is, and have a priority."""
+    """What is said with them: how far the stream is now. Of prioritised rows: how many have their turn (``h``), how
+    many of these came before (``w``), and how many have come and wait for slack (``u``)."""
     meta: Record = {"p": instant(source.progress), "n": instant(source.newest_row)}
     if turns and source.definition.slack:
         meta["turn"] = len(turn)
     if turn.priority is not None and (prioritised := int(np.count_nonzero(turn.priority))):
         meta["h"] = prioritised
+        if turns and (waited := source.waited(turn)):
+            meta["w"] = waited
+    if turns and (urgent := source.urgent_came()) is not None:
+        meta["u"] = len(urgent)
     if source.closed:
         meta["closed"] = True
     if came is not None:
@@ -129,6 +146,7 @@ def rows_meta(source: StreamInput, came: Came | None, turn: Batch, *, turns: boo
     if source.spans:
         meta["spans"] = [[s.file.record(), instant(s.after), instant(s.upto)] for s in source.spans]
         meta["h"] = sum(s.file.prioritised for s in source.spans)
+        meta["w"] = sum(s.file.prioritised for s in source.spans if s.after > -math.inf)
     return meta
 
 
@@ -136,6 +154,11 @@ def spans_again(meta: Mapping[str, Any]) -> tuple[Span, ...]:
     """The rows of files whose turn came with an entry."""
     spans = meta.get("spans", ())
     return tuple(Span(RowsFile.of(file), instant_again(after), instant_again(upto)) for file, after, upto in spans)
+
+
+def held_again(meta: Mapping[str, Any]) -> tuple[Span, ...]:
+    """The rows of files that came with an entry and wait for slack behind it, of files with prioritised rows."""
+    return held(_files_again(meta), instant_again(meta["p"]))
 
 
 def came_again(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Came | None:

@@ -59,8 +59,6 @@ from penstock.storage.shards import PARTS
 from penstock.storage.store import Item
 
 Window = tuple[str, int, WindowSpec]
-BUDGETS = {"memory", "disk", "read_ahead", "latency", "lag", "on_lag"}
-"""Settings that change nothing of who works on what."""
 SLOTS = "slots"
 """Where a saved state says how many shards the directory has on Spark."""
 CONVERGE_EVERY = 16
@@ -245,7 +243,7 @@ class LocalHost(InProcess, Abilities):
             if _own(options) != _own(before):
                 settings = self.runtime.settings
                 own = {k: v for k, v in settings.queries.get(name, {}).items() if k not in _own(before)}
-                self._limit(replace(settings, queries={**settings.queries, name: {**own, **_own(options)}}))
+                self._adjust(replace(settings, queries={**settings.queries, name: {**own, **_own(options)}}))
             if not query.suspended and suspended(self.graph, self.runtime)[name]:
                 self._lags.resumed({name})
             self._hold()
@@ -292,10 +290,8 @@ class LocalHost(InProcess, Abilities):
                 self._converge()
         waiting = self.runtime.rows_in() if self.graph.buffered else 0
         self._delivering = time.perf_counter_ns(), self.graph.sources(name), self.graph.places(name), waiting
-        if source.came is not None and self._overtakes:
-            urgent = source.urgent(source.came.arrival)
-            if urgent is not None:
-                self.graph.push_early(name, urgent)
+        if self._overtakes and (urgent := source.urgent_came()) is not None:
+            self.graph.push_early(name, urgent)
         if len(batch.ts):
             self.graph.push(name, batch)
         self.graph.progress(name, source.progress)
@@ -560,17 +556,16 @@ class LocalHost(InProcess, Abilities):
             return
         now = self.runtime.settings
         wanted = now.changed(**changes) if name is None else now.changed_for(str(name), changes)
-        if changes.keys() <= BUDGETS and name is None:
-            self._limit(wanted)
-            return
-        self._freed = True  # with its threads
-        self._place(wanted)
+        self._adjust(wanted)
 
-    def _limit(self, settings: Settings) -> None:
-        """Run the graph as it is run, with other budgets, lags and latencies."""
+    def _adjust(self, settings: Settings) -> None:
+        """Run the graph with other settings, if possible while all workers go on."""
         settings = settings.only_of(self.graph.members)
-        self.runtime.limit(settings, self._settings_of(settings))
-        self._lags.become(settings, self.graph.members)
+        if self.runtime.adjust(settings, self._settings_of(settings)):
+            self._lags.become(settings, self.graph.members)
+        else:
+            self._freed = True  # with its threads
+            self._place(settings)
 
     def _settings_of(self, settings: Settings) -> dict[int, Settings]:
         """The operators for which other settings hold than for all."""
@@ -623,9 +618,9 @@ class LocalHost(InProcess, Abilities):
         return [name for name, stream in self.core.catalog.streams.items() if stream.priority is not None]
 
     def _place_again(self) -> None:
-        """Where measured costs have become others, so may the placement."""
+        """Where measured costs have become others, so may the placement. Buffers without use go."""
         self._next_placing = time.monotonic() + _REPLACE
-        if self._placing.changes(self._others(), self._placement):
+        if self._placing.changes(self._others(), self._placement) or self.runtime.has_spare:
             self._place()
 
     @property
@@ -656,14 +651,14 @@ class LocalHost(InProcess, Abilities):
         for query in self.core.running():
             query.meter.look_up()  # results that wait there are of calls before the one that lets them go on
         self._see()
-        if self._prioritised():
-            self.runtime.settle()  # no row is ahead of its place while buffers come and go in front of it
-        if self.runtime.hold(set() if everything else self._resting.held()):
-            with self.runtime.paused():
-                if self._delivery is None:
-                    self._advance(self.core.running())
-                self.graph.buffered = self.runtime.settings.has_threads or self.runtime.holds
-                self.graph.wire()
+        self.runtime.hold(set() if everything else self._resting.held(), self._moved)
+
+    def _moved(self) -> None:
+        """Buffers have come or gone in front of operators that rest or go on."""
+        self.graph.buffered = self.runtime.settings.has_threads or self.runtime.holds
+        self.graph.wire()
+        if self._delivery is None:
+            self._advance(self.core.running())
 
     def _see(self) -> None:
         """Let the runtime know the graph as it is."""

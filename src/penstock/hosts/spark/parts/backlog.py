@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.hosts.spark.parts.task import Frame
@@ -17,16 +17,26 @@ Named = tuple[str, Frame]
 class Admitted:
     """Frames whose prioritised rows a micro-batch gets although their turn has not come, by stream.
 
-    ``ahead``: whoever reads them has had those of all frames up to this number.
+    ``ahead``: whoever reads them has had those of all frames up to this number. ``rows``: how many rows that are; of
+    those that wait for slack, at most.
     """
 
     frames: Mapping[str, list[Frame]] = field(default_factory=dict)
     ahead: int = 0
+    rows: int = 0
 
-    @property
-    def rows(self) -> int:
-        """How many rows that are."""
-        return sum(f.prioritised for frames in self.frames.values() for f in frames)
+    def waiting(self, taken: Mapping[str, Sequence[Frame]], had: Mapping[str, int]) -> Admitted:
+        """The same and, of the frames whose turn it is, the prioritised rows that wait for slack."""
+        found: dict[str, list[Frame]] = {}
+        for name, frames in taken.items():
+            if not frames[-1].closed:
+                found[name] = [f for f in frames if f.urgent and f.number > had.get(name, f.number)]
+        found = {name: frames for name, frames in found.items() if frames}
+        if not found:
+            return self
+        rows = self.rows + sum(f.urgent for frames in found.values() for f in frames)
+        together = {name: [*found.get(name, ()), *self.frames.get(name, ())] for name in {*found, *self.frames}}
+        return Admitted(together, self.ahead, rows)
 
 
 NOBODY = Admitted()
@@ -37,7 +47,7 @@ class Backlog:
 
     def __init__(self, frames: Iterable[Named] = ()) -> None:
         self._frames = deque(frames)
-        self._ranked = deque((name, frame) for name, frame in self._frames if frame.prioritised)
+        self._ranked = deque((name, frame) for name, frame in self._frames if _is_ranked(frame))
         """Those of them with prioritised rows that somebody may not have had."""
         self._changes = deque((name, frame) for name, frame in self._frames if frame.kind == "changes")
         """Those with changes of relations."""
@@ -56,7 +66,7 @@ class Backlog:
     def add(self, name: str, frame: Frame) -> None:
         """A frame has come."""
         self._frames.append((name, frame))
-        if frame.prioritised:
+        if _is_ranked(frame):
             self._ranked.append((name, frame))
         if frame.kind == "changes":
             self._changes.append((name, frame))
@@ -85,10 +95,14 @@ class Backlog:
                 continue
             if frame.number > upto:
                 break
-            if rows and rows + frame.prioritised > most:
+            if rows and rows + frame.fresh > most:
                 break
             ahead = frame.number
             if frame.number > had.get(name, ahead):
                 found.setdefault(name, []).append(frame)
-                rows += frame.prioritised
-        return Admitted(found, ahead)
+                rows += frame.fresh
+        return Admitted(found, ahead, rows) if rows else NOBODY
+
+
+def _is_ranked(frame: Frame) -> bool:
+    return frame.prioritised > 0 or frame.urgent > 0

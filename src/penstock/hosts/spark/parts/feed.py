@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.relations import changes_from
-from penstock.hosts.durable.forms import turn_of
+from penstock.hosts.durable.forms import turn_of, urgent_of
 from penstock.hosts.durable.rowfiles import read as read_rows
 from penstock.hosts.spark.job import Split
 from penstock.hosts.spark.keys import shard_of
@@ -83,6 +83,15 @@ class Share:
         return self.rows(read_rows(files, spans, schema))
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """Prioritised rows before their turn. ``reached``: the stream has come as far in its log, and all changes of
+    relations up to there have been given."""
+
+    rows: Batch
+    reached: float
+
+
 class Inputs:
     """The entries of a micro-batch, each read once however many queries want it."""
 
@@ -94,7 +103,7 @@ class Inputs:
         self._root, self._frames, self._early, self._session = root, frames, early, session
         self._batches: dict[int, Batch] = {} if read is None else read
         self._shares: dict[tuple[int, Share], Batch] = {}
-        self._ahead: dict[object, Batch] = {}
+        self._ahead: dict[object, Ahead] = {}
         self._turns: dict[object, tuple[Sequence[Batch], Batch | None]] = {}
         self._changes: dict[int, list[Change]] = {}
         self.reading = 0.0
@@ -128,15 +137,31 @@ class Inputs:
         batch = self._batch(frames[-1], schema)
         return float(batch.ts[-1]) if len(batch) else -math.inf
 
-    def early(self, name: str, schema: Schema, query: Assigned, share: Share) -> Batch | None:
-        """The prioritised rows of later frames that a query has not had."""
+    def early(self, name: str, schema: Schema, query: Assigned, share: Share) -> Ahead | None:
+        """The prioritised rows that a query has not had and whose turn is not now: those of later frames, and those
+        that wait for slack."""
         frames = [f for f in self._early.get(name, ()) if f.number >= query.start and f.number > query.ahead]
         if not frames:
             return None
         key = (name, frames[0].number, share)
         if key not in self._ahead:
-            self._ahead[key] = concat([prioritised(self._share(f, schema, share)) for f in frames])
+            taken = self._frames.get(name, ())
+            last, progress = (taken[-1].number, taken[-1].progress) if taken else (0, -math.inf)
+            turns = [prioritised(self._share(f, schema, share)) for f in frames if f.number > last and f.prioritised]
+            waiting = [self._urgent(f, schema, share, progress) for f in frames if f.urgent]
+            rows = concat([*turns, *waiting])
+            rows = rows.take(np.unique(rows.arrival, return_index=True)[1])
+            rows = rows.take(np.argsort(rows.ts, kind="stable"))
+            self._ahead[key] = Ahead(rows, max((float(b.ts[-1]) for b in turns if len(b)), default=-math.inf))
         return self._ahead[key]
+
+    def _urgent(self, frame: Frame, schema: Schema, share: Share, progress: float) -> Batch:
+        """The prioritised rows that came with a frame and wait for slack, also when the stream is at ``progress``."""
+        if frame.held:
+            rows = prioritised(share.read(files_at(self._root), frame.held, schema))
+        else:
+            rows = share.rows(urgent_of(*read_entry(self._root, frame.place, self._session), schema))
+        return rows.take(np.flatnonzero(rows.ts > progress))
 
     def in_turn(
         self, name: str, schema: Schema, query: Assigned, share: Share

@@ -7,6 +7,7 @@ streaming query of Spark (``cluster``). A database without a directory has a tem
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import secrets
 import shutil
@@ -27,7 +28,7 @@ import pyarrow as pa
 from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.view import GraphView
 from penstock.hosts.core import Core
-from penstock.hosts.durable.forms import instant_again, spans_again
+from penstock.hosts.durable.forms import held_again, instant_again, spans_again
 from penstock.hosts.durable.kept import Kept
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.options import Keeping, SparkOptions
@@ -42,7 +43,7 @@ from penstock.hosts.spark.parts.parts import Parts
 from penstock.hosts.spark.parts.runner import Content, SparkRunner, Stored
 from penstock.hosts.spark.parts.talk import Talk
 from penstock.hosts.spark.parts.task import Failure, Frame, Moved, live_split, raised
-from penstock.ingest.files import Columns
+from penstock.ingest.files import Columns, held
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
@@ -359,9 +360,12 @@ class SparkHost(Abilities):
             if source.spans:
                 rows = sum(span.file.rows for span in source.spans)
                 prioritised = sum(span.file.prioritised for span in source.spans)
+            urgent, files = source.urgent_came(), held(source.came.files if source.came else (), source.progress)
+            waited = source.waited(batch) + sum(s.file.prioritised for s in source.spans if s.after > -math.inf)
             frame = Frame(
-                log.last, "rows", log.place, rows, prioritised, source.progress, source.closed, source.spans
-            )
+                log.last, "rows", log.place, rows, prioritised, source.progress, source.closed, source.spans,
+                sum(s.file.prioritised for s in files) if urgent is None else len(urgent), files, waited,
+            )  # fmt: skip
             self._taken(source.definition.name, frame, readers)
             if source.closed:
                 self._end_intake(source.definition.name)
@@ -735,7 +739,10 @@ def _frames(log: Log, kind: str, after: int) -> list[Frame]:
             spans = spans_again(meta)
             if spans:
                 turn = sum(span.file.rows for span in spans)
-            found.append(
-                Frame(number, "rows", place, turn, meta.get("h", 0), progress, meta.get("closed", False), spans)
-            )
+            files = held_again(meta)
+            urgent = sum(span.file.prioritised for span in files) if files else meta.get("u", 0)
+            found.append(Frame(
+                number, "rows", place, turn, meta.get("h", 0), progress, meta.get("closed", False), spans, urgent,
+                files, meta.get("w", 0),
+            ))  # fmt: skip
     return found

@@ -331,6 +331,8 @@ class Part:
                 admitted = self.pending.admitted(last, had, most)
             else:
                 admitted = self.pending.admitted(last, had, math.inf, end["ahead"])
+            if last >= self._in_order:
+                admitted = admitted.waiting(frames, had)
         version = self.version + 1
         ahead = max(self.ahead, admitted.ahead)
         offset = end or {"batch": version, "upto": last, "ahead": ahead, "attempt": self.failed}

@@ -223,16 +223,11 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
             changes = family.share(name, query.slot, self._index, self._slots).changes(changes, family.sources[name])
             if changes:
                 programs.change(name, changes)
+        shares = {name: family.share(name, query.slot, self._index, self._slots) for name in family.sources}
         for name, schema in family.sources.items():
-            share = family.share(name, query.slot, self._index, self._slots)
-            early = inputs.early(name, schema, query, share)
-            if early is not None:
-                family.fed = True
-                if len(early):
-                    programs.push_early(name, early)
             if not inputs.has(name) or name in family.relations:
                 continue
-            family.fed = True
+            family.fed, share = True, shares[name]
             batches, had = inputs.in_turn(name, schema, query, share)
             for batch in batches:
                 programs.push(name, batch)
@@ -248,6 +243,15 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
             for progress in inputs.progress(name, query.start):
                 if progress > -math.inf:
                     programs.progress(name, progress)
+        ahead = {name: inputs.early(name, schema, query, shares[name]) for name, schema in family.sources.items()}
+        found = {name: early for name, early in ahead.items() if early is not None}
+        if found:
+            family.fed = True
+            for name in family.sources:
+                programs.flush(name)  # those that overtake see all whose turn it is
+        for name, early in found.items():
+            if len(early.rows):
+                programs.push_early(name, early.rows, early.reached)
         for id, answers in programs.run().items():
             mine = gave[id]
             if isinstance(answers, Exception):

@@ -27,7 +27,10 @@ Base = tuple[int, str]
 class Frame:
     """An entry of the log of a stream or relation: its number, where it is, how many rows it gives (of them so many
     prioritised ones), and how far the stream is after it. ``spans``: rows in files whose turn comes with it; then these
-    numbers are about right."""
+    numbers are about right.
+
+    ``urgent``: how many prioritised rows came with it and wait for slack; ``held``: the files that such rows are in, if
+    they are in files. ``waited``: how many of the ``prioritised`` rows came with an earlier entry."""
 
     number: int
     kind: Literal["rows", "changes"]
@@ -37,6 +40,14 @@ class Frame:
     progress: Instant = 0
     closed: bool = False
     spans: tuple[Span, ...] = ()
+    urgent: int = 0
+    held: tuple[Span, ...] = ()
+    waited: int = 0
+
+    @property
+    def fresh(self) -> int:
+        """How many prioritised rows came with it."""
+        return self.prioritised - self.waited + self.urgent
 
     @property
     def furthest(self) -> Instant:
@@ -98,7 +109,8 @@ class Task:
     frames: Mapping[str, Sequence[Frame]]
     """By name of the stream or relation, in order."""
     early: Mapping[str, Sequence[Frame]] = field(default_factory=dict)
-    """Later frames of streams, of which only the prioritised rows are taken."""
+    """Frames of streams of which prioritised rows are taken before their turn: of later frames all, of those in
+    ``frames`` the ones that wait for slack."""
     start: int = 0
     ahead: int = 0
     moved: Mapping[str, Moved] = field(default_factory=dict)
