@@ -42,7 +42,7 @@ class Pass:
     """An operator that passes on, and notes how long the batch was on its way."""
 
     kind = "pass"
-    overtakable = sets_priority = foretells = False
+    overtakable = sets_priority = foretells = looks_across = False
 
     def __init__(self, id: int) -> None:
         self.id, self.label, self.priority = id, f"pass {id}", 5

@@ -26,7 +26,8 @@ PACKAGE = "penstock"
 
 LAYERS = (
     "model", "scalar", "plan", "functions", "kernels", "rows", "catalog", "cql", "io", "ingest", "operators", "graph",
-    "runtime", "storage", "reference", "hosts", "spark", "database", "notebook", "testing", "demo", "cli",
+    "runtime", "storage", "reference", "hosts", "spark", "database", "client", "connecting", "notebook", "testing",
+    "demo", "server", "cli", "__main__",
 )  # fmt: skip
 """From the centre outwards: whoever stands later may import what stands before it, and nobody the other way."""
 SPARKS_OWN = "penstock.hosts.spark.internals"
@@ -162,8 +163,8 @@ def reaching_in(known: Mapping[str, Module]) -> tuple[list[str], list[str]]:
     return ours, [place for place in sparks if not place.startswith(f"{SPARKS_OWN}:")]
 
 
-_PUBLIC = frozenset({"_replace", "_make", "_asdict", "_fields", "_getframe", "_render_traceback_"})
-"""Names that begin so and are meant for everybody: of named tuples, of ``sys``, of IPython."""
+_PUBLIC = frozenset({"_replace", "_make", "_asdict", "_fields", "_getframe", "_exit", "_render_traceback_"})
+"""Names that begin so and are meant for everybody: of named tuples, of ``sys`` and ``os``, of IPython."""
 
 
 def _is_private(name: str) -> bool:

@@ -81,7 +81,7 @@ class Simulated:
 
     kind = "simulated"
     overtakable = True
-    foretells = False
+    foretells = looks_across = False
     sets_priority = False
     feed: Feed
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model import shown
 from penstock.model.errors import (
+    AccessDenied,
     BindError,
     BufferFullError,
     CatalogError,
@@ -14,6 +15,8 @@ from penstock.model.errors import (
     CqlSyntaxError,
     EngineError,
     InputError,
+    LimitExceeded,
+    LoginFailed,
     PenstockError,
     PlanError,
     QueryFailed,
@@ -29,24 +32,26 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from penstock.database.database import Database, connect
+    from penstock.connecting import connect
+    from penstock.database.database import Database
     from penstock.database.query import Query
 
 __version__ = VERSION
 
 _PUBLIC = (
-    BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, EngineError, InputError, PenstockError,
-    PlanError, QueryFailed, ResultsGone, SpillError, StateError, StorageError,
+    AccessDenied, BindError, BufferFullError, CatalogError, CheckpointError, CqlSyntaxError, EngineError, InputError,
+    LimitExceeded, LoginFailed, PenstockError, PlanError, QueryFailed, ResultsGone, SpillError, StateError,
+    StorageError,
 )  # fmt: skip
 _LATER = {
     "Database": "penstock.database.database", "Query": "penstock.database.query",
-    "connect": "penstock.database.database",
+    "connect": "penstock.connecting",
 }  # fmt: skip
 """What takes long to import and is imported when it is first used: Spark starts processes that never do."""
 __all__ = [
-    "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database", "EngineError",
-    "InputError", "PenstockError", "PlanError", "Query", "QueryFailed", "ResultsGone", "SpillError", "StateError",
-    "StorageError",
+    "AccessDenied", "BindError", "BufferFullError", "CatalogError", "CheckpointError", "CqlSyntaxError", "Database",
+    "EngineError", "InputError", "LimitExceeded", "LoginFailed", "PenstockError", "PlanError", "Query", "QueryFailed",
+    "ResultsGone", "SpillError", "StateError", "StorageError",
     "connect",
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sqlglot import exp
 
@@ -171,6 +171,8 @@ class Catalog:
     _next_position: int = 0
     given_times: bool = False
     """Whether an instant of a relation has been given as a time, or is one of a TIMESTAMP clock."""
+    _whole: Catalog | None = None
+    """Of a catalog that has only what a user may read: the one with everything."""
 
     @property
     def clock(self) -> Clock:
@@ -202,6 +204,24 @@ class Catalog:
     def skip_positions(self, next: int) -> None:
         """Give no position before this one any more."""
         self._next_position = next
+
+    @property
+    def whole(self) -> Catalog:
+        """What views are bound with, whoever uses them: everything that is declared."""
+        return self if self._whole is None else self._whole
+
+    def seen_by(self, may_read: Callable[[str, str], bool]) -> Catalog:
+        """Another catalog with those streams, relations and views alone, by kind and name, that a user may read: names
+        that are bound with it, and hints of its errors, are of these."""
+
+        def seen(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: found for name, found in table.items() if may_read(kind, name)}
+
+        return Catalog(
+            self.zone, seen("stream", self._streams), seen("relation", self._relations), seen("view", self._views),
+            self._functions, {n: r for n, r in self._refused.items() if may_read(r[0], n)}, self._next_position,
+            self.given_times, self.whole,
+        )  # fmt: skip
 
     def names(self) -> Iterator[str]:
         """Every name that can stand in FROM."""

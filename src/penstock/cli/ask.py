@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.answers import Answers, open_answer, open_answers
+from penstock.cli.connected import ConnectOption, TokenOption, check_alone, remote_query
 from penstock.cli.failures import Failure, failure
 from penstock.cli.far import HowFar
 from penstock.cli.inputs import FollowOption, InputFormatOption, open_inputs, stoppable
@@ -79,7 +80,7 @@ _QUERY = re.compile(r"\s*(SELECT|WITH)\s", re.IGNORECASE)
 
 def query(
     text: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT in CQL; files are streams in it.")],
-    data: DataArgument,
+    data: DataArgument = [],  # noqa: B006  (typer copies it)
     timestamp: TimestampOption = None,
     slack: SlackOption = None,
     key: KeyOption = None,
@@ -98,11 +99,21 @@ def query(
     input_format: InputFormatOption = None,
     zone: ZoneOption = None,
     quiet: QuietOption = False,
+    connect: ConnectOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Answer one query over data files. Their columns are found out from the first rows.
 
     penstock query 'SELECT room, avg(temp) FROM readings [RANGE 1 MINUTE] GROUP BY room' readings.csv
+
+    With --connect a server runs the statement instead: a SELECT is answered once, over what stands now.
     """
+    if connect is not None:
+        check_alone(data or None, timestamp, slack, key, output, engine, master, late, on_error, apart, zone)
+        remote_query(connect, token, text, None if format is None else format.value)
+        return
+    if not data:
+        raise Failure("the files are missing: penstock query 'SELECT …' readings.csv")
     started = time.perf_counter()
     for path in data:
         if _QUERY.match(path) and not Path(path).exists():

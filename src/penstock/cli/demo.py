@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.script import EngineOption, MasterOption
 from penstock.cli.warm import is_cold
-from penstock.database.database import connect
+from penstock.connecting import connect
 from penstock.demo import script
 from penstock.demo.clock import RealClock
 from penstock.demo.plain import Lines

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.failures import Failure
 from penstock.cli.script import run_script
-from penstock.database.database import connect
+from penstock.connecting import connect
 from penstock.io.table_text import table_text
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.connected import ConnectOption, TokenOption, check_alone, opened
 from penstock.cli.failures import Failure
 from penstock.cli.run import parse_inputs
 from penstock.cli.script import EngineOption, MasterOption, open_database, run_script
@@ -49,7 +50,9 @@ _SUFFIX = {
 
 
 def graph(
-    file: Annotated[Path, typer.Argument(metavar="FILE.cql", help="Declarations and queries; - is stdin.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE.cql", help="Declarations and queries; - is stdin.")
+    ] = None,
     input: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=PATH", help="A file or folder for a stream or relation; repeat for each."),
@@ -60,6 +63,8 @@ def graph(
     output: Annotated[Path | None, typer.Option(help="A file; by default stdout.")] = None,
     engine: EngineOption = None,
     master: MasterOption = None,
+    connect: ConnectOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Show all queries of a file as one graph of shared operators, with live numbers.
 
@@ -68,6 +73,13 @@ def graph(
     """
     given = parse_inputs(input or [])
     chosen = format or _format_of(output)
+    if connect is not None:
+        check_alone(file, input, engine, master)
+        with opened(connect, token) as remote:
+            _write(_WRITE[chosen](remote.graph()), output)
+        return
+    if file is None:
+        raise Failure("a file with queries, or --connect with the address of a server, is missing")
     with open_database(engine, master, None) as db:
         for result in run_script(db, file):
             if result.table is not None:
@@ -76,6 +88,10 @@ def graph(
             raise Failure(f"{file} has no query to show")
         _play(db, {input_name(db.catalog, name): path for name, path in given.items()})
         written = _WRITE[chosen](db.graph())
+    _write(written, output)
+
+
+def _write(written: str, output: Path | None) -> None:
     if output is None:
         print(written)
         return

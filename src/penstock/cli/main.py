@@ -12,12 +12,14 @@ import typer
 
 from penstock.cli.ask import declare, query
 from penstock.cli.bench import PASSED_ON, bench
+from penstock.cli.connected import push, watch
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.failures import INTERRUPTED, OK, USAGE, Failure, failure, report
 from penstock.cli.graph import graph
 from penstock.cli.keeping import backup, check
 from penstock.cli.run import run
+from penstock.cli.serve import serve
 from penstock.cli.sql import sql
 from penstock.model.errors import PenstockError
 from penstock.model.version import VERSION
@@ -64,6 +66,9 @@ _command(graph)
 _command(sql)
 _command(check)
 _command(backup)
+_command(serve)
+_command(push)
+_command(watch)
 _command(demo)
 app.command(context_settings=PASSED_ON)(bench)  # whose commands see to closed pipes themselves
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import typer
 
 from penstock.cli.answers import SUFFIX, Answers, file_stem, open_answers, resume_answers
+from penstock.cli.connected import ConnectOption, TokenOption, check_alone, remote_run
 from penstock.cli.failures import INTERRUPTED, TERMINATED, Failure, failure, report
 from penstock.cli.far import HowFar
 from penstock.cli.inputs import FollowOption, InputFormatOption, Terminated, open_inputs, stoppable
@@ -83,12 +84,18 @@ def run(
     follow: FollowOption = False,
     input_format: InputFormatOption = None,
     quiet: QuietOption = False,
+    connect: ConnectOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Run the queries of a file over data files, and write their answers as they come.
 
     Exit codes: 0 success, 1 a query failed, 2 wrong usage, CQL or input, 130 interrupted.
     """
     started = time.perf_counter()
+    if connect is not None:
+        check_alone(input, output, engine, master, database, zone, late, apart)
+        remote_run(connect, token, file)
+        return
     given = parse_inputs(input or [])
     chosen: OutputFormat | None = None if format is None else format.value
     if database is not None and output is None:

@@ -12,8 +12,8 @@ import typer
 
 from penstock.cli.failures import Failure, failure
 from penstock.cli.warm import announce
+from penstock.connecting import connect as open_connection
 from penstock.cql.splitting import split
-from penstock.database.database import connect as open_connection
 from penstock.database.database import run_script as run_statements
 from penstock.hosts.options import default_engine
 from penstock.model.errors import PenstockError

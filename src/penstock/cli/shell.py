@@ -15,7 +15,7 @@ from penstock.cql.names import quoted
 from penstock.cql.splitting import split
 from penstock.database.database import core_of, run_script
 from penstock.database.play import input_name, load_relation, stream_rows
-from penstock.database.results import counts_aside, rows_into
+from penstock.database.results import Result, counts_aside, rows_into
 from penstock.io.table_text import table_text
 from penstock.model.errors import InputError
 from penstock.plan.order import is_ranking
@@ -94,15 +94,18 @@ class Shell:
 
     def _run(self, text: str) -> None:
         for result in run_script(self._db, text):
-            if result.table is not None and result.table.column_names == ["plan"]:
-                self._say(result.message)  # line by line: a plan object can be copied from here
-            elif result.table is not None:
-                self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
-                if result.note is not None:
-                    self._say(result.note)
-            elif str(result):
-                self._say(str(result))
+            self._show_result(result)
         self._answers()
+
+    def _show_result(self, result: Result) -> None:
+        if result.table is not None and result.table.column_names == ["plan"]:
+            self._say(result.message)  # line by line: a plan object can be copied from here
+        elif result.table is not None:
+            self._say(table_text(result.table, color=self._out.isatty()).rstrip("\n"))
+            if result.note is not None:
+                self._say(result.note)
+        elif str(result):
+            self._say(str(result))
 
     def _answers(self) -> None:
         headings = Headings(self._out)

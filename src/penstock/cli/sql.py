@@ -13,6 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from penstock.cli.connected import ConnectOption, RemoteShell, TokenOption, check_alone, opened
 from penstock.cli.failures import Failure, failure, report
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
@@ -21,6 +22,7 @@ from penstock.model.errors import PenstockError
 from penstock.model.version import VERSION
 
 if TYPE_CHECKING:
+    from penstock.client.database import RemoteDatabase
     from penstock.database.database import Database
 
 
@@ -29,24 +31,34 @@ def sql(
     master: MasterOption = None,
     database: DatabaseOption = None,
     zone: ZoneOption = None,
+    connect: ConnectOption = None,
+    token: TokenOption = None,
 ) -> None:
     r"""Type statements and watch the answers; \? inside for help.
 
     Without a terminal, statements are read from stdin and the first error ends the run.
     """
-    with open_database(engine, master, database, zone) as db:
-        shell = Shell(db, sys.stdout)
-        if sys.stdin.isatty():
-            _converse(db, shell)
-        else:
-            for line in sys.stdin:
-                shell.feed(line.rstrip("\n"))
-                if shell.done:
-                    return
-            shell.finish()
+    if connect is None:
+        with open_database(engine, master, database, zone) as db:
+            _read(db, Shell(db, sys.stdout))
+        return
+    check_alone(engine, master, database, zone)
+    with opened(connect, token) as remote:
+        _read(remote, RemoteShell(remote, sys.stdout))
 
 
-def _converse(db: Database, shell: Shell) -> None:
+def _read(db: Database | RemoteDatabase, shell: Shell) -> None:
+    if sys.stdin.isatty():
+        _converse(db, shell)
+        return
+    for line in sys.stdin:
+        shell.feed(line.rstrip("\n"))
+        if shell.done:
+            return
+    shell.finish()
+
+
+def _converse(db: Database | RemoteDatabase, shell: Shell) -> None:
     session: PromptSession[str] = PromptSession(history=_history(), completer=NameCompleter(db))
     print(f"Penstock {VERSION}, engine {db.engine}. \\? for help, \\q to leave.")
     while not shell.done:
@@ -81,7 +93,7 @@ def _history() -> History:
 class NameCompleter(Completer):
     """Completes keywords, and the names of everything declared with its columns, as of now."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database | RemoteDatabase) -> None:
         self._db = db
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -95,6 +107,10 @@ class NameCompleter(Completer):
                 yield Completion(shown, start_position=-len(typed))
 
     def names(self) -> list[str]:
+        from penstock.client.database import RemoteDatabase
+
+        if isinstance(self._db, RemoteDatabase):
+            return [*self._db.names(), *KEYWORDS]
         catalog = self._db.catalog
         schemas = [
             *(stream.schema for stream in catalog.streams.values()),

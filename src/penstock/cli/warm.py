@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock import kernels
-from penstock.database.database import connect
+from penstock.connecting import connect
 
 _STREAMS = """
 CREATE STREAM s (t BIGINT, k BIGINT, g STRING, v DOUBLE) TIMESTAMP BY t PRIORITY BY v > 4;

@@ -289,7 +289,7 @@ class QueryBinder:
             hidden = QueryBinder(self.catalog, {k: v for k, v in self.ctes.items() if k != name})
             return self._inside(hidden, self.ctes[name], window, shown, "query")
         if (view := self.catalog.views.get(name)) is not None:
-            return self._inside(QueryBinder(self.catalog), view.tree.copy(), window, shown, "view")
+            return self._inside(QueryBinder(self.catalog.whole), view.tree.copy(), window, shown, "view")
         if (relation := self.catalog.relations.get(name)) is not None:
             if window is not None:
                 raise BindError(

@@ -80,6 +80,7 @@ class Core(Declaring, Ticking, Beginning, Altering):
         keeping: Keeping,
         zone: str | None,
     ) -> None:
+        self._kept = keeping.results
         self.catalog = Catalog(UTC if zone is None else checked_zone(zone, InputError))
         self.clock = clock
         self.stopwatch: Callable[[], float] = getattr(clock, "seconds", time.perf_counter)
@@ -238,6 +239,8 @@ class Core(Declaring, Ticking, Beginning, Altering):
     def _tell(self, query: Registered) -> None:
         """Let readers know that there is something new. Under the lock of the query too."""
         query.changed.notify_all()
+        for listener in query.listeners:
+            listener()
         if not query.subscribers.all:
             return
         if self.host.on_its_own:
@@ -301,7 +304,7 @@ class Core(Declaring, Ticking, Beginning, Altering):
         runner = self.host.runner(plan, schema, QuerySettings(functions, options.strict))
         read = [self.inputs[scan.stream] for scan in stream_scans(plan)]
         meter = meter_of(read, self.stopwatch())
-        return Registered(name, plan, schema, runner, reads, options, text, self.host.results_lock(), meter)
+        return Registered(name, plan, schema, runner, reads, options, text, self.host.results_lock(), meter, self._kept)
 
     def start(self, query: Registered) -> None:
         """Let a query begin, with what there is for it from before."""

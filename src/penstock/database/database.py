@@ -46,10 +46,9 @@ from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
 from penstock.scalar.zones import UTC
 from penstock.storage.objects import Root, root_of
-from penstock.storage.store import checked_sync
 
 
-def _wall_clock() -> int:
+def wall_clock() -> int:
     return time.time_ns() // 1_000
 
 
@@ -109,7 +108,7 @@ class Database:
         engine: str | None = None,
         *,
         path: str | Path | None = None,
-        clock: Callable[[], int] = _wall_clock,
+        clock: Callable[[], int] = wall_clock,
         options: SparkOptions | None = None,
         local: LocalOptions | None = None,
         keeping: Keeping | None = None,
@@ -128,7 +127,7 @@ class Database:
         self._core.on_stopped = partial(_let_go, weakref.ref(self))
         self._holding = threading.Lock()
         """Guards that. Whoever has it takes no other lock."""
-        self._core.follow(is_wall=clock is _wall_clock)
+        self._core.follow(is_wall=clock is wall_clock)
 
     @property
     def zone(self) -> str:
@@ -426,6 +425,12 @@ def core_of(db: Database) -> Core:
     return db._core
 
 
+def query_of(db: Database, name: str) -> Query | None:
+    """What users hold of the registered query of this name, if there is one."""
+    found = db._core.queries.get(name)
+    return None if found is None else db._query(found)
+
+
 def _take_over(
     engine: str, path: Root, clock: Callable[[], int], options: SparkOptions, keeping: Keeping
 ) -> None:
@@ -438,49 +443,3 @@ def _take_over(
         before.host.abilities().hand_over(options.shards or len(os.sched_getaffinity(0)))
     finally:
         before.close()
-
-
-def connect(
-    path: str | Path | None = None,
-    *,
-    engine: str | None = None,
-    master: str | None = None,
-    shards: int | None = None,
-    trigger: float | Literal["push"] | None = None,
-    batch_rows: int | None = None,
-    sync: bool | str = False,
-    functions: bool = False,
-    quota: int | str | None = None,
-    spark: Mapping[str, str] | None = None,
-    memory: int | str | None = "512 MB",
-    disk: int | str | None = None,
-    when_full: str = "block",
-    spill: str | Path | None = None,
-    clock: Callable[[], int] = _wall_clock,
-    zone: str | None = None,
-) -> Database:
-    """A database. With a directory it is kept there, and goes on from there when it is opened again.
-
-    ``engine``: ``spark`` (the default), ``local`` or ``reference``. Of ``spark`` alone: ``master`` is Spark's, by
-    default ``local[*]``; ``shards``: how many ways queries with a key are split; ``trigger``: seconds in which
-    rows are collected before a micro-batch begins (by default it begins at once), or ``push``: calls return when their
-    answers are there; ``batch_rows``: at most so many rows in a micro-batch; ``spark``: more settings for Spark.
-
-    With a directory, ``sync`` says what survives a loss of power. ``off`` (False): the last saved state, and of what
-    came later as much as has reached the disk. ``group`` (True): everything acknowledged; threads that push at the same
-    time share one sync. ``always``: the same, each push for itself. ``functions``: the code of Python functions that
-    the directory has may be run; ``quota``: how large the directory may become, such as ``10 GB`` (None: no limit);
-    what would go over is refused. See docs/concepts/storage.md.
-
-    Of ``local`` alone: ``memory``: how much of what waits in buffers may be in memory, and ``disk``: how much of
-    it on disk (None: no limit); ``when_full``: ``block`` or ``raise``; ``spill``: where the files for that are made.
-
-    ``clock`` gives the time in microseconds, for streams stamped on
-    arrival. ``zone``: the time zone of functions such as ``hour``, of times in CQL that name no other, and in which
-    answers are shown, such as ``Europe/Vienna``; by default that of the directory, or of the running Spark session, or
-    UTC.
-    """
-    way = checked_sync(sync if isinstance(sync, str) else "group" if sync else "off")
-    options = SparkOptions(master, shards, trigger, batch_rows, spark or {})
-    local, keeping = LocalOptions(memory, disk, when_full, spill), Keeping(way, functions, quota)
-    return Database(engine, path=path, clock=clock, options=options, local=local, keeping=keeping, zone=zone)

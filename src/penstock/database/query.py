@@ -21,6 +21,7 @@ from penstock.graph.latency import Latency
 from penstock.hosts.incomplete import Incomplete, flagged, with_flag
 from penstock.hosts.registered import Before, Registered, Status
 from penstock.hosts.results import DEFAULT
+from penstock.hosts.standing import Standing
 from penstock.hosts.subscribers import Subscription
 from penstock.model import shown
 from penstock.model.errors import PenstockError, StateError, StorageError
@@ -159,11 +160,13 @@ class Query:
         with query.lock:
             if query.status == "failed" and query.error is not None and not query.results.waiting():
                 raise query.error
-        rows = query.results.current(until).table()
-        wanted = pa.schema(list(self.schema)[2:])
-        rows = flagged(rows.rename_columns(wanted.names).cast(wanted), self._lacking(until))
+        rows = self._standing(query.results.current(until), until)
         self._warn_of_rows_before(rows)
         return rows
+
+    def _standing(self, found: Standing, until: int | None) -> pa.Table:
+        wanted = pa.schema(list(self.schema)[2:])
+        return flagged(found.table().rename_columns(wanted.names).cast(wanted), self._lacking(until))
 
     @property
     def incomplete(self) -> tuple[Incomplete, ...]:
@@ -342,6 +345,19 @@ class Query:
             self._core.catch_up(self._registered)
         return subscription
 
+    @property
+    def retained(self) -> tuple[int, int]:
+        """The position of the oldest result that can still be read, and that of the next one."""
+        with self._registered.lock:
+            return self._registered.results.first, self._registered.results.next
+
+    def read(self, position: int, most: int = 10_000) -> pa.Table:
+        """The results from a position on that are there, at most ``most``; no reader misses anything for it.
+
+        Raises ``ResultsGone`` if the first of them is not retained any more: its ``first`` says which is.
+        """
+        return self._shown(self._registered.results.at(position, most))
+
     def alter(self, **options: object) -> None:
         """Change options while the query runs, as ``ALTER QUERY … SET (…)`` does: ``priority``, ``latency``, ``lag``,
         ``on_lag``, ``results``. None takes one back. Answers stay the same."""
@@ -410,6 +426,35 @@ class Query:
 def holds(query: Query, registered: Registered) -> bool:
     """Whether it is what a user holds of this query."""
     return query._registered is registered
+
+
+def listen(query: Query, callback: Callable[[], None]) -> Callable[[], None]:
+    """Call back when there are new results, and when the query ends; what this gives ends it.
+
+    It is called by the thread that has the news, under the query's lock, and must neither wait nor read.
+    """
+    registered = query._registered
+    with registered.lock:
+        registered.listeners = (*registered.listeners, callback)
+
+    def cancel() -> None:
+        with registered.lock:
+            registered.listeners = tuple(each for each in registered.listeners if each != callback)
+
+    return cancel
+
+
+def standing(query: Query) -> Callable[[], pa.Table]:
+    """What makes a table of the answer as it stands at this moment: for who holds the database's lock, to take several
+    at one moment, and calls it when the lock is given back."""
+    found = query._registered.results.current()
+    return lambda: query._standing(found, None)
+
+
+def prepare(query: Query) -> None:
+    """Let what was pushed before be worked on, before ``standing`` is called with the lock."""
+    query._core.tick(query._registered)
+    query._core.host.settle(query._registered)
 
 
 def take(query: Query, *, wait: bool = True) -> pa.Table:

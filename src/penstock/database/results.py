@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Result:
     """What a statement gave: a line for people, and a table or a query where there is one.
 
-    ``note``: what people should know besides. ``script``: what all statements of the text gave, this the last.
+    ``note``: what people should know besides. ``count``: how many rows were put in, changed or deleted.
+    ``script``: what all statements of the text gave, this the last.
     """
 
     kind: Literal["done", "table", "query"]
@@ -30,6 +31,7 @@ class Result:
     table: pa.Table | None = None
     query: Query | None = None
     note: str | None = None
+    count: int | None = None
     script: tuple[Result, ...] = ()
 
     def __str__(self) -> str:
@@ -61,4 +63,5 @@ def rows_into(core: Core, stream: str, count: int, before: tuple[int, int]) -> R
         notes.append(f"{counted(apart, 'row')} {'does' if apart == 1 else 'do'} not fit and went apart{why}")
     if late:
         notes.append(f"{counted(late, 'row')} came too late and {'is' if late == 1 else 'are'} in no answer")
-    return Result("done", f"{counted(count - apart, 'row')} into {stream}", note="; ".join(notes) or None)
+    said = f"{counted(count - apart, 'row')} into {stream}"
+    return Result("done", said, note="; ".join(notes) or None, count=count - apart)

@@ -284,7 +284,7 @@ def _insert(core: Core, tree: exp.Expr) -> Result:
         before = counts_aside(core, name)
         core.push(name, table)
         return rows_into(core, name, table.num_rows, before)
-    return Result("done", f"{counted(table.num_rows, 'row')} into {name}")
+    return Result("done", f"{counted(table.num_rows, 'row')} into {name}", count=table.num_rows)
 
 
 def _rows_to_insert(core: Core, tree: exp.Expr, name: str) -> tuple[str, pa.Table]:
@@ -337,7 +337,7 @@ def _update(core: Core, tree: exp.Expr) -> Result:
         changed = core.change_relation(
             definition.name, lambda store, when: store.update(where, assign, when, context), at
         )
-    return Result("done", f"{counted(changed // 2, 'row')} of {definition.name} updated")
+    return Result("done", f"{counted(changed // 2, 'row')} of {definition.name} updated", count=changed // 2)
 
 
 def _assigned(value: Expr, wanted: DataType, column: str, node: exp.Expr, zone: str) -> Expr:
@@ -370,7 +370,7 @@ def _delete(core: Core, tree: exp.Expr) -> Result:
         changed = core.change_relation(
             definition.name, lambda store, when: store.delete(where, when, context), at
         )
-    return Result("done", f"{counted(changed, 'row')} of {definition.name} deleted")
+    return Result("done", f"{counted(changed, 'row')} of {definition.name} deleted", count=changed)
 
 
 def _where(binder: ExpressionBinder, tree: exp.Expr) -> Expr | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from penstock.model.amounts import parse_bytes
+from penstock.hosts.results import BOUND
+from penstock.model.amounts import Bound, parse_bytes
 from penstock.model.errors import EngineError, InputError
 from penstock.storage.store import Sync
 
@@ -17,11 +18,12 @@ from penstock.storage.store import Sync
 class Keeping:
     """Settings of a directory, whatever engine: ``sync``: what survives a loss of power, see ``storage.store``;
     ``functions``: the code of Python functions that it has may be run; ``quota``: how large it may become, such as
-    ``"10 GB"`` (None: no limit)."""
+    ``"10 GB"`` (None: no limit). ``results``: what is kept for readers of a query that does not say it itself."""
 
     sync: Sync = "off"
     functions: bool = False
     quota: int | str | None = None
+    results: Bound = BOUND
 
     @property
     def quota_bytes(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -13,8 +13,9 @@ import pyarrow as pa
 from penstock.catalog import QueryOptions, StreamDef
 from penstock.hosts.host import Runner
 from penstock.hosts.meter import Meter
-from penstock.hosts.results import Results
+from penstock.hosts.results import BOUND, Results
 from penstock.hosts.subscribers import Subscribers
+from penstock.model.amounts import Bound
 from penstock.model.change import Dating
 from penstock.model.errors import PenstockError, QueryFailed
 from penstock.plan.empty import every_window
@@ -83,11 +84,13 @@ class Registered:
         text: str,
         lock: threading.RLock,
         meter: Meter,
+        kept: Bound = BOUND,
     ) -> None:
+        """``kept``: what of its results is kept for readers, where its options do not say it."""
         self.name, self.plan, self.schema, self.runner = name, plan, schema, runner
         self.reads, self.options, self.text = reads, options, text
         self.lock, self.meter = lock, meter
-        self.results = Results(name, plan, runner, options.results, lock)
+        self.results = Results(name, plan, runner, options.results, lock, kept)
         self.status: Status = "running"
         """``running`` of a query that is suspended, too: its place is kept."""
         self.suspended = False
@@ -110,6 +113,8 @@ class Registered:
         self.subscribers = Subscribers(name, self.results, lock)
         self.changed = threading.Condition(lock)
         """Word of new results, and of the end."""
+        self.listeners: tuple[Callable[[], None], ...] = ()
+        """Told of the same, under ``lock``: they wait for nobody. Bounded by who listens: a server's feed."""
 
     def at_end(self, now: int) -> Over:
         """What is known of it if it ends now, where it has not before."""

@@ -82,8 +82,13 @@ class Results:
     rows come and go, and of any once ``current`` was called.
     """
 
-    def __init__(self, name: str, plan: Plan, runner: Runner, bound: Bound | None, lock: threading.RLock) -> None:
-        self._name, self._plan, self._runner, self._bound = name, plan, runner, bound or BOUND
+    def __init__(
+        self, name: str, plan: Plan, runner: Runner, bound: Bound | None, lock: threading.RLock,
+        default: Bound = BOUND,
+    ) -> None:  # fmt: skip
+        """``default``: the bound where none is given."""
+        self._name, self._plan, self._runner, self._default = name, plan, runner, default
+        self._bound = bound or default
         self._lock = lock
         self._adding = threading.Lock()
         """Who adds up results has it, and waits for the other lock with it; who has that one does not wait for it."""
@@ -111,7 +116,7 @@ class Results:
 
     def bind(self, bound: Bound | None) -> None:
         """Keep so much for readers from the next results on; None: as where nothing is said."""
-        self._bound = bound or BOUND
+        self._bound = bound or self._default
 
     # -- in -------------------------------------------------------------------------------------------
 
@@ -280,12 +285,7 @@ class Results:
             if reader == DEFAULT:
                 self._runner.delivered([], self.first)
             self._readers[reader] = self.first
-            lost = f"{counted(self.first - position, 'result')} (positions {position} to {self.first - 1})"
-            kept = f"WITH (results = …) of the query says how much is kept for readers, now {self._bound}"
-            raise ResultsGone(
-                f"query `{self._name}`: {lost} of reader `{reader}` are gone: more had come than are kept",
-                hint=f"the next call gives those that are there; {kept}",
-            )
+            raise self._gone(position, f" of reader `{reader}`", "the next call gives those that are there")
         if one and self._entries and position == self._entries[0].start:
             found = [self._entries[0]]
         else:
@@ -299,6 +299,38 @@ class Results:
             return [], 0, position
         self._reading[reader] = position, found[-1].stop
         return [e.answers for e in found], position - found[0].start, found[-1].stop
+
+    def _gone(self, position: int, whose: str, advice: str) -> ResultsGone:
+        lost = f"{counted(self.first - position, 'result')} (positions {position} to {self.first - 1})"
+        kept = f"WITH (results = …) of the query says how much is kept for readers, now {self._bound}"
+        error = ResultsGone(
+            f"query `{self._name}`: {lost}{whose} are gone: more had come than are kept", hint=f"{advice}; {kept}"
+        )
+        error.first = self.first
+        return error
+
+    def at(self, position: int, most: int) -> pa.Table:
+        """The results from a position on, at most ``most``; for no reader. ``ResultsGone`` if the first is not there
+        any more. Without the lock."""
+        look = object()
+        with self._lock:
+            if position < self.first:
+                raise self._gone(position, "", f"position {self.first} is the first that is there")
+            if position > self.next:
+                raise StateError(f"query `{self._name}` has no position {position} yet", hint=f"{self.next} is next")
+            stop = min(self.next, position + most)
+            found: list[_Entry] = []
+            for entry in reversed(self._entries):
+                if entry.stop <= position:
+                    break
+                if entry.start < stop:
+                    found.append(entry)
+            self._reading[look] = position, stop
+        try:
+            table = self._runner.table([e.answers for e in reversed(found)])
+        finally:
+            self.give_up(look)
+        return self.marks.flagged(table.slice(position - found[-1].start if found else 0, stop - position), position)
 
     def give_up(self, reader: object) -> None:
         """What ``read`` gave a reader has come to nothing. Also without the lock."""

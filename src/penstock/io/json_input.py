@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from penstock.io.files import Leave, Piece, Source, open_text
+from penstock.io.files import Format, Leave, Piece, Source, open_text
 from penstock.model.errors import InputError, suggest
-from penstock.model.names import Names
+from penstock.model.names import Names, counted
 from penstock.model.types import Kind
 from penstock.rows.apart import BadRow, OnError, Rows, Sieve, Unknown, row_text, sifted_file
 from penstock.rows.columns import TWICE, Target, bad_value, missing
@@ -156,6 +156,48 @@ def json_items(source: IO[bytes], path: Source, *, exact: bool) -> Iterator[Item
             yield number, found, line if isinstance(found, _Twice) else b""
         except BadRow as bad:
             yield number, bad, line
+
+
+def read_json_array(text: bytes, sieve: Sieve) -> Rows:
+    """The rows of a JSON array, or of one object. A row is an object, or an array of values in the order of columns."""
+    where, targets = sieve.where, sieve.targets
+    exact = any(t.kind is Kind.DECIMAL for target in targets for t in target.types)
+    decode = json.JSONDecoder(parse_float=Decimal if exact else None, object_pairs_hook=_as_object).decode
+    try:
+        found = decode(text.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: the text is not UTF-8") from None
+    except json.JSONDecodeError as problem:
+        place = f"line {problem.lineno}, column {problem.colno}"
+        raise InputError(f"{where}, {place}: broken JSON: {problem.msg}") from None
+    except ValueError:
+        raise InputError(f"{where}: a number has too many digits") from None
+    except RecursionError:
+        raise InputError(f"{where}: the JSON is nested too deeply") from None
+    if not isinstance(found, dict | list):
+        kind = _KINDS.get(type(found), "a number")
+        raise InputError(f"{where}: this is {kind}", hint="an array of objects is needed")
+    order = [target.name for target in targets if not target.optional]
+    rows = [found] if isinstance(found, dict) else found
+    items: list[Item] = [(i, _as_row(row, i, order, where), b"") for i, row in enumerate(rows, 1)]
+    names: dict[str, str | None] = {}
+    known = Names(target.name for target in targets)
+    _find(items, targets, names, known)
+    present = [target for target in targets if target.found or not target.optional]
+    nowhere = Piece(where, Format.JSON, b"")
+    typed = partial(_typed, nowhere, targets=present, known=known, unknown=sieve.unknown)
+    return sifted_file(items, typed, sieve, lambda row: f"row {row + 1}", lambda row: row_text(rows, row))
+
+
+def _as_row(row: object, number: int, order: Sequence[str], where: str) -> dict[str, Any] | BadRow:
+    if isinstance(row, dict):
+        return row
+    if isinstance(row, list) and len(row) == len(order):
+        return dict(zip(order, row, strict=True))
+    reason = f"an object is expected for each row, this is {_KINDS.get(type(row), 'a number')}"
+    if isinstance(row, list):
+        reason = f"{counted(len(row), 'value')} for {counted(len(order), 'column')}"
+    return BadRow(where, 0, reason, place=f"row {number}")
 
 
 def _object(path: Source, number: int, line: bytes, decode: Callable[[str], Any]) -> dict[str, Any]:

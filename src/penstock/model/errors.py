@@ -126,6 +126,8 @@ class ResultsGone(PenstockError):
     """A reader came too late for results of a query: more had come than are kept. The next call goes on."""
 
     code = "PS206"
+    first: int | None = None
+    """The position of the oldest result that is there."""
 
 
 class StorageError(PenstockError):
@@ -144,6 +146,24 @@ class EngineError(PenstockError):
     """The engine asked for is not there, or cannot run what it was given."""
 
     code = "PS302"
+
+
+class AccessDenied(PenstockError):
+    """Of a server: the user may not do this. What a user may not read is not there for it: that is a CatalogError."""
+
+    code = "PS401"
+
+
+class LoginFailed(AccessDenied):
+    """Of a server: no credential was given, or it is wrong, expired or withdrawn."""
+
+    code = "PS402"
+
+
+class LimitExceeded(PenstockError):
+    """Of a server: a request is over a limit that its settings name."""
+
+    code = "PS403"
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:

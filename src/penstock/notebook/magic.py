@@ -13,11 +13,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.display import display
 
+from penstock.connecting import connect
 from penstock.cql import ast
 from penstock.cql.expressions import identifier
 from penstock.cql.splitting import split
 from penstock.cql.text import parse
-from penstock.database.database import Database, connect
+from penstock.database.database import Database
 from penstock.database.results import Result, query_started
 from penstock.hosts.options import check_engine, default_engine
 from penstock.io.table_text import table_text

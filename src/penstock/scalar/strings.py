@@ -165,10 +165,17 @@ def like_parts(pattern: str, escape: str) -> list[tuple[str, bool]]:
 
 @lru_cache(maxsize=512)
 def _like_regexp(pattern: str, escape: str, ignore_case: bool) -> re.Pattern[str]:
+    """Between two ``%`` the first place that fits is taken for good: another one would not help what follows."""
     fold = folded if ignore_case else str
-    wild = {"%": ".*", "_": "."}
-    parts = (wild[c] if is_wild else re.escape(fold(c)) for c, is_wild in like_parts(pattern, escape))
-    return re.compile("".join(parts), re.DOTALL)
+    pieces = [""]
+    for c, is_wild in like_parts(pattern, escape):
+        if is_wild and c == "%":
+            pieces.append("")
+        else:
+            pieces[-1] += "." if is_wild else re.escape(fold(c))
+    first, *middle = pieces
+    last = f".*{middle.pop()}" if middle else ""
+    return re.compile(first + "".join(f"(?>.*?{piece})" for piece in middle) + last, re.DOTALL)
 
 
 def like(text: str, pattern: str, escape: str = "") -> bool:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from penstock.connecting import connect as open_connection
 from penstock.database.database import Database
-from penstock.database.database import connect as open_connection
 from penstock.testing.clock import Clock
 
 

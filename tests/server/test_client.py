@@ -1,0 +1,334 @@
+"""The Python client against a server over loopback: the interface, the errors and the answers of the same process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock import Database, PenstockError
+from penstock.server.http.listener import listener
+from penstock.server.service import Service
+from penstock.server.settings import Settings
+from tests.budget import examples
+
+DECLARE = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE, g STRING) TIMESTAMP BY t"
+TOTALS = "SELECT k, sum(v) AS total, count(*) AS n FROM s [ROWS 3] WHERE v > 0 GROUP BY k"
+
+
+class Serving:
+    """A server over a local database, in this process; it can be ended and started again on the same port."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder, self.port, self.token = folder, 0, ""
+        self.start()
+
+    def start(self) -> None:
+        self.db = penstock.connect(self._folder, engine="local")
+        chosen = replace(Settings(), http=self.port)
+        self.service = Service(self.db, chosen)
+        if self.service.access.is_new:
+            self.token = self.service.access.first_start() or ""
+        self._listener = listener()
+        address = self._listener.start(self.service, chosen)
+        self.port = int(address.rpartition(":")[2])
+
+    def stop(self) -> None:
+        self._listener.stop(time.monotonic() + 5)
+        self.service.close()
+        self.db.close()
+
+    def client(self, port: int | None = None) -> Database:
+        return penstock.connect(f"http://127.0.0.1:{port or self.port}", token=self.token)
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    server = Serving()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def db(serving: Serving) -> Iterator[Database]:
+    with serving.client() as found:
+        yield found
+
+
+def rows(table: pa.Table) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = table.to_pylist()
+    return found
+
+
+def test_what_a_user_does_first(db: Database) -> None:
+    assert str(db.execute(DECLARE)) == "stream s created"
+    query = db.query(TOTALS, name="totals", priority=3)
+    db.push("s", [{"t": 1, "k": 1, "v": 2.5, "g": "ä"}, {"t": 2, "k": 2, "v": 1.0, "g": None}])
+    db.push("s", pa.table({"t": [3], "k": [1], "v": [4.0], "g": ["z"]}))
+    db.close_stream("s")
+    assert query.fetch().num_rows == 4
+    assert query.fetch().num_rows == 0
+    assert sorted(rows(query.current()), key=lambda r: str(r["k"])) == [
+        {"k": 1, "total": 6.5, "n": 2}, {"k": 2, "total": 1.0, "n": 1},
+    ]  # fmt: skip
+    assert query.options.priority == 3
+    assert query.answered == 4
+    assert (query.status, list(db.queries)) == ("ended", ["totals"])
+    assert db.stream("s").given == 3
+    once = db.execute("SELECT k, total FROM totals WHERE total > $1", [2.0])  # type: ignore[call-arg]
+    assert once.table is not None
+    assert rows(once.table) == [{"k": 1, "total": 6.5}]
+
+
+def test_rows_of_every_kind_arrive_as_they_are(db: Database) -> None:
+    db.execute("CREATE STREAM many (at TIMESTAMP, x DOUBLE, d DECIMAL(10, 2), b BINARY, day DATE) TIMESTAMP BY at")
+    query = db.query("SELECT ISTREAM * FROM many [NOW]", name="all")
+    when = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+    db.push("many", [{"at": when, "x": float("nan"), "d": Decimal("1.50"), "b": None, "day": date(2026, 1, 2)}])
+    db.push("many", [{"at": when, "x": None, "d": None, "b": b"\x00\xff", "day": None}])
+    db.close_stream("many")
+    first, second = rows(query.fetch())
+    assert first["x"] != first["x"]
+    assert str(first["d"]) == "1.50"
+    assert (first["at"], first["day"]) == (when.replace(tzinfo=None), date(2026, 1, 2))
+    assert (second["b"], second["x"], second["day"]) == (b"\x00\xff", None, None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda db: db.execute("CREATE STREM x (a INT)"),
+        lambda db: db.query("SELECT z FROM s"),
+        lambda db: db.query("SELECT k FROM nowhere [NOW]"),
+        lambda db: db.push("s", [{"t": "soon", "k": 1, "v": 1.0, "g": ""}]),
+        lambda db: db.push("s", [{"t": 1, "k": 1, "v": 1.0, "g": "", "more": 1}]),
+        lambda db: db.query("SELECT k FROM s [NOW]", name="totals"),
+        lambda db: db.queries["totals"].alter(colour="red"),
+        lambda db: db.stream("nowhere"),
+        lambda db: db.explain("nowhere"),
+        lambda db: db.execute("SUSPEND QUERY nowhere"),
+        lambda db: db.query("SELECT k FROM s [NOW]", priority=12),
+    ],
+)
+def test_errors_are_those_of_the_same_process(db: Database, wrong: Callable[[Database], object]) -> None:
+    with penstock.connect(engine="local") as here:
+        errors = []
+        for each in (here, db):
+            each.execute(DECLARE)
+            each.query(TOTALS, name="totals")
+            with pytest.raises(PenstockError) as raised:
+                wrong(each)
+            errors.append(raised.value)
+        mine, theirs = errors
+        assert theirs.code == mine.code
+        assert (theirs.message, theirs.hint, theirs.position) == (mine.message, mine.hint, mine.position)
+        assert str(theirs) == str(mine)
+
+
+def test_who_does_not_say_who_it_is_stays_out(serving: Serving) -> None:
+    url = f"http://127.0.0.1:{serving.port}"
+    with pytest.raises(penstock.EngineError, match="token"):
+        penstock.connect(url)
+    with pytest.raises(penstock.LoginFailed):
+        penstock.connect(url, token="wrong")
+    with pytest.raises(penstock.LoginFailed):
+        penstock.connect(url, user="admin", password="wrong")
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(penstock.EngineError, match="does not answer"):
+            penstock.connect(f"http://127.0.0.1:{port}", token="x", patience=0.1)
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([-1.0, 0.5, 2.0])), max_size=6)
+
+
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@given(pushes=st.lists(ROWS, max_size=5), where=st.integers(0, 4))
+def test_answers_are_those_of_the_same_process(
+    serving: Serving, pushes: list[list[tuple[int, float]]], where: int
+) -> None:
+    """``where``: the push before which a subscriber comes."""
+    name = f"g{len(list(serving.db.catalog.names()))}"
+    declare, text = DECLARE.replace(" s ", f" {name} ", 1), TOTALS.replace("FROM s", f"FROM {name}")
+    with penstock.connect(engine="local") as here, serving.client() as db:
+        answers = []
+        for each in (here, db):
+            each.execute(declare)
+            query = each.query(text, name=f"q_{name}")
+            told: list[pa.Table] = []
+            subscription = None
+            t = 0
+            for place, push in enumerate(pushes):
+                if place == where:
+                    query.fetch()
+                    subscription = query.subscribe(told.append)
+                batch = []
+                for k, v in push:
+                    t += 1
+                    batch.append((t, k, v, "x"))
+                each.push(name, batch)
+            each.close_stream(name)
+            fetched = rows(query.fetch())
+            if subscription is not None:
+                wanted = len(fetched)
+                until(lambda told=told, wanted=wanted: sum(map(len, told)) >= wanted)  # type: ignore[misc]
+                subscription.cancel()
+            answers.append((fetched, [row for table in told for row in rows(table)], rows(query.current())))
+        assert answers[0] == answers[1]
+        assert answers[1][1] == (answers[1][0] if where < len(pushes) else [])
+
+
+def until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def test_clients_go_on_when_the_server_starts_again(tmp_path: Path) -> None:
+    serving = Serving(tmp_path / "plant")
+    with serving.client() as db:
+        db.execute(DECLARE)
+        query = db.query("SELECT ISTREAM t, v FROM s [NOW]", name="each")
+        told: list[int] = []
+        query.subscribe(lambda table: told.extend(table.column("t").to_pylist()))
+        for t in range(40):
+            if t in (10, 25):
+                serving.stop()
+                threading.Timer(0.2, serving.start).start()
+            db.push("s", [(t, 1, 1.0, "")])
+        db.close_stream("s")
+        until(lambda: len(told) >= 40)
+        assert told == list(range(40))
+        assert query.fetch().column("t").to_pylist() == list(range(40))
+    serving.stop()
+
+
+@contextmanager
+def cutting(port: int, after: int) -> Iterator[int]:
+    """A way to a server that loses the ``after``-th answer: the request arrives, and the connection is cut."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    answers = [0]
+
+    def carry(client: socket.socket) -> None:
+        with closing(client), closing(socket.create_connection(("127.0.0.1", port))) as server:
+            done = threading.Event()
+
+            def back() -> None:
+                try:
+                    while data := server.recv(65536):
+                        if data.startswith(b"HTTP/1.1"):
+                            answers[0] += 1
+                        if answers[0] == after:
+                            answers[0] += 1
+                            return
+                        client.sendall(data)
+                except OSError:
+                    pass
+                finally:
+                    done.set()
+                    with suppress(OSError):
+                        client.shutdown(socket.SHUT_RDWR)
+
+            threading.Thread(target=back, daemon=True).start()
+            try:
+                while data := client.recv(65536):
+                    server.sendall(data)
+            except OSError:
+                pass
+            done.wait(10)
+
+    def accept() -> None:
+        try:
+            while True:
+                client, _ = listening.accept()
+                threading.Thread(target=carry, args=(client,), daemon=True).start()
+        except OSError:
+            pass
+
+    threading.Thread(target=accept, daemon=True).start()
+    with closing(listening):
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("lost", range(2, 9))
+def test_a_push_whose_acknowledgement_is_lost_counts_once(serving: Serving, lost: int) -> None:
+    with serving.client() as db:
+        db.execute(DECLARE)
+        db.query("SELECT ISTREAM t FROM s [NOW]", name="each")
+    with cutting(serving.port, lost) as port, serving.client(port) as db:
+        for t in range(6):
+            db.push("s", [(t, 1, 1.0, "")])
+    with serving.client() as db:
+        assert db.stream("s").given == 6
+        assert db.queries["each"].fetch().column("t").to_pylist() == list(range(6))
+
+
+def test_a_statement_is_not_sent_twice(serving: Serving) -> None:
+    """The client cannot know whether it was carried out, and says so."""
+    with cutting(serving.port, 2) as port, serving.client(port) as db:
+        with pytest.raises(penstock.EngineError, match="may have been carried out"):
+            db.execute(DECLARE)
+        assert list(db.execute("SHOW STREAMS").table.column(0).to_pylist()) == ["s"]  # type: ignore[union-attr]
+
+
+def test_a_reader_that_is_too_late_is_told_once(db: Database) -> None:
+    db.execute(DECLARE)
+    query = db.query("SELECT ISTREAM t FROM s [NOW]", name="each", results="2 rows")
+    query.fetch()
+    for t in range(5):
+        db.push("s", [(t, 1, 1.0, "")])
+    db.close_stream("s")
+    with pytest.raises(penstock.ResultsGone):
+        query.fetch()
+    assert query.fetch().column("t").to_pylist() == [3, 4]
+
+
+def test_the_graph_and_what_was_measured(db: Database) -> None:
+    db.execute(DECLARE)
+    query = db.query(TOTALS, name="totals")
+    db.push("s", [(1, 1, 1.0, "")])
+    db.settle()
+    view = db.graph()
+    assert [q.name for q in view.queries] == ["totals"]
+    assert view.text()
+    assert view.svg().startswith("<svg")
+    assert db.metrics("queries").num_rows >= 1
+    assert query.latency.count >= 0
+    assert "sum" in db.explain("totals")
+    assert "sum" in query.explain()
+
+
+def test_orders_to_queries(db: Database) -> None:
+    db.execute(DECLARE)
+    query = db.query("SELECT ISTREAM t FROM s [NOW]", name="each")
+    query.suspend()
+    assert query.status == "suspended"
+    query.resume()
+    query.alter(priority=7)
+    assert (query.status, query.options.priority) == ("running", 7)
+    query.stop()
+    assert (query.status, list(db.queries)) == ("stopped", [])
+
+
+def test_a_client_that_is_closed_says_so(serving: Serving) -> None:
+    db = serving.client()
+    db.close()
+    with pytest.raises(penstock.StateError, match="closed"):
+        db.execute("SHOW STREAMS")
