@@ -209,6 +209,14 @@ def test_names_of_columns_are_those_of_the_text(adhoc: AdHoc) -> None:
     assert found.column_names == ["upper", "(x + 1)", "x", "n", "sum"]
 
 
+def test_a_name_that_duckdb_takes_for_a_keyword(adhoc: AdHoc) -> None:
+    made = {"r": lambda: pa.table({"at": [1, 2], "v": ["at", "x"]})}
+    found = adhoc.select("SELECT at, v -- at\nFROM r AS t WHERE t.at < 2 AND v = 'at' ORDER BY at", made)
+    assert found.to_pylist() == [{"at": 1, "v": "at"}]
+    with pytest.raises(BindError, match="nothing"):
+        adhoc.select("SELECT at, nothing FROM r", made)
+
+
 def test_types_are_those_of_cql(adhoc: AdHoc) -> None:
     found = adhoc.select("SELECT sum(x), count(*), avg(x), max(t) - min(t), now() FROM s", TABLES)
     assert [str(f.type) for f in found.schema] == ["int64", "int64", "double", "duration[us]", "timestamp[us]"]

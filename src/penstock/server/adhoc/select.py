@@ -38,6 +38,8 @@ _WINDOW = re.compile(
 )
 _SHORT, _TEXTS = 20_000, 200
 """Texts that are remembered with what DuckDB made of them: how long, and how many."""
+_NAME = re.compile(r"\bat\b(?!\s+time\s+zone\b)", re.IGNORECASE)
+"""A usual name of a column, which DuckDB takes for a keyword."""
 _ONLY = "only SELECT, WITH and VALUES are answered ad hoc"
 
 
@@ -117,7 +119,7 @@ class AdHoc:
             raise BindError(f"the statement has {statement.parameters} parameters, got {len(given)} values")
         # The names first: a table is made only where the statement may be run.
         named = Statement(
-            sql, json.loads(json.dumps(statement.tree)), self._declare, self._written, self._zone
+            statement.text, json.loads(json.dumps(statement.tree)), self._declare, self._written, self._zone
         ).rewrite(tables)
         made = {name: tables[name]() for name in named}
         statement.reals = frozenset(
@@ -156,9 +158,12 @@ class AdHoc:
 
     def _parse(self, sql: str) -> Statement:
         guards.check_text(sql)
-        parsed = self._asked("json_serialize_sql", sql)
-        guards.check_tree(parsed)
-        found: dict[str, Any] = json.loads(parsed)
+        found = self._serialized(sql)
+        if found["error"] and (quoted := _quoted(sql)) != sql:
+            guards.check_text(quoted)
+            again = self._serialized(quoted)
+            if not again["error"]:
+                sql, found = quoted, again
         nothing = Statement(sql, {"named_param_map": []}, self._declare, self._written, self._zone)
         if found["error"]:
             if found.get("error_type") != "parser":
@@ -176,6 +181,12 @@ class AdHoc:
         if len(found["statements"]) != 1:
             raise CqlSyntaxError(f"one statement at a time, got {len(found['statements'])}")
         return Statement(sql, found["statements"][0], self._declare, self._written, self._zone)
+
+    def _serialized(self, sql: str) -> dict[str, Any]:
+        parsed = self._asked("json_serialize_sql", sql)
+        guards.check_tree(parsed)
+        found: dict[str, Any] = json.loads(parsed)
+        return found
 
     def _written(self, tree: Node) -> str:
         """The text of a parsed statement."""
@@ -328,6 +339,15 @@ class AdHoc:
         self._base.execute(f"CREATE MACRO {base}{', '.join([*ways, f'(a) AS {rest}'])}")
         self._base.execute(f"CREATE MACRO {base}_any(a) AS {rest}")
         return base
+
+
+def _quoted(sql: str) -> str:
+    """The text with names in quotes that CQL takes without them."""
+    at, parts = 0, []
+    for name in _NAME.finditer(guards.blanked(sql)):
+        parts += [sql[at : name.start()], f'"{name.group()}"']
+        at = name.end()
+    return "".join([*parts, sql[at:]])
 
 
 def _short(sql: str) -> str:
