@@ -213,7 +213,8 @@ class RemoteDatabase:
     def _sent(
         self, where: str, name: str, body: bytes, kind: str, key: tuple[str, int], at: str | None = None
     ) -> None:
-        headers = {"Content-Type": kind, "Idempotency-Key": f"{key[0]}:{key[1]}"}
+        said = f"{key[0]}:{key[1]}".encode().decode("latin-1")  # headers are bytes, of which http.client makes latin-1
+        headers = {"Content-Type": kind, "Idempotency-Key": said}
         self.transport.ask("POST", path(where, name, "rows"), body, headers, parameters={"at": at}, again=True)
 
     def _is_relation(self, name: str) -> bool:

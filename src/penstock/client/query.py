@@ -14,7 +14,7 @@ from penstock.client.transport import Reply, Transport, path
 from penstock.graph.latency import Latency
 from penstock.model import shown
 from penstock.model.amounts import parse_bound
-from penstock.model.errors import EngineError, PenstockError, QueryFailed, ResultsGone
+from penstock.model.errors import EngineError, LimitExceeded, PenstockError, QueryFailed, ResultsGone
 from penstock.plan.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class RemoteSubscription:
         self._over = threading.Event()
         self.position: int | str = position
         """That of the first result of the next batch."""
+        self.error: PenstockError | None = None
+        """What ended it, other than ``cancel`` and the end of the query."""
         self._transport = query.transport
         self._thread = threading.Thread(target=self._run, name=f"penstock-subscription-{query.name}", daemon=True)
         self._thread.start()
@@ -51,11 +53,13 @@ class RemoteSubscription:
                 self._query.complain(gone)
                 self.position = "start" if gone.first is None else gone.first
                 continue
-            except EngineError as error:  # the server is away for longer than a request tries
+            except (EngineError, LimitExceeded) as error:  # the server is away for longer than a request tries, or full
                 self._query.complain(error)
+                self._over.wait(1)
                 continue
             except PenstockError as error:
                 if not self._transport.closed:
+                    self.error = error
                     self._query.complain(error)
                 return
             if self._over.is_set():

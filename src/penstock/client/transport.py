@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import select
 import ssl
 import threading
 import time
@@ -122,7 +123,7 @@ class Transport:
                         hint="ca=… names the file with the certificate of the server, or of who signed it",
                     ) from error
                 if (sent[0] and not again) or time.monotonic() >= end:
-                    raise self._lost(error, sent=sent[0] and not again) from error
+                    raise self._lost(error, sent=sent[0] and method != "GET") from error
             else:
                 if reply.status < 400:
                     return reply
@@ -169,13 +170,15 @@ class Transport:
         return connection.getresponse()
 
     def _connection(self, wait: float) -> tuple[http.client.HTTPConnection, bool]:
-        with self._guard:
-            kept = self._idle.pop() if self._idle else None
-        if kept is None:
-            return self._new(wait), False
-        if kept.sock is not None:
-            kept.sock.settimeout(self._patience + wait)
-        return kept, True
+        while True:
+            with self._guard:
+                kept = self._idle.pop() if self._idle else None
+            if kept is None:
+                return self._new(wait), False
+            if kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
+                kept.sock.settimeout(self._patience + wait)
+                return kept, True
+            kept.close()  # the server has closed it: it closes connections that are idle
 
     def _new(self, wait: float) -> http.client.HTTPConnection:
         seconds = self._patience + wait
@@ -208,8 +211,11 @@ class Transport:
 
 
 def _is_turned_away(reply: Reply) -> bool:
-    """Whether the server has done nothing: it starts, ends, or has no room."""
-    return "retry-after" in reply.headers
+    """Whether the server has done nothing, since it starts or ends; what it could not do has a code of ours."""
+    try:
+        return str(reply.json().get("code", "")) == "HTTP503"
+    except (ValueError, AttributeError):
+        return False
 
 
 def error_of(reply: Reply) -> PenstockError:

@@ -213,15 +213,21 @@ class Access:
         """Whether a user that has logged in, perhaps with a token, still could."""
         if user not in self.state.users:
             return False
-        if token is None:
-            return True
-        found = self.state.tokens.get(token)
-        return found is not None and found.user == user and self._valid(found) and self.token_id(token) == token_id
+        if token is not None:
+            found = self.state.tokens.get(token)
+            if found is None or found.user != user or not self._valid(found):
+                return False
+        return token_id is not None and self.credential(user, token) == token_id
 
-    def token_id(self, token: str | None) -> str | None:
-        """By what to know the token of this name again: another one of the same name has another."""
-        found = None if token is None else self.state.tokens.get(token)
-        return None if found is None else found.digest[:16]
+    def credential(self, user: str, token: str | None) -> str | None:
+        """By what to know a token, or without one a password, again: another one of the same name has another."""
+        if token is not None:
+            found = self.state.tokens.get(token)
+            return None if found is None else found.digest[:16]
+        known = self.state.users.get(user)
+        if known is None or known.password is None:
+            return None
+        return hashlib.sha256(known.password.encode()).hexdigest()[:16]
 
     # -- what it may ----------------------------------------------------------------------------------
 

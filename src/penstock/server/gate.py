@@ -79,9 +79,12 @@ class Gate:
         """The names of what the user sees."""
         return [name for kind in kinds for name in self.there(kind) if self.sees(session, kind, name)]
 
-    def find(self, session: Session, name: str, *kinds: str, right: Right | None = "read") -> tuple[str, str]:
-        """The kind and name of a thing, in any case, that the user has a right on; ``right`` None: owns."""
-        for spelt in dict.fromkeys((name, name.lower())):
+    def find(
+        self, session: Session, name: str, *kinds: str, right: Right | None = "read", exact: bool = False
+    ) -> tuple[str, str]:
+        """The kind and name of a thing, in any case, that the user has a right on; ``right`` None: owns. ``exact``: the
+        name is that of a statement, which the database looks up as it is written."""
+        for spelt in (name,) if exact else dict.fromkeys((name, name.lower())):
             for kind in kinds:
                 if spelt in self.there(kind) or (kind != "query" and self._core.catalog.kind_of(spelt) == kind):
                     if not self.sees(session, kind, spelt):
@@ -140,16 +143,16 @@ class Gate:
                 made = [] if name in self._core.queries else [("query", name)]
                 return made + ([] if into is None else [("stream", identifier(into))])
             case ast.StopQuery() | ast.AlterQuery() | ast.SuspendQuery() | ast.ResumeQuery():
-                self.find(session, identifier(tree.this), "query", right=None)
+                self.find(session, identifier(tree.this), "query", right=None, exact=True)
             case ast.DropObject():
                 self._check_dropped(session, tree)
             case ast.InsertInto():
-                self.find(session, identifier(tree.this), "stream", "relation", right="write")
+                self.find(session, identifier(tree.this), "stream", "relation", right="write", exact=True)
             case ast.UpdateRelation() | ast.DeleteFrom():
                 name = identifier(tree.this)
-                self.find(session, name, "relation", "stream", right="write")
+                self.find(session, name, "relation", "stream", right="write", exact=True)
                 # What a condition or a new value tells of the rows that are there is read.
-                self.find(session, name, "relation", "stream", right="read")
+                self.find(session, name, "relation", "stream", right="read", exact=True)
             case ast.DescribeObject():
                 self._check_described(session, tree)
             case ast.Explain():
@@ -172,7 +175,7 @@ class Gate:
             definition(tree, self.catalog(session))
         there = self._core.catalog.kind_of(name)
         if there == kind and tree.args.get("replace"):
-            self.find(session, name, kind, right=None)
+            self.find(session, name, kind, right=None, exact=True)
         return [] if there is not None else [(kind, name)]
 
     def passes_over(self, session: Session, tree: exp.Expr) -> bool:
@@ -186,7 +189,7 @@ class Gate:
     def _check_dropped(self, session: Session, tree: exp.Expr) -> None:
         kind, name = tree.args["kind"].lower(), identifier(tree.this)
         others = [] if kind == "query" else [each for each in ("stream", "relation", "view") if each != kind]
-        self.find(session, name, kind, *others, right=None)
+        self.find(session, name, kind, *others, right=None, exact=True)
 
     def _check_described(self, session: Session, tree: exp.Expr) -> None:
         name, kind = identifier(tree.this), (tree.args.get("kind") or "").lower()
@@ -196,7 +199,7 @@ class Gate:
             calls = self._core.catalog.functions.keys() | _built_in()
             if name.lower() in calls and not any(self.sees(session, k, name) for k in _ALL if name in self.there(k)):
                 return
-        found = self.find(session, name, *((kind,) if kind else _ALL), right="read")
+        found = self.find(session, name, *((kind,) if kind else _ALL), right="read", exact=True)
         if not self._may_know(session, *found):
             raise AccessDenied(
                 f"user `{session.user}` may read {found[0]} `{name}`, but not all that it is made of",
@@ -213,7 +216,7 @@ class Gate:
 
     def _check_explained(self, session: Session, what: exp.Expr) -> None:
         if isinstance(what, exp.Identifier):
-            _, name = self.find(session, identifier(what), "query")
+            _, name = self.find(session, identifier(what), "query", exact=True)
             self.check_knows(session, name)
         else:
             bind_query(what.expression if isinstance(what, ast.CreateQuery) else what, self.catalog(session))

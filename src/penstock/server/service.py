@@ -27,7 +27,15 @@ from penstock.database.database import Database, core_of, query_of
 from penstock.database.query import Query
 from penstock.database.results import counts_aside
 from penstock.hosts.registered import Registered
-from penstock.model.errors import AccessDenied, CatalogError, LimitExceeded, PenstockError, StateError, suggest
+from penstock.model.errors import (
+    AccessDenied,
+    BindError,
+    CatalogError,
+    LimitExceeded,
+    PenstockError,
+    StateError,
+    suggest,
+)
 from penstock.model.types import DataType
 from penstock.model.version import VERSION
 from penstock.server import access as who
@@ -60,6 +68,10 @@ from penstock.server.subscriptions import Named, Subscriptions
 from penstock.server.texts import RowsFormat, rows_of
 
 __all__ = ["Feed", "Outcome", "Page", "Service", "Session", "Subscription"]
+
+
+_NAME = 63
+"""Characters of a name that nobody has vouched for, in the audit log."""
 
 
 def _wall_clock() -> int:
@@ -150,7 +162,7 @@ class Service:
         try:
             yield
         except AccessDenied as error:
-            self.audit.write(user or "", "login refused", protocol=protocol, remote=remote, why=error.message)
+            self.audit.write((user or "")[:_NAME], "login refused", protocol=protocol, remote=remote, why=error.message)
             raise
 
     def _session(
@@ -158,7 +170,7 @@ class Service:
     ) -> Session:
         return self._sessions.open(
             user, protocol, remote, admin=self.access.administers(user), token=token,
-            token_id=self.access.token_id(token), expires=expires,
+            token_id=self.access.credential(user, token), expires=expires,
         )  # fmt: skip
 
     def check(self, session: Session) -> None:
@@ -215,7 +227,7 @@ class Service:
                 raise LimitExceeded(
                     f"{len(given):,} rows at once", hint=f"the setting `rows` allows {self.settings.rows:,}"
                 )
-            return self._push(found, given, len(given), at, key)
+            return self._push(found, given, len(given), at, _key_of(session, key))
 
     def push_text(
         self, session: Session, name: str, format: RowsFormat, data: bytes, *, at: object = None,
@@ -225,7 +237,7 @@ class Service:
         with self.asked(session, name):
             found = self._gate.find(session, name, "stream", "relation", right="write")[1]
             rows = rows_of(self._core, found, format, data, self.settings.rows)
-            return self._push(found, rows, len(rows), at, key)
+            return self._push(found, rows, len(rows), at, _key_of(session, key))
 
     def _push(self, name: str, rows: object, count: int, at: object, key: tuple[str, int] | None) -> Pushed:
         before = counts_aside(self._core, name) if name in self._core.inputs else (0, 0)
@@ -270,14 +282,16 @@ class Service:
             self._gate.check_defines(session)
             if text is not None and (found := parse(text)) and isinstance(found[0].tree, ast.CreateQuery):
                 return self._create_by_statement(session, text)
-            seen = self._gate.catalog(session)
+            seen, bound = self._gate.catalog(session), None
             if text is not None:
                 plan_of_text(seen, text)
             elif plan is not None:
-                plan_of_object(plan, seen)
+                bound = plan_of_object(plan, seen)[0]  # and no other: names mean what they mean to this user
             said = dict(options or {})
+            if taken := said.keys() & {"text", "name", "plan"}:
+                raise BindError(f"no option `{min(taken)}`", hint="`name` and `plan` stand beside the options")
             with self.defining(session, [] if name is None else [("query", name)]):
-                made = self._db.query(text, plan=plan, name=name, **said)  # type: ignore[arg-type]
+                made = self._db.query(text, plan=bound, name=name, **said)  # type: ignore[arg-type]
             if name is None:
                 self.access.own({("query", made.name): session.user})
             self.audit.write(session, "create query", name=made.name, text=text if plan is None else "a plan")
@@ -288,7 +302,7 @@ class Service:
         outcome = self._executing.run(session, text, (), None)[-1]
         if outcome.query is None:
             raise StateError("the text registers no query")
-        return self._looking.query(session, outcome.query)
+        return self.query(session, outcome.query)
 
     @contextmanager
     def declaring(self) -> Iterator[None]:
@@ -299,7 +313,8 @@ class Service:
     @contextmanager
     def defining(self, session: Session, things: Sequence[tuple[str, str]]) -> Iterator[None]:
         """Things are defined inside: who asks owns them from before, so nobody ever sees them without an owner."""
-        new = [(k, n) for k, n in things if n not in self._gate.there(k) and self._core.catalog.kind_of(n) is None]
+        known = self._core.catalog.kind_of
+        new = [(k, n) for k, n in things if n not in self._gate.there(k) and (k == "query" or known(n) is None)]
         if new:
             self.access.own(dict.fromkeys(new, session.user))
         try:
@@ -627,3 +642,8 @@ class Service:
         """Needs no session."""
         ready = self.status == "ready" and not self._db.closed
         return Health(ready, VERSION, self.status)
+
+
+def _key_of(session: Session, key: tuple[str, int] | None) -> tuple[str, int] | None:
+    """Producers of two users are two, whatever they are called."""
+    return None if key is None else (f"{session.user}/{key[0]}", key[1])

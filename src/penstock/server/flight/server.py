@@ -12,7 +12,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,7 @@ class Auth(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def _handshake(self, given: str) -> str:
         if not given.lower().startswith(_BASIC):
             raise LoginFailed("log in with a user and a password, or with a token", hint="authorization: Basic …")
-        session = self._basic(given, "handshake")
+        session = self._room(lambda: self._basic(given, "handshake"))
         made = secrets.token_urlsafe(32)
         with self._lock:
             self._logins[_digest(f"Bearer {made}")] = _Login(session, time.monotonic())
@@ -111,15 +111,29 @@ class Auth(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         lower = given.lower()
         if lower.startswith(_BEARER):
             token = given[len(_BEARER) :].strip()
-            session = self._service.login_token(token, protocol="flight", remote=remote)
+            session = self._room(lambda: self._service.login_token(token, protocol="flight", remote=remote))
         elif lower.startswith(_BASIC):
-            session = self._basic(given, remote)
+            session = self._room(lambda: self._basic(given, remote))
         else:
             raise LoginFailed("the credential is neither Bearer nor Basic")
         with self._lock:
-            self._logins[digest] = _Login(session, time.monotonic())
+            known = self._logins.setdefault(digest, _Login(session, time.monotonic()))
+        if known.session is not session:  # another call with the same credential was first
+            self._service.logout(session)
+        return known.session
+
+    def _room(self, login: Callable[[], Session]) -> Session:
+        """Log in; where there is no room for a session, the one goes that was used least lately."""
         self._sweep()
-        return session
+        try:
+            return login()
+        except LimitExceeded:
+            with self._lock:
+                oldest = min(self._logins, key=lambda digest: self._logins[digest].used, default=None)
+            if oldest is None:
+                raise
+            self._forget(oldest)
+            return login()
 
     def _sweep(self) -> None:
         oldest = time.monotonic() - self._service.settings.idle
@@ -423,6 +437,10 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 return
             if chunk.data is None:
                 continue
+            try:
+                chunk.data.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise InputError(f"the batch is not one of Arrow: {error}") from None
             if chunk.data.num_rows > limits.rows or chunk.data.nbytes > limits.body:
                 what = f"a batch has {chunk.data.num_rows:,} rows in {chunk.data.nbytes:,} bytes"
                 raise LimitExceeded(f"{what}, at most {limits.rows:,} rows in {limits.body:,} bytes are taken")
@@ -580,7 +598,9 @@ def _ipc(table: pa.Table) -> str:
 
 def _read_ipc(data: str) -> pa.Table:
     try:
-        return pa.ipc.open_stream(base64.b64decode(data, validate=True)).read_all()
+        found = pa.ipc.open_stream(base64.b64decode(data, validate=True)).read_all()
+        found.validate(full=True)  # a client may have written it
+        return found
     except (ValueError, pa.ArrowException, OSError):
         raise InputError("the ticket is not one of this server") from None
 

@@ -157,8 +157,12 @@ def idempotency_key(text: str | None) -> tuple[str, int] | None:
     """``producer:sequence`` as a push has it."""
     if text is None:
         return None
-    text = text.encode("latin-1").decode("utf-8", "replace")
-    found = _KEY.fullmatch(text.strip().strip('"'))
+    try:
+        text = text.encode("latin-1").decode().strip()
+    except UnicodeError:
+        raise HttpProblem(400, "the Idempotency-Key is not UTF-8") from None
+    quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    found = _KEY.fullmatch(text[1:-1] if quoted else text)
     if found is None:
         hint = "a producer, a colon and a whole number that grows, such as sensor-7:41"
         raise HttpProblem(400, "the Idempotency-Key cannot be read", hint=hint)

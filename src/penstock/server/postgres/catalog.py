@@ -37,6 +37,10 @@ _TOO_LONG = 100_000
 """Characters of a question about the catalogs."""
 
 
+_MOST = 64_000_000
+"""Bytes of an answer."""
+
+
 class Seen:
     """What a connection has seen of the catalogs: one look at a table is many questions. Kept for a second, and
     until the connection changes something itself."""
@@ -125,7 +129,7 @@ class Catalog:
             connection.execute("SET scalar_subquery_error_on_multiple_rows = false; SET integer_division = true")
             for name in _OF_MACROS | (seen.keys() & set(re.findall(r"\b_(\w+)", sql))):
                 connection.register(f"_{name}", seen[name])
-            return connection.sql(sql, params=bound).to_arrow_table()
+            return _fetched(connection.sql(sql, params=bound))
         except duckdb.InterruptException:
             raise Refused("57014", "canceling statement due to statement timeout") from None
         except duckdb.Error as error:
@@ -507,3 +511,15 @@ def _new_database() -> duckdb.DuckDBPyConnection:
     for name in tables.SCHEMAS:
         connection.unregister(f"_{name}")
     return connection
+
+
+def _fetched(relation: duckdb.DuckDBPyRelation) -> pa.Table:
+    """All rows, as far as they fit: DuckDB does not count what it hands out."""
+    reader = relation.to_arrow_reader(10_000)
+    batches, size = [], 0
+    for batch in reader:
+        batches.append(batch)
+        size += batch.nbytes
+        if size > _MOST:
+            raise Refused("54000", f"the system catalogs answer with at most {_MOST:,} bytes")
+    return pa.Table.from_batches(batches, reader.schema)
