@@ -332,3 +332,21 @@ def test_a_client_that_is_closed_says_so(serving: Serving) -> None:
     db.close()
     with pytest.raises(penstock.StateError, match="closed"):
         db.execute("SHOW STREAMS")
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used(tmp_path: Path) -> None:
+    serving = Serving(tmp_path / "plant")
+    with serving.client() as db:
+        db.execute(DECLARE)
+        serving.stop()
+        serving.start()
+        assert db.execute("SHOW STREAMS").table is not None  # a statement is never sent twice
+    serving.stop()
+
+
+def test_keys_of_producers_with_any_name(db: Database) -> None:
+    db.execute(DECLARE)
+    for producer in ("sensor-ä", "sensor-ö", "传感器", 'a"', "a"):
+        for _ in range(2):
+            db.push("s", [(1, 1, 1.0, "")], key=(producer, 1))
+    assert db.stream("s").given == 5
