@@ -118,9 +118,9 @@ def test_parameters_are_the_values_that_were_given(given: list[object]) -> None:
 
 def test_parameters_stand_where_they_are_marked() -> None:
     assert spliced("INSERT INTO s VALUES ($2, '$1 ?', $1) -- ?", ["a'b", None]) == (
-        "INSERT INTO s VALUES ( NULL , '$1 ?',  'a''b' ) -- ?"
+        "INSERT INTO s VALUES (NULL, '$1 ?', 'a''b') -- ?"
     )
-    assert spliced("SELECT 1 -$1", [-2]) == "SELECT 1 - -2 "
+    assert spliced("SELECT 1 -$1", [-2]) == "SELECT 1 - -2"
     assert parameter_count("SELECT $1, '$9', $3 -- $7") == 3
     assert parameter_count("SELECT ?, ?, \"?\"") == 2
     assert literal(float("nan")) == "CAST('nan' AS DOUBLE)"

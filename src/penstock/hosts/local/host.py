@@ -655,10 +655,10 @@ class LocalHost(InProcess, Abilities):
 
     def _moved(self) -> None:
         """Buffers have come or gone in front of operators that rest or go on."""
+        if self._delivery is None:
+            self._advance(self.core.running())  # first: results that waited in a buffer count from their own calls
         self.graph.buffered = self.runtime.settings.has_threads or self.runtime.holds
         self.graph.wire()
-        if self._delivery is None:
-            self._advance(self.core.running())
 
     def _see(self) -> None:
         """Let the runtime know the graph as it is."""
