@@ -23,6 +23,7 @@ from penstock.io.files import Format, format_of, open_text
 from penstock.io.table_text import table_text
 from penstock.io.writers import JsonText
 from penstock.model.errors import InputError
+from penstock.storage.packing import packed
 
 if TYPE_CHECKING:
     from penstock.client.database import RemoteDatabase
@@ -39,8 +40,6 @@ ServerOption = Annotated[
 ]
 _LINES = 10_000
 """Lines, or rows, that are sent at once."""
-_SETTLED = 20
-"""Seconds that a request of ``watch`` waits for results."""
 
 
 def opened(url: str, token: str | None) -> RemoteDatabase:
@@ -203,6 +202,6 @@ def _lines(text: IO[bytes], header: bytes) -> Iterator[tuple[Body, int]]:
 
 
 def _arrow(batch: pa.RecordBatch) -> tuple[Body, int]:
-    from penstock.client.transport import ARROW, stream_of
+    from penstock.client.transport import ARROW
 
-    return (stream_of(pa.Table.from_batches([batch])), ARROW), batch.num_rows  # type: ignore[return-value]
+    return (packed(pa.Table.from_batches([batch])), ARROW), batch.num_rows  # type: ignore[return-value]

@@ -21,7 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from penstock.client.query import RemoteQuery
-from penstock.client.transport import ARROW, Reply, Transport, path, stream_of, table_of
+from penstock.client.transport import ARROW, Reply, Transport, path
 from penstock.database.database import StreamStatus
 from penstock.database.declare import declaration
 from penstock.database.results import Result
@@ -32,6 +32,7 @@ from penstock.model.types import DataType
 from penstock.plan.nodes import Query
 from penstock.plan.serial import to_json
 from penstock.rows.given import frame_as_table
+from penstock.storage.packing import packed, unpacked
 
 _PRODUCER = "client-"
 
@@ -73,7 +74,7 @@ class RemoteDatabase:
         self._guard = threading.Lock()
         """Guards the numbers of pushes and the queries that are held."""
         self._queries: dict[str, RemoteQuery] = {}
-        """Those that were asked for; one that is registered anew replaces its name's."""
+        """The queries that this client has asked for, by name: bounded by their number."""
         self._relations: dict[str, bool] = {}
         """Of the names that were pushed to, whether it is a relation."""
 
@@ -119,7 +120,7 @@ class RemoteDatabase:
         return replace(results[-1], script=tuple(results))
 
     def _result(self, told: Mapping[str, Any]) -> Result:
-        table = table_of(b64decode(told["arrow"])) if "arrow" in told else None
+        table = unpacked(b64decode(told["arrow"])) if "arrow" in told else None
         query: Any = self.held(told["query"]) if told.get("query") else None
         kind: Literal["done", "table", "query"] = "query" if query else "done" if table is None else "table"
         return Result(kind, told["message"], table=table, query=query, note=told.get("note"))
@@ -234,8 +235,8 @@ class RemoteDatabase:
     def heartbeat(self, name: str | None = None, at: object = None) -> None:
         """Progress without data: no more rows of a stream before ``at`` will come (ticks, datetime, or ISO text).
 
-        Without a stream: let those that follow the clock move on with it. Where a query waits for that, the server does
-        so by itself.
+        Without a stream: let the streams that follow the clock move on with it. Where a query waits for that, the server
+        does so by itself.
         """
         if name is None:
             self.transport.post("/api/settle", {}, again=True)
@@ -324,7 +325,7 @@ def _body(rows: object, names: Callable[[], Sequence[str]]) -> tuple[bytes, str]
             return json.dumps(found, allow_nan=False, default=_json_value).encode(), "application/json"
         except (TypeError, ValueError):
             table = _as_table(found, names)
-    return stream_of(table), ARROW
+    return packed(table), ARROW
 
 
 def _as_table(rows: Sequence[Any], names: Callable[[], Sequence[str]]) -> pa.Table:

@@ -244,7 +244,7 @@ class RemoteQuery:
         return RemoteSubscription(self, callback, int(reply.headers["penstock-start"]))
 
     def wait(self, seconds: float) -> bool:
-        """Return when there are new results or the query has ended, at the latest after so many seconds; False then."""
+        """Return when there are new results or the query has ended, at the latest after ``seconds``; False then."""
         end, position = time.monotonic() + seconds, self.answered
         while (left := end - time.monotonic()) > 0:
             reply = self.page(position, wait=max(1, min(_WAIT, int(left))), limit=1)

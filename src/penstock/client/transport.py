@@ -7,7 +7,6 @@ A request whose repetition changes nothing is sent again when the connection bre
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import select
 import ssl
@@ -20,10 +19,10 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
-import pyarrow.ipc
 
 from penstock.model import errors
 from penstock.model.errors import EngineError, PenstockError, Position, ResultsGone
+from penstock.storage.packing import unpacked
 
 ARROW = "application/vnd.apache.arrow.stream"
 _KEPT = 8
@@ -45,21 +44,7 @@ class Reply:
         return json.loads(self.body)
 
     def table(self) -> pa.Table:
-        return table_of(self.body)
-
-
-def table_of(data: bytes) -> pa.Table:
-    """A table of an Arrow IPC stream."""
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_all()
-
-
-def stream_of(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
+        return unpacked(self.body)
 
 
 def path(*parts: str) -> str:

@@ -191,7 +191,7 @@ class About:
 
 @dataclass(frozen=True)
 class Health:
-    """What anybody may know."""
+    """What a client may know without a credential."""
 
     ready: bool
     """Whether the server takes requests: not while it starts or ends."""

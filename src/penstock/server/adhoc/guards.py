@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -152,3 +153,15 @@ GUARDS: dict[str, Callable[[Sequence[pa.Array]], None]] = {
     "rpad": _padding,
 }
 """Functions whose cost depends on their values: each raises where it would be too high."""
+
+
+def fetched(relation: duckdb.DuckDBPyRelation, most: int) -> pa.Table:
+    """All rows, up to ``most`` bytes: DuckDB does not count what it hands out."""
+    reader = relation.to_arrow_reader(10_000)
+    batches, size = [], 0
+    for batch in reader:
+        batches.append(batch)
+        size += batch.nbytes
+        if size > most:
+            raise LimitExceeded(f"the answer has more than {most:,} bytes", hint="ask for less: WHERE, LIMIT")
+    return pa.Table.from_batches(batches, reader.schema)

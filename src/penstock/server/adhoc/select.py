@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model.errors import BindError, CqlSyntaxError, LimitExceeded, PenstockError, QueryFailed
+from penstock.model.errors import BindError, CqlSyntaxError, PenstockError, QueryFailed
 from penstock.model.types import (
     BIGINT,
     BINARY,
@@ -137,24 +137,13 @@ class AdHoc:
             timer.daemon = True
             timer.start()
             try:
-                return _taken(self._fetched(connection.sql(text, params=given)))
+                return _taken(guards.fetched(connection.sql(text, params=given), self._most))
             except duckdb.Error as e:
                 raise self._explained(e, statement, left) from None
             except (pa.ArrowException, OSError) as e:  # while the rows are read
                 raise self._explained(e, statement, left) from None
             finally:
                 timer.cancel()
-
-    def _fetched(self, relation: duckdb.DuckDBPyRelation) -> pa.Table:
-        """All rows, as far as they fit: DuckDB does not count what it hands out."""
-        reader = relation.to_arrow_reader(10_000)
-        batches, size = [], 0
-        for batch in reader:
-            batches.append(batch)
-            size += batch.nbytes
-            if size > self._most:
-                raise LimitExceeded(f"the answer has more than {self._most:,} bytes", hint="ask for less: WHERE, LIMIT")
-        return pa.Table.from_batches(batches, reader.schema)
 
     def _parse(self, sql: str) -> Statement:
         guards.check_text(sql)

@@ -25,6 +25,7 @@ from penstock.server.flight import catalog, wire
 from penstock.server.flight.errors import ending, told
 from penstock.server.service import Service
 from penstock.server.session import Outcome, Session, Subscribe
+from penstock.storage.packing import packed, unpacked
 
 _PAGE = 10_000
 """Results in one batch of an endless stream."""
@@ -286,7 +287,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         if last.subscribe is not None:
             return self._endless_info(session, descriptor, last.subscribe)
         table = _said(outcomes) if last.table is None else last.table
-        return _flight_info(table.schema, descriptor, _ticket({"table": _ipc(table)}), table.num_rows)
+        return _flight_info(table.schema, descriptor, _ticket({"table": _coded(table)}), table.num_rows)
 
     def _endless_info(
         self, session: Session, descriptor: flight.FlightDescriptor, subscribe: Subscribe
@@ -589,16 +590,13 @@ def _json(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _ipc(table: pa.Table) -> str:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as out:
-        out.write_table(table)
-    return base64.b64encode(sink.getvalue().to_pybytes()).decode()
+def _coded(table: pa.Table) -> str:
+    return base64.b64encode(packed(table)).decode()
 
 
 def _read_ipc(data: str) -> pa.Table:
     try:
-        found = pa.ipc.open_stream(base64.b64decode(data, validate=True)).read_all()
+        found = unpacked(base64.b64decode(data, validate=True))
         found.validate(full=True)  # a client may have written it
         return found
     except (ValueError, pa.ArrowException, OSError):
@@ -610,7 +608,7 @@ def _packed_rows(rows: list[list[object]]) -> str | None:
     if not rows:
         return None
     names = [f"{r}.{i}" for r, row in enumerate(rows) for i in range(len(row))]
-    return _ipc(pa.table([pa.array([v]) for row in rows for v in row], names=names)) if names else None
+    return _coded(pa.table([pa.array([v]) for row in rows for v in row], names=names)) if names else None
 
 
 def _unpacked(data: object) -> list[list[object]]:

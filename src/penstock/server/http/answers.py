@@ -20,12 +20,12 @@ from penstock.server.http.shapes import (
     columns_of,
     csv_text,
     facts,
-    ipc_stream,
     json_response,
     row_objects,
     wanted,
 )
 from penstock.server.session import Start
+from penstock.storage.packing import packed
 
 PAGE = 1_000
 """Results of a page where the client does not say how many."""
@@ -101,7 +101,7 @@ def _page(feed: Feed, page: Page, format: str) -> Response:
     if feed.ended is not None:
         place["Penstock-Ended"] = quote(feed.ended)
     if format == "arrow":
-        return Response(page.encoded("arrow", lambda table, _: ipc_stream(table)), 200, place, ARROW)
+        return Response(page.encoded("arrow", lambda table, _: packed(table)), 200, place, ARROW)
     if format == "csv":
         return Response(csv_text(page.table), 200, place, CSV)
     head = json.dumps({

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -16,6 +15,7 @@ from penstock.io.writers import CsvText, JsonText
 from penstock.model.types import from_arrow
 from penstock.rows.text import as_json, jsonable
 from penstock.server.http.problems import HttpProblem
+from penstock.storage.packing import packed
 
 if TYPE_CHECKING:
     from penstock.server.http.app import Call
@@ -64,13 +64,6 @@ def row_objects(table: pa.Table) -> list[str]:
     return JsonText(table.schema).body(table).split("\n")[:-1]
 
 
-def ipc_stream(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
 def csv_text(table: pa.Table) -> bytes:
     text = CsvText(table.schema)
     return (text.head() + text.body(table)).encode("utf-8", "backslashreplace")
@@ -86,7 +79,7 @@ def table_response(table: pa.Table, format: str, headers: Mapping[str, str] | No
     """A table in the format that the client wants. To be made in a thread for work."""
     match format:
         case "arrow":
-            return Response(ipc_stream(table), 200, headers, ARROW)
+            return Response(packed(table), 200, headers, ARROW)
         case "csv":
             return Response(csv_text(table), 200, headers, CSV)
         case _:

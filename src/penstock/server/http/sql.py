@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from penstock.server.http.app import Call, object_of
 from penstock.server.http.problems import HttpProblem
-from penstock.server.http.shapes import JSON, columns_of, facts, ipc_stream, row_arrays, table_response, wanted
+from penstock.server.http.shapes import JSON, columns_of, facts, row_arrays, table_response, wanted
 from penstock.server.session import Outcome, Session
+from penstock.storage.packing import packed
 
 _TEXTS = ("text/plain", "application/sql", "application/cql")
 
@@ -68,7 +69,7 @@ def _told(outcomes: list[Outcome], encoded: bool) -> bytes:
         if each.subscribe is not None:
             told["subscribe"] = facts(each.subscribe)
         if encoded and each.table is not None:
-            told["arrow"] = b64encode(ipc_stream(each.table)).decode()
+            told["arrow"] = b64encode(packed(each.table)).decode()
         elif each.table is not None:
             told["columns"] = columns_of(each.table.schema)
         text = json.dumps(told, ensure_ascii=False)

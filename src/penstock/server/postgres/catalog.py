@@ -18,6 +18,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from penstock.server.adhoc.guards import fetched
 from penstock.server.postgres import tables
 from penstock.server.postgres.errors import Refused
 from penstock.server.postgres.inference import parameter_types
@@ -129,7 +130,7 @@ class Catalog:
             connection.execute("SET scalar_subquery_error_on_multiple_rows = false; SET integer_division = true")
             for name in _OF_MACROS | (seen.keys() & set(re.findall(r"\b_(\w+)", sql))):
                 connection.register(f"_{name}", seen[name])
-            return _fetched(connection.sql(sql, params=bound))
+            return fetched(connection.sql(sql, params=bound), _MOST)
         except duckdb.InterruptException:
             raise Refused("57014", "canceling statement due to statement timeout") from None
         except duckdb.Error as error:
@@ -511,15 +512,3 @@ def _new_database() -> duckdb.DuckDBPyConnection:
     for name in tables.SCHEMAS:
         connection.unregister(f"_{name}")
     return connection
-
-
-def _fetched(relation: duckdb.DuckDBPyRelation) -> pa.Table:
-    """All rows, as far as they fit: DuckDB does not count what it hands out."""
-    reader = relation.to_arrow_reader(10_000)
-    batches, size = [], 0
-    for batch in reader:
-        batches.append(batch)
-        size += batch.nbytes
-        if size > _MOST:
-            raise Refused("54000", f"the system catalogs answer with at most {_MOST:,} bytes")
-    return pa.Table.from_batches(batches, reader.schema)
