@@ -235,8 +235,8 @@ class RemoteDatabase:
     def heartbeat(self, name: str | None = None, at: object = None) -> None:
         """Progress without data: no more rows of a stream before ``at`` will come (ticks, datetime, or ISO text).
 
-        Without a stream: let the streams that follow the clock move on with it. Where a query waits for that, the server
-        does so by itself.
+        Without a stream: let the streams that follow the clock move on with it. Where a query waits for that, the
+        server does so by itself.
         """
         if name is None:
             self.transport.post("/api/settle", {}, again=True)
