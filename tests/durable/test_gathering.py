@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,11 @@ class Slow(Forgetful):
     def __post_init__(self) -> None:
         self.go.set()
 
-    def sync(self, path: str) -> None:
+    def sync_later(self, path: str) -> Callable[[], None]:
         self.began.set()
+        return partial(self.sync, path)
+
+    def sync(self, path: str) -> None:
         assert self.go.wait(60)
         self.syncs += 1
         if self.lost:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -85,6 +86,19 @@ class Forgetful:
         if path not in self.now:
             raise FileNotFoundError(path)
         self.now[path].safe = bytes(self.now[path].now)
+
+    def sync_later(self, path: str) -> Callable[[], None]:
+        if path not in self.now:
+            raise FileNotFoundError(path)
+        return partial(self._sync_of, path, bytes(self.now[path].now))
+
+    def _sync_of(self, path: str, content: bytes) -> None:
+        """What the file had when its sync began is on the disk; what came since may not be."""
+        self._write(0)
+        if path not in self.now:
+            raise FileNotFoundError(path)
+        if len(content) > len(self.now[path].safe):
+            self.now[path].safe = content
 
     def sync_folder(self, path: str) -> None:
         self._write(0)

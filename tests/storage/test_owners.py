@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -168,6 +169,9 @@ class Failing(Forgetful):
     def sync_folder(self, path: str) -> None:
         self._fail("sync_folder")
         super().sync_folder(path)
+
+    def sync_later(self, path: str) -> Callable[[], None]:
+        return partial(self.sync, path)
 
     def sync(self, path: str) -> None:
         self._fail("sync")

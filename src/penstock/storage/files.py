@@ -15,11 +15,14 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
+
+from penstock.storage.aio import FlyingSync
 
 Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 _OPEN = 128
@@ -60,6 +63,10 @@ class Files(Protocol):
     def sync(self, path: str) -> None:
         """Force the content of a file to the disk."""
 
+    def sync_later(self, path: str) -> Callable[[], None]:
+        """Begin to force the content of a file to the disk. What it gives returns when that is done, or raises OSError;
+        after an interrupt it can be called again. A disk may do all of it only then."""
+
     def sync_folder(self, path: str) -> None:
         """Force the names in a folder to the disk."""
 
@@ -98,13 +105,16 @@ class Files(Protocol):
 
 
 class Disk:
-    """Files of the system. Bounded by ``_OPEN`` open files. Any thread may call it, one at a time for one file."""
+    """Files of the system. Bounded by ``_OPEN`` open files, and one for each sync that is under way. Any thread may
+    call it, one at a time for one file."""
 
     appends = True
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
         self._opened: OrderedDict[str, int] = OrderedDict()
+        self._flying: dict[FlyingSync, tuple[str, int]] = {}
+        """The syncs under way, each with its file. The system writes into them, so they must not be forgotten."""
         self._guard = threading.Lock()
 
     @property
@@ -165,11 +175,34 @@ class Disk:
             self._given_back(path, file)
 
     def sync(self, path: str) -> None:
-        file = self._taken(path)
+        file = self._taken(path, make=False)
         try:
             os.fdatasync(file)
         finally:
             self._given_back(path, file)
+
+    def sync_later(self, path: str) -> Callable[[], None]:
+        file = self._taken(path, make=False)
+        flying = FlyingSync(file)
+        self._flying[flying] = path, file
+        if flying.begin():
+            return partial(self._landed, flying)
+        self._flying.pop(flying)
+        self._given_back(path, file)
+        return partial(self.sync, path)
+
+    def _landed(self, flying: FlyingSync) -> None:
+        """Return when a sync is done; its file can be closed then."""
+        try:
+            flying.wait()
+        except OSError:
+            self._put_back(flying)
+            raise
+        self._put_back(flying)
+
+    def _put_back(self, flying: FlyingSync) -> None:
+        if (file := self._flying.pop(flying, None)) is not None:
+            self._given_back(*file)
 
     def sync_folder(self, path: str) -> None:
         file = os.open(self.path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -245,14 +278,17 @@ class Disk:
             self.path(path).rmdir()
 
     def close(self) -> None:
+        for flying in list(self._flying):
+            with contextlib.suppress(OSError):  # the caller that began it is gone
+                self._landed(flying)
         for path in list(self._opened):
             self._close(path)
 
-    def _taken(self, path: str) -> int:
+    def _taken(self, path: str, *, make: bool = True) -> int:
         with self._guard:
             file = self._opened.pop(path, None)
         if file is None:
-            file = os.open(self.path(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            file = os.open(self.path(path), (os.O_CREAT if make else 0) | os.O_RDWR | os.O_CLOEXEC, 0o644)
         return file
 
     def _given_back(self, path: str, file: int) -> None:

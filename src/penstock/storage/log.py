@@ -313,22 +313,44 @@ class Log:
         """Segments that are not on the disk for sure, and their sizes."""
         return [(s, s.size) for s in self._segments if s.synced < s.size]
 
+    def begin_sync(self, dirty: Sequence[tuple[Known, int]]) -> Callable[[], None]:
+        """Begin to force segments to the disk; what it gives returns when they are there. After an interrupt it can be
+        called again. Without the mutex; other threads may append and forget meanwhile."""
+        begun = [(known, size, self._sync_later(known)) for known, size in dirty]
+
+        def finish() -> None:
+            done = [(known, size) for known, size, wait in begun if self._is_there(known, wait)]
+            if any(not known.synced for known, _ in done):
+                for folder in (self.folder, os.path.dirname(self.folder), ""):  # these may be new too
+                    self._files.sync_folder(folder)
+            for known, size in done:  # last: a name that is not on the disk is no use
+                known.synced = max(known.synced, size)
+
+        return finish
+
+    def _sync_later(self, known: Known) -> Callable[[], None] | None:
+        """None: the segment has been forgotten."""
+        try:
+            return self._files.sync_later(f"{self.folder}/{known.name}")
+        except FileNotFoundError:
+            if known in tuple(self._segments):
+                raise
+            return None
+
+    def _is_there(self, known: Known, wait: Callable[[], None] | None) -> bool:
+        """Wait for a segment; whether it is still there."""
+        try:
+            if wait is not None:
+                wait()
+        except FileNotFoundError:
+            if known in tuple(self._segments):
+                raise
+            return False
+        return wait is not None
+
     def sync(self, dirty: Sequence[tuple[Known, int]]) -> None:
-        """Force segments to the disk. Without the mutex; others may append and forget meanwhile."""
-        done: list[tuple[Known, int]] = []
-        for known, size in dirty:
-            try:
-                self._files.sync(f"{self.folder}/{known.name}")
-            except FileNotFoundError:
-                if known in tuple(self._segments):
-                    raise
-                continue  # forgotten meanwhile
-            done.append((known, size))
-        if any(not known.synced for known, _ in done):
-            for folder in (self.folder, os.path.dirname(self.folder), ""):  # these may be new too
-                self._files.sync_folder(folder)
-        for known, size in done:  # last: a name that is not on the disk is no use
-            known.synced = max(known.synced, size)
+        """Force segments to the disk. Without the mutex; other threads may append and forget meanwhile."""
+        self.begin_sync(dirty)()
 
     def _remove(self, path: str) -> None:
         # What cannot be removed is found again when the log is opened, or is ignored, being of an older epoch.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -133,6 +133,9 @@ class Objects:
             self.put(path, content)
             with self._mutex:
                 self._growing.pop(path, None)
+
+    def sync_later(self, path: str) -> Callable[[], None]:
+        return partial(self.sync, path)
 
     def sync_folder(self, path: str) -> None:
         """Names last."""

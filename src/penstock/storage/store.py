@@ -425,7 +425,7 @@ class Store:
             self._syncing.wait(number)
 
     def begin_sync(self) -> None:
-        """Let the disk begin with what ``wait`` will wait for. One thread at a time."""
+        """Let the disk begin with what ``wait`` will wait for."""
         if self.sync_way != "off":
             self._syncing.begin()
 
@@ -537,7 +537,6 @@ class Store:
         if self.sync_way != "off" and self._failed is None:
             with contextlib.suppress(StorageError):
                 self._syncing.wait(self.number)
-        self._syncing.close()
         self.files.close()
         if self._owner is not None:
             self._owner.release()

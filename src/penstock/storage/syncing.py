@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import StorageError
@@ -22,78 +22,71 @@ _MOST_TRIES, _BETWEEN = 20, 0.05
 """How often, and after how many seconds, it is tried again then."""
 
 
-def _release(begun: threading.Lock | None) -> None:
-    """Let the thread go on that waits for it. Twice is once."""
-    if begun is not None and begun.locked():
-        begun.release()
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A sync of everything up to an entry: for each log that needs it what returns when its segments are there."""
+
+    number: int
+    logs: Sequence[tuple[Log, Sequence[tuple[Known, int]], Callable[[], None] | None]]
 
 
 class Syncing:
     """Threads that wait for the disk: one of them syncs for all whose entries are there by then.
 
-    A thread that has something else to do before it waits calls ``begin``: a thread of this object syncs meanwhile. It
-    is there after the first such call, and is stopped by ``close``.
+    A thread that has something else to do before it waits calls ``begin``: the system syncs meanwhile, and the first
+    thread that waits takes that sync over.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = threading.Condition()
+        """Guards the rest. Nothing is waited for with it but a change of the rest."""
         self._busy = False
-        self._thread: threading.Thread | None = None
-        self._begun: SimpleQueue[threading.Lock | None] = SimpleQueue()
-        """Locks of callers of ``begin``, each released when the sync is about to begin; None ends the thread."""
+        """Whether a thread begins a sync, or waits for one."""
+        self._begun: _Begun | None = None
+        """The sync that is under way, and for which no thread waits."""
         self.done = 0
         """Entries up to this number are on the disk."""
 
     def begin(self) -> None:
-        """Let a sync begin. If one is under way, nothing happens: whoever waits syncs then. One thread at a time."""
-        if self._busy or not self._begun.empty():
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._keep_syncing, name="penstock-syncer", daemon=True)
-            self._thread.start()
-        begun = threading.Lock()
-        begun.acquire()
-        self._begun.put(begun)
-        # Without this the caller keeps the interpreter, and the sync begins when the caller waits for it.
-        begun.acquire()
-
-    def _keep_syncing(self) -> None:
-        while (begun := self._begun.get()) is not None:
-            with suppress(StorageError):  # the threads that wait hear of it
-                self.wait(self._store.number, begun)
-            _release(begun)
-
-    def close(self) -> None:
-        """End the thread, if there is one."""
-        thread = self._thread
-        if thread is not None:
-            self._begun.put(None)
-            thread.join()
-            self._thread = None
-
-    def wait(self, number: int, begun: threading.Lock | None = None) -> None:
-        """Return when everything up to an entry is on the disk. ``begun``: released when the disk works, for the thread
-        that lets it begin. It is not released before, or that thread would wait for the interpreter once more."""
-        if self.done >= number:
-            return
-        store = self._store
+        """Let a sync begin. If one is under way, nothing happens: the thread that waits syncs then."""
         with self._turn:
-            while self.done < number and self._busy:
-                _release(begun)
-                self._turn.wait()
-            if self.done >= number:
+            if self._busy or self._begun is not None:
                 return
-            store.check()  # after a sync that failed, another one that succeeds says nothing
             self._busy = True
-        upto = 0
+        begun = None
         try:
-            number, todo = store.dirty()
-            _release(begun)
-            for log, dirty in todo:
-                self._sync(log, dirty)
-            upto = number
+            with suppress(OSError):  # it is tried again by the thread that waits, which hears of it
+                number, todo = self._store.dirty()
+                begun = _Begun(number, [(log, dirty, log.begin_sync(dirty)) for log, dirty in todo])
+        finally:
+            self._free(begun, 0)
+
+    def wait(self, number: int) -> None:
+        """Return when everything up to an entry is on the disk."""
+        while self.done < number:
+            with self._turn:
+                while self.done < number and self._busy:
+                    self._turn.wait()
+                if self.done >= number:
+                    return
+                self._store.check()  # after a sync that failed, another one that succeeds says nothing
+                self._busy = True
+                begun, self._begun = self._begun, None
+            self._finish(begun)
+
+    def _finish(self, begun: _Begun | None) -> None:
+        """Return when a sync is over. None: one that begins now."""
+        store, upto = self._store, 0
+        try:
+            if begun is None:
+                now, todo = store.dirty()
+                begun = _Begun(now, [(log, dirty, None) for log, dirty in todo])
+            for log, dirty, finish in begun.logs:
+                self._sync(log, dirty, finish)
+            upto, begun = begun.number, None
         except OSError as error:
+            begun = None
             if error.errno in _MOMENTARY:
                 raise StorageError(
                     f"{store.files.name}: cannot be forced to the disk now: {error.strerror}",
@@ -107,18 +100,23 @@ class Syncing:
             )
             store.fail(failure)
             raise failure from error
-        finally:  # also after an interrupt: then the next one who waits syncs
-            with self._turn:
-                self.done = max(self.done, upto)
-                self._busy = False
-                self._turn.notify_all()
+        finally:
+            self._free(begun, upto)  # also after an interrupt: then the next thread that waits takes it over
 
-    def _sync(self, log: Log, dirty: Sequence[tuple[Known, int]]) -> None:
+    def _free(self, begun: _Begun | None, upto: int) -> None:
+        with self._turn:
+            self._begun = begun
+            self.done = max(self.done, upto)
+            self._busy = False
+            self._turn.notify_all()
+
+    def _sync(self, log: Log, dirty: Sequence[tuple[Known, int]], finish: Callable[[], None] | None) -> None:
         for left in reversed(range(_MOST_TRIES)):
             try:
-                log.sync(dirty)
+                (finish or log.begin_sync(dirty))()
                 return
             except OSError as error:
                 if error.errno not in _MOMENTARY or not left:
                     raise
+            finish = None
             time.sleep(_BETWEEN)
