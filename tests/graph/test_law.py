@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -59,7 +60,29 @@ class Rest:
     number: int
 
 
-Event = Push | Add | Stop | Configure | Rest
+@dataclass(frozen=True)
+class Arrange:
+    """Choose partitions of queries and operators, and where buffers stand: by chance, of those that there are."""
+
+    seed: int
+
+
+Event = Push | Add | Stop | Configure | Rest | Arrange
+
+
+def arranged(db: penstock.Database, chance: random.Random) -> dict[str, Any]:
+    """Settings of ``db.configure``: some queries, operators and edges have a place."""
+    graph = db.graph()
+    inside = [o.id for o in graph.operators if o.kind not in ("source", "ticks")]
+    partitions: dict[str, Any] = {}
+    for member in [*(q.name for q in graph.queries if q.status == "running"), *inside]:
+        if chance.random() < 0.4:
+            partitions.setdefault(chance.choice("ab"), []).append(member)
+    if "b" in partitions:
+        strategy = chance.choice(sorted(STRATEGIES)) + chance.choice(["", "+"])
+        partitions["b"] = {"of": partitions["b"], "strategy": strategy}
+    edges = {(e.source, e.target): chance.random() < 0.5 for e in graph.edges if chance.random() < 0.4}
+    return {"threading": "hybrid", "partitions": partitions, "queues": edges}
 
 
 @st.composite
@@ -101,7 +124,7 @@ def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
         adding = []
     running = [e.name for e in events if isinstance(e, Add)]
     while pending or adding:
-        kind = draw(st.sampled_from(["push", "push", "push", "add", "stop", "configure", "configure", "rest"]))
+        kind = draw(st.sampled_from(["push", "push", "push", "add", "stop", "configure", "configure", "rest", "arrange"]))
         if kind == "add" and adding:
             running.append(adding[0].name)
             events.append(adding.pop(0))
@@ -109,6 +132,8 @@ def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
             events.append(Stop(running.pop(draw(st.integers(0, len(running) - 1)))))
         elif kind == "configure":
             events.append(draw(configurations()))
+        elif kind == "arrange":
+            events.append(Arrange(draw(st.integers(0, 2**31))))
         elif kind == "rest":
             events.append(Rest(draw(st.integers(0, 30))))
         elif pending:
@@ -162,14 +187,19 @@ def lived(
                     found[name] = counted(query)
                 case Configure(chosen) if engine != "reference":
                     db.configure(**chosen)
+                case Arrange(seed) if engine != "reference":
+                    # No buffer between partitions, or a query has ended meanwhile: nothing has changed.
+                    with suppress(penstock.InputError, penstock.CatalogError):
+                        db.configure(**arranged(db, random.Random(seed)))
                 case Rest(number) if engine != "reference":
                     if resting is not None:
                         db.resume(resting)
                         resting = None
                     operators = [o.id for o in db.graph().operators if o.kind not in ("source", "ticks")]
                     if operators and number < 20:
-                        resting = operators[number % len(operators)]
-                        db.suspend(resting)
+                        with suppress(penstock.CatalogError):  # its query has ended meanwhile
+                            db.suspend(operators[number % len(operators)])
+                            resting = operators[number % len(operators)]
             after(db)
         if resting is not None:
             db.resume(resting)

@@ -48,7 +48,7 @@ def closing() -> Message:
 class Fake:
     """An operator that fails when two threads touch it at once, or when its inputs go back."""
 
-    kind = "fake"
+    kind = name = "fake"
     overtakable = False
     foretells = False
     looks_across = False

@@ -46,6 +46,48 @@ def test_large_graphs(construct: Construction, size: int) -> None:
     check(graph, construct(graph))
 
 
+@st.composite
+def asked(draw: st.DrawFn) -> PlacementGraph:
+    """A graph of which a user has asked something."""
+    graph = draw(graphs(most=12))
+    edges = sorted(set(graph.edges))
+    groups = {node.id: draw(st.sampled_from([None, None, "a", "b"])) for node in graph.nodes}
+    same = [(s, t) for s, t in edges if groups[s] == groups[t]]
+    apart = draw(st.sets(st.sampled_from(edges))) if edges else set()
+    together = draw(st.sets(st.sampled_from(same))) if same else set()
+    nodes = tuple(replace(node, group=groups[node.id]) for node in graph.nodes)
+    return PlacementGraph(nodes, graph.edges, frozenset(apart - together), frozenset(together))
+
+
+@pytest.mark.parametrize("placement", sorted(module.PLACEMENTS))
+@given(graph=asked())
+def test_what_a_user_asks_for_holds_in_every_placement(placement: str, graph: PlacementGraph) -> None:
+    found = module.placed(graph, placement)
+    check(graph, found)
+    group = {node.id: node.group for node in graph.nodes}
+    assert all(found[s] == found[t] for s, t in graph.together)
+    assert all(len({group[id] for id in part}) == 1 for part in members(found).values())
+    for source, target in graph.apart:
+        if found[source] == found[target]:  # what else was asked for connects them
+            rest = PlacementGraph(graph.nodes, tuple(graph.together))
+            assert connected(rest, {id for id in found if found[id] == found[source]} & _reached(rest, source))
+            assert target in _reached(rest, source)
+
+
+def _reached(graph: PlacementGraph, start: int) -> set[int]:
+    found = {start}
+    while more := {t for s, t in graph.edges if s in found} | {s for s, t in graph.edges if t in found}:
+        if more <= found:
+            break
+        found |= more
+    return found
+
+
+def test_nothing_asked_is_the_placement_itself() -> None:
+    graph = random_graph(random.Random(7), 60)
+    assert module.placed(graph, "stall-avoiding") == stall_avoiding(graph)
+
+
 def check_stall_avoiding(graph: PlacementGraph) -> None:
     placement = stall_avoiding(graph)
     partitions = members(placement)

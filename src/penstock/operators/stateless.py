@@ -16,7 +16,7 @@ from penstock.model.schema import Schema
 from penstock.operators.base import NOTHING, StateSize
 from penstock.plan.nodes import expressions
 from penstock.plan.steps import RowStep, columns_of, condition_of
-from penstock.scalar.expr import Column, Expr, columns, conjunction, conjuncts
+from penstock.scalar.expr import Column, Expr, UserCall, columns, conjunction, conjuncts, walk
 
 _Stage = CompiledFilter | CompiledProject
 
@@ -47,6 +47,8 @@ class FilterProject:
         self._exprs: list[tuple[Expr, ...]] = []
         self._outputs = [(f.type.arrow, DTYPES.get(f.type.kind)) for f in self.schema]
         self._fails = any(can_fail(e) for s in steps for e in expressions(s))
+        self.calls_functions = any(isinstance(p, UserCall) for s in steps for e in expressions(s) for p in walk(e))
+        """Whether it calls Python functions of the user."""
         filters: list[Expr] = []
         for step in steps:
             condition = condition_of(step)

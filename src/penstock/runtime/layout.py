@@ -42,7 +42,9 @@ def lay_out(
 ) -> Layout:
     """An edge needs a buffer where its ends are in different cells.
 
-    Operators that are run directly go with whoever sends to them, if that is one cell; else one thread must be
+    A cell is a virtual operator; those with equal keys are one partition, which one worker runs.
+
+    Operators that are run directly go with the operator that sends to them, if that is one cell; else one thread must be
     found for them, and they are run as if the threading were ``graph``.
     """
     members = {v.id for v in (*sources, *vertices)}
@@ -54,20 +56,28 @@ def lay_out(
         own = settings_of.get(vertex.id, settings)
         kind = own.threading
         senders = {id(cell_of[e.source.id]): cell_of[e.source.id] for e in vertex.inputs if e.source.id in cell_of}
-        if vertex.id in pushed or (kind == "direct" and not senders):
+        if vertex.id in pushed or (kind == "direct" and not senders) or _is_called(vertex, senders, pushing, settings):
             cell = pushing
         elif kind == "direct" and len(senders) == 1:
             (cell,) = senders.values()
         elif kind == "hybrid" and vertex.id in partition_of:
-            key = ("hybrid", partition_of[vertex.id], *own.how)
-            if key not in found:
-                found[key] = Cell("hybrid", key, own)
-                cells.append(found[key])
-            cell = found[key]
+            one = ("hybrid", partition_of[vertex.id], own.worker, *own.how)
+            if one not in found:
+                # Virtual operators of one partition have one worker, with buffers between them.
+                key = one if own.worker is None else ("partition", own.worker, *own.how)
+                found[one] = Cell("hybrid", key, own)
+                cells.append(found[one])
+            cell = found[one]
         else:
-            one = ("graph", *own.how) if kind in ("graph", "direct") else (kind, vertex.id, *own.how)
-            cell = Cell("graph" if kind == "direct" else kind, one, own)  # type: ignore[arg-type]
+            key = ("graph", *own.how) if kind in ("graph", "direct") else (kind, vertex.id, *own.how)
+            cell = Cell("graph" if kind == "direct" else kind, key, own)  # type: ignore[arg-type]
             cells.append(cell)
         cell.vertices.append(vertex)
         cell_of[vertex.id] = cell
     return Layout(order, cells, cell_of)
+
+
+def _is_called(vertex: Vertex, senders: Mapping[int, Cell], pushing: Cell, settings: Settings) -> bool:
+    """Whether the thread that pushes runs an operator because a user has taken the buffers in front of it away."""
+    without = [settings.edges.get((e.source.id, vertex.id)) is False for e in vertex.inputs]
+    return bool(without) and all(without) and all(cell is pushing for cell in senders.values())

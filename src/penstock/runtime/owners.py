@@ -41,7 +41,7 @@ class Way(Protocol):
 
 @dataclass(eq=False)
 class Cell:
-    """A partition to be. ``key`` names whoever runs it: cells with equal keys have one worker."""
+    """A virtual operator to be. ``key`` names the partition that it is in: cells with equal keys have one worker."""
 
     kind: Kind
     key: Key
@@ -87,7 +87,7 @@ class Workers:
                 worker.waker()
         self._sharing = {}
         for key, mine in shared.items():
-            self._sharing[key] = Worker(_shared_name(threads), self._control.failed)
+            self._sharing[key] = Worker(_shared_name(key, threads), self._control.failed)
             adopt(self._sharing[key], mine, partitions, found)
         if self._sharing:
             if self._shared is None:
@@ -104,8 +104,8 @@ class Workers:
         if self._shared is not None and self._shared[0] != threads:
             self._shared = threads, self._shared[1]
             self._shared[1].resize(threads)
-            for worker in self._sharing.values():
-                worker.name = _shared_name(threads)
+            for key, worker in self._sharing.items():
+                worker.name = _shared_name(key, threads)
         changed = {now.key for before, now in cells if before.settings.how != now.settings.how}
         workers = {**self._sharing, **{key: thread.worker for key, thread in self._own.items()}}
         ways = {key: mine[0].settings for key, mine in (own | shared).items()}
@@ -144,8 +144,8 @@ def _choose(worker: Worker, way: Way) -> None:
     worker.choose_by(way.new_strategy(prioritised=any(s.lanes for s in worker.stations)))
 
 
-def _shared_name(threads: int) -> str:
-    return f"penstock-worker-1…{threads}"
+def _shared_name(key: Key, threads: int) -> str:
+    return f"penstock-worker-partition-{key[1]}" if key[0] == "partition" else f"penstock-worker-1…{threads}"
 
 
 class Adopting(Owner, Protocol):
@@ -177,5 +177,5 @@ def _name(cell: Cell) -> str:
     if cell.kind == "graph":
         return "penstock-worker-graph"
     if cell.kind == "hybrid":
-        return f"penstock-worker-partition-{cell.key[1]}"
+        return f"penstock-worker-partition-{cell.key[1]}"  # a number, or the name that a user has given
     return f"penstock-worker-{cell.vertices[0].id}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.graph.vertex import Vertex
-from penstock.runtime.envelope import lower_envelope
+from penstock.runtime.envelope import Segment, lower_envelope
 
 UNKNOWN_COST = 1e-6
 MOST_PATHS = 4_096
@@ -55,11 +55,25 @@ def steepness(start: Iterable[Vertex]) -> dict[int, float]:
     it, the best. What comes to a query leaves the graph."""
     found: dict[int, float] = {}
     for path in _paths(ordered(start)):
-        passed = [0.0 if v.kind == "query" else selectivity(v) for v in path]
-        for segment in lower_envelope([cost(v) for v in path], passed):
+        for segment in _segments(path):
             for vertex in path[segment.start : segment.stop]:
                 found[vertex.id] = max(found.get(vertex.id, segment.steepness), segment.steepness)
     return found
+
+
+def boundaries(start: Iterable[Vertex]) -> set[tuple[int, int]]:
+    """The edges between two segments of the lower envelope, on any path: an operator behind one must not be called by
+    the operator before it where Chain decides who works (001, section 4.2)."""
+    return {
+        (path[segment.start - 1].id, path[segment.start].id)
+        for path in _paths(ordered(start))
+        for segment in _segments(path)[1:]
+    }
+
+
+def _segments(path: Sequence[Vertex]) -> list[Segment]:
+    passed = [0.0 if v.kind == "query" else selectivity(v) for v in path]
+    return lower_envelope([cost(v) for v in path], passed)
 
 
 def _paths(vertices: Sequence[Vertex]) -> Iterator[list[Vertex]]:

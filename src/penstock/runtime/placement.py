@@ -5,7 +5,8 @@ each edge between two partitions and none inside one. It is deterministic: it de
 of its nodes and edges, not on the numbers of operators.
 
 ``stall_avoiding`` makes partitions as large as they can be and still keep pace with what comes. Plug-in point:
-``PLACEMENTS`` maps a name to such a function; those that the papers compare with are in ``experiments``.
+``PLACEMENTS`` maps a name to such a function; those that the papers compare with are in ``experiments``. What users and
+strategies ask for (``PlacementGraph.apart``, ``together``, ``Node.group``) holds for every placement: ``placed``.
 
 The operators of a partition are connected by edges inside it. Nothing forbids that data goes from one
 partition to another and back to the first, so whoever bounds buffers must not let a full one block its sender for
@@ -33,13 +34,14 @@ _FASTEST = 1e100
 @dataclass(frozen=True)
 class Node:
     """An operator: c(v) and d(v) in seconds per element, and elements out for one in; None if not known. ``priority``:
-    that of the most urgent query that needs it."""
+    that of the most urgent query that needs it. ``group``: operators of different groups are never run together."""
 
     id: int
     cost: float | None = None
     interarrival: float | None = None
     selectivity: float | None = None
     priority: int = 5
+    group: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("cost", "interarrival", "selectivity"):
@@ -59,11 +61,14 @@ class Node:
 class PlacementGraph:
     """Operators, and who sends to whom; an edge may be there twice. There are no circles.
 
-    Sources that somebody else runs, such as whoever pushes, are left out or stand for themselves as operators.
+    Sources that another thread runs, such as the one that pushes, are left out or stand for themselves as operators.
+    ``apart``: edges whose ends are not in one partition; ``together``: those whose ends are.
     """
 
     nodes: tuple[Node, ...]
     edges: tuple[tuple[int, int], ...]
+    apart: frozenset[tuple[int, int]] = frozenset()
+    together: frozenset[tuple[int, int]] = frozenset()
 
     def __post_init__(self) -> None:
         known = {node.id for node in self.nodes}
@@ -165,6 +170,34 @@ def stall_avoiding(graph: PlacementGraph) -> Placement:
                 for node in members[mine]:
                     owner[node.id] = sender
                 members[sender] += members.pop(mine)
+    return numbered(graph, owner)
+
+
+def placed(graph: PlacementGraph, placement: str) -> Placement:
+    """The placement of this name, as far as ``apart``, ``together`` and the groups of operators leave it free.
+
+    >>> path = PlacementGraph((Node(1), Node(2), Node(3)), ((1, 2), (2, 3)), apart=frozenset({(1, 2)}))
+    >>> placed(path, "stall-avoiding")
+    {1: 0, 2: 1, 3: 1}
+    """
+    group = {node.id: node.group for node in graph.nodes}
+    cut = {(s, t) for s, t in graph.edges if (s, t) in graph.apart or group[s] != group[t]} - graph.together
+    free = tuple(edge for edge in graph.edges if edge not in cut)
+    found = PLACEMENTS[placement](PlacementGraph(tuple(graph.known.values()), free))
+    members = {id: {id} for id in found}
+    foes: dict[int, set[int]] = {id: set() for id in found}
+    for source, target in cut:
+        foes[source].add(target)
+        foes[target].add(source)
+    owner = {id: id for id in found}
+    for source, target in sorted(free, key=lambda edge: edge not in graph.together):
+        one, other = owner[source], owner[target]
+        asked = (source, target) in graph.together
+        # Operators with a queue between them may still be connected by way of others.
+        if one != other and (asked or (found[source] == found[target] and not members[one] & foes[other])):
+            owner |= dict.fromkeys(members[other], one)
+            members[one] |= members.pop(other)
+            foes[one] |= foes.pop(other)
     return numbered(graph, owner)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -25,10 +25,19 @@ AUTO = "auto"
 WHEN_FULL = ("block", "raise")
 ON_LAG = ("suspend", "stop")
 PER_QUERY = ("threading", "strategy", "mode", "quantum", "latency", "lag", "on_lag")
-PLACING = ("threading", "architecture", "placement", "buffer")
+PLACING = ("threading", "architecture", "placement", "buffer", "partitions", "queues")
 """What decides which operators are run together, and how."""
-USERS = ("threading", "workers", "strategy", "mode", "memory", "disk")
+USERS = ("threading", "workers", "strategy", "mode", "partitions", "queues", "memory", "disk")
 """What users set; the rest is for experiments, or said of a query or a database when it is made."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """What a partition has: operators, and those that only its queries need. ``strategy`` None: that of all."""
+
+    queries: tuple[str, ...] = ()
+    operators: tuple[int, ...] = ()
+    strategy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,10 @@ class Settings:
     of what waits in buffers that may be in memory, or a text such as '512 MB'; more goes to disk. ``disk``: the same
     for that; None: as much as there is room for.
 
+    Of hybrid: ``partitions``: by name, the names of queries and the numbers of operators that one worker runs, or
+    ``{"of": [...], "strategy": "chain-flush"}``. ``queues``: by edge, as ``(3, 7)`` or ``"3-7"``, whether a buffer
+    stands there, wherever placement would put one.
+
     For experiments: ``quantum``: how much an operator does in one turn: elements as int, seconds as float, or a text
     such as '5 ms'. ``architecture``, ``placement``, ``buffer``, ``masters``: one of ``ARCHITECTURES``, ``PLACEMENTS``,
     ``BUFFERS``, ``MASTERS``; the last two count for buffers and queries that come from then on. ``read_ahead``: what is
@@ -52,7 +65,8 @@ class Settings:
     may fall behind, rows or bytes as a text; ``on_lag``: what becomes of one that does: suspend or stop.
     ``when_full``: with memory and disk reached, a push blocks until there is room, or raises.
 
-    ``queries``: what is different for some queries, by name; of ``PER_QUERY``.
+    ``queries``: what is different for some queries, by name; of ``PER_QUERY``. ``worker``: the partition in which the
+    operators are for which these settings hold.
     """
 
     threading: str = "direct"
@@ -71,7 +85,10 @@ class Settings:
     lag: str | None = None
     on_lag: str = "suspend"
     when_full: str = "block"
+    partitions: Mapping[str, Sequence[str | int] | Mapping[str, Any]] = field(default_factory=dict)
+    queues: Mapping[tuple[int, int] | str, bool] = field(default_factory=dict)
     queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    worker: str | None = None
 
     @property
     def has_threads(self) -> bool:
@@ -79,10 +96,53 @@ class Settings:
         own = (own.get("threading", "direct") for own in self.queries.values())
         return self.threading != "direct" or any(threading != "direct" for threading in own)
 
-    def only_of(self, names: Container[str]) -> Settings:
-        """Without what was set for other queries: they are gone."""
+    @property
+    def has_partitions(self) -> bool:
+        """Whether placement decides where buffers are, for all queries or for some."""
+        return self.threading == "hybrid" or any(own.get("threading") == "hybrid" for own in self.queries.values())
+
+    def only_of(self, names: Container[str], operators: Container[int]) -> Settings:
+        """Without what was set for other queries and operators: they are gone."""
         left = {name: own for name, own in self.queries.items() if name in names}
-        return self if len(left) == len(self.queries) else replace(self, queries=left)
+        edges: dict[tuple[int, int] | str, bool] = {
+            (s, t): there for (s, t), there in self.edges.items() if s in operators and t in operators
+        }
+        found = {
+            name: Members(tuple(q for q in of.queries if q in names), tuple(o for o in of.operators if o in operators),
+                          of.strategy)
+            for name, of in self.members.items()
+        }  # fmt: skip
+        if left == self.queries and edges == self.edges and found == self.members:
+            return self
+        partitions = {
+            name: {"of": [*of.queries, *of.operators], "strategy": of.strategy}
+            for name, of in found.items() if of.queries or of.operators
+        }  # fmt: skip
+        return replace(self, queries=left, queues=edges, partitions=partitions)
+
+    @cached_property
+    def members(self) -> dict[str, Members]:
+        """What is in each partition."""
+        return _members(self.partitions)
+
+    @cached_property
+    def edges(self) -> dict[tuple[int, int], bool]:
+        """Where buffers are asked for, and where not."""
+        return _edges(self.queues)
+
+    def partition_of(self, operator: int, queries: Collection[str]) -> str | None:
+        """The partition that an operator is in which these queries need: its own, or that of all of them."""
+        names: set[str | None] = {name for name, of in self.members.items() if operator in of.operators}
+        names = names or {next((n for n, of in self.members.items() if q in of.queries), None) for q in queries}
+        return names.pop() if len(names) == 1 else None
+
+    def of_operator(self, operator: int, queries: Collection[str]) -> Settings:
+        """What holds for an operator that these queries need."""
+        own = self.of_queries(queries) if self.queries else self
+        name = self.partition_of(operator, queries) if self.members and own.threading == "hybrid" else None
+        if name is None:
+            return own
+        return replace(own, worker=name, strategy=self.members[name].strategy or self.strategy, queries={})
 
     def __post_init__(self) -> None:
         _one_of("threading", self.threading, THREADING)
@@ -105,7 +165,7 @@ class Settings:
             0 <= self.read_ahead <= 100
         ):
             raise InputError(f"read_ahead is {self.read_ahead!r}", hint="it is a percentage, from 0 to 100")
-        _ = self.budgets, self.lag_bound
+        _ = self.budgets, self.lag_bound, self.members, self.edges
         for name in self.queries:
             self.of_query(name)
 
@@ -179,7 +239,7 @@ class Settings:
         return strategy(name, _quantum(self.quantum), self.limit)
 
 
-EXPERIMENTS = tuple(f.name for f in fields(Settings) if f.name not in (*USERS, "queries"))
+EXPERIMENTS = tuple(f.name for f in fields(Settings) if f.name not in (*USERS, "queries", "worker"))
 _INSTEAD = {
     "lag": "say it of the query: CREATE QUERY … WITH (lag = '1000 rows')",
     "on_lag": "say it of the query: CREATE QUERY … WITH (lag = '1000 rows', on_lag = 'stop')",
@@ -214,6 +274,55 @@ def _experiments(given: object) -> Mapping[str, Any]:
         if name not in EXPERIMENTS and name != "operator":
             raise InputError(f"there is no experiment `{name}`", hint=_hint(str(name), (*EXPERIMENTS, "operator")))
     return given
+
+
+_AS_PARTITIONS = "as in partitions={'fast': ['alarms'], 'slow': {'of': ['history', 7], 'strategy': 'chain-flush'}}"
+_AS_QUEUES = "as in queues={(3, 7): True}; db.graph() has the numbers of operators"
+
+
+def _members(partitions: object) -> dict[str, Members]:
+    if not isinstance(partitions, Mapping):
+        raise InputError(f"partitions is {partitions!r}", hint=f"it is a dictionary, {_AS_PARTITIONS}")
+    found: dict[str, Members] = {}
+    had: dict[object, str] = {}
+    for name, given in partitions.items():
+        more = dict(given) if isinstance(given, Mapping) else {"of": given}
+        of, strategy = more.pop("of", None), more.pop("strategy", None)
+        whole = isinstance(of, Sequence) and not isinstance(of, str)
+        if not isinstance(name, str) or not name or more or not whole:
+            raise InputError(f"the partition {name!r} is {given!r}", hint=f"it is a list, {_AS_PARTITIONS}")
+        if strategy is not None and strategy != AUTO:
+            check_name(strategy)
+        for member in of:
+            if isinstance(member, bool) or not isinstance(member, str | int):
+                raise InputError(
+                    f"in the partition `{name}` is {member!r}", hint="its members are names of queries and numbers of "
+                    "operators",
+                )  # fmt: skip
+            if member in had:
+                where = f"`{had[member]}`" if had[member] != name else "it"
+                raise InputError(f"{member!r} is in the partition `{name}` and in {where}", hint="it has one place")
+            had[member] = name
+        found[name] = Members(
+            tuple(m for m in of if isinstance(m, str)), tuple(m for m in of if isinstance(m, int)), strategy
+        )
+    return found
+
+
+def _edges(queues: object) -> dict[tuple[int, int], bool]:
+    if not isinstance(queues, Mapping):
+        raise InputError(f"queues is {queues!r}", hint=f"it is a dictionary, {_AS_QUEUES}")
+    found: dict[tuple[int, int], bool] = {}
+    for edge, there in queues.items():
+        ends = edge.split("-") if isinstance(edge, str) else edge
+        try:
+            source, target = (int(end) for end in ends)
+        except (TypeError, ValueError):
+            raise InputError(f"{edge!r} in queues is no edge", hint=_AS_QUEUES) from None
+        if not isinstance(there, bool):
+            raise InputError(f"queues says {there!r} of the edge {edge!r}", hint="True: a buffer is there; False: none")
+        found[source, target] = there
+    return found
 
 
 def _one_of(name: str, value: object, valid: Collection[str]) -> None:

@@ -34,7 +34,7 @@ from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.inprocess import InProcess
 from penstock.hosts.local.delivery import Delivery
 from penstock.hosts.local.lags import Lags, suspended
-from penstock.hosts.local.placing import Placing
+from penstock.hosts.local.placing import Placing, check_partitions
 from penstock.hosts.local.resting import Resting
 from penstock.hosts.local.room import Admission, runtime_of
 from penstock.hosts.local.runner import GraphRunner, sharded, shards_of
@@ -220,7 +220,7 @@ class LocalHost(InProcess, Abilities):
             if not self.closed:
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
-                self.runtime.settings = self.runtime.settings.only_of(self.graph.members)
+                self.runtime.settings = self.runtime.settings.only_of(self.graph.members, self.graph.vertices)
             self._changed = self._freed = True
             if self.graph.buffered and not self.closed:
                 self._tidy()  # its threads end with it
@@ -238,7 +238,7 @@ class LocalHost(InProcess, Abilities):
             if options.priority != before.priority:
                 self.graph.reprioritise(name, options.priority)
                 self.runtime.reorder()
-                if self._partitioned(self.runtime.settings) and self._placing.differs(self._others(), self._placement):
+                if self.runtime.settings.has_partitions and self._placing.differs(*self._to_place()):
                     self._place()
             if _own(options) != _own(before):
                 settings = self.runtime.settings
@@ -356,7 +356,7 @@ class LocalHost(InProcess, Abilities):
             for query in queries if self._slots else ():
                 if any(sharded([query])) and not query.suspended:
                     self.core.advance(query)
-            if self.runtime.settings.threading == "hybrid" and time.monotonic() > self._next_placing:
+            if self.runtime.settings.has_partitions and time.monotonic() > self._next_placing:
                 self._place_again()
         if self.runtime.storage.gaps:
             self.tell_dropped()
@@ -556,11 +556,14 @@ class LocalHost(InProcess, Abilities):
             return
         now = self.runtime.settings
         wanted = now.changed(**changes) if name is None else now.changed_for(str(name), changes)
+        if "partitions" in changes or "queues" in changes:
+            self._see()
+            check_partitions(wanted, self.graph)
         self._adjust(wanted)
 
     def _adjust(self, settings: Settings) -> None:
         """Run the graph with other settings, if possible while all workers go on."""
-        settings = settings.only_of(self.graph.members)
+        settings = settings.only_of(self.graph.members, self.graph.vertices)
         if self.runtime.adjust(settings, self._settings_of(settings)):
             self._lags.become(settings, self.graph.members)
         else:
@@ -569,14 +572,20 @@ class LocalHost(InProcess, Abilities):
 
     def _settings_of(self, settings: Settings) -> dict[int, Settings]:
         """The operators for which other settings hold than for all."""
-        return {v.id: settings.of_queries(v.users) for v in self._others()} if settings.queries else {}
+        if not settings.queries and not settings.partitions:
+            return {}
+        alike: dict[tuple[frozenset[str], str | None], Settings] = {}
+        found: dict[int, Settings] = {}
+        for v in self._others():
+            users, partition = frozenset(v.users), settings.partition_of(v.id, v.users)
+            if (users, partition) not in alike:
+                alike[users, partition] = settings.of_operator(v.id, v.users)
+            found[v.id] = alike[users, partition]
+        return found
 
     def _others(self) -> list[OperatorVertex]:
         """The operators but those where rows come in."""
         return [v for v in self.graph.vertices.values() if not isinstance(v, Source | Ticks)]
-
-    def _partitioned(self, settings: Settings) -> bool:
-        return "hybrid" in {settings.threading, *(own.get("threading") for own in settings.queries.values())}
 
     def _configure_operator(self, id: object, changes: dict[str, Any]) -> None:
         mode = changes.pop("mode", None)
@@ -593,10 +602,10 @@ class LocalHost(InProcess, Abilities):
         """Run the graph as it is now, in the way that is set."""
         self._unplaced = False
         settings = settings or self.runtime.settings
-        settings = settings.only_of(self.graph.members)
+        settings = settings.only_of(self.graph.members, self.graph.vertices)
         pushing = [v for v in self.graph.vertices.values() if isinstance(v, Source | Ticks)]
         others, own = self._others(), self._settings_of(settings)
-        partitions = self._placing.partitions(others, settings.placement) if self._partitioned(settings) else {}
+        partitions = self._placing.partitions(others, settings, own) if settings.has_partitions else {}
         threads = settings.has_threads
         if threads and self._delivery is None:
             self._delivery = Delivery(self.core)
@@ -620,12 +629,12 @@ class LocalHost(InProcess, Abilities):
     def _place_again(self) -> None:
         """Where measured costs have become others, so may the placement. Buffers without use go."""
         self._next_placing = time.monotonic() + _REPLACE
-        if self._placing.changes(self._others(), self._placement) or self.runtime.has_spare:
+        if self._placing.changes(*self._to_place()) or self.runtime.has_spare:
             self._place()
 
-    @property
-    def _placement(self) -> str:
-        return self.runtime.settings.placement
+    def _to_place(self) -> tuple[list[OperatorVertex], Settings, dict[int, Settings]]:
+        settings = self.runtime.settings
+        return self._others(), settings, self._settings_of(settings)
 
     def operator(self, id: int) -> OperatorVertex:
         """The operator of this number."""
