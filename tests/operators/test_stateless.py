@@ -165,6 +165,16 @@ def test_a_projection_sees_only_survivors() -> None:
     assert errors.failures == 0
 
 
+def test_what_a_filter_computes_twice_is_not_what_the_projection_above_it_computes_twice() -> None:
+    """All rows pass, so both see the same ones."""
+    more, less = Call("+", (D, Literal(1.0, DOUBLE)), DOUBLE), Call("-", (D, Literal(1.0, DOUBLE)), DOUBLE)
+    ends = (Call("<", (more, Literal(100.0, DOUBLE)), BOOLEAN), Call(">", (more, Literal(1000.0, DOUBLE)), BOOLEAN))
+    passing = Filter(SCAN, Call("or", ends, BOOLEAN))
+    steps = [passing, Project(passing, (Call("*", (less, less), DOUBLE),), ("square",))]
+    result = FilterProject(steps, SCAN.schema, {}, Context()).process([delta_of([3.0, 5.0])], STEP)
+    assert result.columns[0].to_pylist() == [4.0, 16.0]
+
+
 def test_a_row_that_leaves_does_not_count_again() -> None:
     errors = Context(strict=False)
     operator = FilterProject([Project(SCAN, (QUOTIENT,), ("q",))], SCAN.schema, {}, errors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -215,15 +215,15 @@ def test_a_sync_that_is_interrupted_is_made_good_by_the_next() -> None:
     files = Forgetful()
     store, *_ = opened(files, "group")
     number = store.append(store.log("streams", "a", ROWS), rows(1), {})
-    sync = files.sync
+    sync = files.sync_later
 
-    def interrupted(path: str) -> None:
+    def interrupted(path: str) -> Callable[[], None]:
         raise KeyboardInterrupt
 
-    files.sync = interrupted  # type: ignore[method-assign]
+    files.sync_later = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         store.wait(number)
-    files.sync = sync  # type: ignore[method-assign]
+    files.sync_later = sync  # type: ignore[method-assign]
     store.wait(number)
     *_, found = opened(files.power_lost(random.Random(1)), "group")
     assert [n for n, *_ in found] == [1]

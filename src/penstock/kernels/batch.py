@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ class Rows:
     """Columns of equal length, read as kernels want them at first use.
 
     ``counted``: the rows whose failures count; None for all. The rest are rows that leave, which have been counted
-    when they entered. ``shared`` remembers sub-expressions that occur more than once, with their failures.
+    when they entered. ``shared`` remembers sub-expressions that occur more than once, by what computes them, with their
+    failures.
     """
 
     __slots__ = ("_parent", "_some", "counted", "length", "run", "shared", "values")
@@ -34,7 +35,7 @@ class Rows:
         self.length = length
         self.run = run
         self.counted = counted
-        self.shared: dict[int, tuple[Value, int]] = {}
+        self.shared: dict[Callable[[Rows], Value], tuple[Value, int]] = {}
         self._parent: Rows | None = None
         self._some: Selection | None = None
 

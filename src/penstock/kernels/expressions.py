@@ -136,7 +136,7 @@ class Compiler:
         if identity not in self._nodes:
             made = self._make(expr)
             shareable = children(expr) and self._uses.get(identity, 0) > 1 and is_pure(expr)
-            self._nodes[identity] = _shared(identity, made) if shareable else made
+            self._nodes[identity] = _shared(made) if shareable else made
         return self._nodes[identity]
 
     def _make(self, expr: Expr) -> Node:
@@ -270,15 +270,16 @@ def _window_bound(which: str, dtype: DataType) -> Node:
     return bound
 
 
-def _shared(identity: int, node: Node) -> Node:
+def _shared(node: Node) -> Node:
+    # By the function itself: filters and projections that are compiled apart may see the same rows.
     def shared(rows: Rows) -> Value:
-        known = rows.shared.get(identity)
+        known = rows.shared.get(node)
         if known is not None:
             rows.run.failures += known[1]
             return known[0]
         before = rows.run.failures
         value = node(rows)
-        rows.shared[identity] = value, rows.run.failures - before
+        rows.shared[node] = value, rows.run.failures - before
         return value
 
     return shared
