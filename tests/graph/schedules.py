@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 import penstock
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
-from penstock.runtime.control import Control
+from penstock.runtime.control import Control, Halting
+from penstock.runtime.placement import PLACEMENTS
 
 
 @contextmanager
@@ -22,15 +23,25 @@ def working_after_pauses(db: penstock.Database, begins: Callable[[], object] = l
         return
     runtime, plain = host.runtime, Control.paused
 
-    def paused(control: Control) -> AbstractContextManager[None]:
-        return after(control) if control is runtime._control else plain(control)
+    def paused(control: Control, some: Iterable[Halting] | None = None) -> AbstractContextManager[None]:
+        return after(control, some) if control is runtime._control else plain(control, some)
 
     @contextmanager
-    def after(control: Control) -> Iterator[None]:
+    def after(control: Control, some: Iterable[Halting] | None) -> Iterator[None]:
         begins()
-        with plain(control):
+        with plain(control, some):
             yield
         runtime.settle()  # returns at once where the pause is part of another
 
     with patch.object(Control, "paused", paused):
         yield
+
+
+def place(db: penstock.Database, number: Callable[[int], int]) -> None:
+    """Have other virtual operators from now on, whatever has been measured: ``number`` tells in which one each operator
+    is."""
+    core = core_of(db)
+    if isinstance(host := core.host, LocalHost) and host.runtime.settings.has_threads:
+        with core.lock, patch.dict(PLACEMENTS, {host._placement: lambda graph: {id: number(id) for id in graph.order}}):
+            host._see()
+            host._place()

@@ -26,6 +26,7 @@ from penstock.runtime.strategies import STRATEGIES
 from tests.budget import examples
 from tests.generated.language import Case, Row, cases
 from tests.generated.running import comparable
+from tests.graph.schedules import place
 
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
@@ -59,7 +60,14 @@ class Rest:
     number: int
 
 
-Event = Push | Add | Stop | Configure | Rest
+@dataclass(frozen=True)
+class Place:
+    """Other virtual operators: the number of each, by the number of an operator."""
+
+    numbers: tuple[int, ...]
+
+
+Event = Push | Add | Stop | Configure | Rest | Place
 
 
 @st.composite
@@ -101,7 +109,7 @@ def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
         adding = []
     running = [e.name for e in events if isinstance(e, Add)]
     while pending or adding:
-        kind = draw(st.sampled_from(["push", "push", "push", "add", "stop", "configure", "configure", "rest"]))
+        kind = draw(st.sampled_from(["push", "push", "push", "add", "stop", "configure", "configure", "rest", "place"]))
         if kind == "add" and adding:
             running.append(adding[0].name)
             events.append(adding.pop(0))
@@ -111,6 +119,8 @@ def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
             events.append(draw(configurations()))
         elif kind == "rest":
             events.append(Rest(draw(st.integers(0, 30))))
+        elif kind == "place":
+            events.append(Place(tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=7)))))
         elif pending:
             name = draw(st.sampled_from(sorted(pending)))
             n = draw(st.integers(0, len(pending[name])))
@@ -170,6 +180,8 @@ def lived(
                     if operators and number < 20:
                         resting = operators[number % len(operators)]
                         db.suspend(resting)
+                case Place(numbers):
+                    place(db, lambda id, numbers=numbers: numbers[id % len(numbers)])  # type: ignore[misc]
             after(db)
         if resting is not None:
             db.resume(resting)

@@ -33,6 +33,16 @@ class Layout:
         return groups(self.cells) == groups(other.cells)
 
 
+    def kept(self, before: Layout) -> dict[int, Cell]:
+        """The cells that are as they were in another layout: that of before, by the ``id`` of the one of now."""
+        known = {_same(cell): cell for cell in before.cells}
+        return {id(cell): known[_same(cell)] for cell in self.cells if _same(cell) in known}
+
+
+def _same(cell: Cell) -> tuple[object, ...]:
+    return cell.kind, cell.key, *map(id, cell.vertices)
+
+
 def lay_out(
     vertices: Sequence[Vertex],
     sources: Collection[Vertex],

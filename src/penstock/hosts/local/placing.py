@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from penstock.graph.vertices import OperatorVertex
@@ -19,13 +20,13 @@ class Placing:
         self._wanted: set[frozenset[int]] = set()
 
     def partitions(self, vertices: Sequence[OperatorVertex], placement: str) -> Placement:
-        """The partition of each operator."""
-        self._last = _computed(vertices, placement)
+        """The partition of each operator. One that is as it was keeps its number, and with it its worker."""
+        self._last = _numbered(_computed(vertices, placement), self._last)
         return self._last
 
     def changes(self, vertices: Sequence[OperatorVertex], placement: str) -> bool:
         """Whether the partitions would be others now, and would have been the same others the last time that this was
-        asked: to move buffers stops all workers for a moment, which a passing change is not worth."""
+        asked: to move buffers stops workers for a moment, which a passing change is not worth."""
         now = _groups(_computed(vertices, placement))
         lasting, self._wanted = now == self._wanted, now
         return lasting and now != _groups(self._last)
@@ -40,6 +41,15 @@ def _computed(vertices: Sequence[OperatorVertex], placement: str) -> Placement:
     nodes = tuple(Node(v.id, v.stats.cost, v.stats.interarrival, v.stats.selectivity, v.priority) for v in vertices)
     edges = tuple((e.source.id, v.id) for v in vertices for e in v.inputs if e.source.id in inside)
     return PLACEMENTS[placement](PlacementGraph(nodes, edges))
+
+
+def _numbered(placement: Placement, before: Placement) -> Placement:
+    groups, known = _groups(placement), _groups(before)
+    numbers = {group: before[min(group)] for group in groups & known}
+    taken = set(numbers.values())
+    free = (number for number in itertools.count() if number not in taken)
+    numbers |= zip(sorted(groups - known, key=min), free, strict=False)
+    return {id: number for group, number in numbers.items() for id in group}
 
 
 def _groups(placement: Placement) -> set[frozenset[int]]:
