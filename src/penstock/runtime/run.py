@@ -257,6 +257,8 @@ class Runtime:
         """Everything that waits is worked on here. All that could still be put has been, since buffers are drained
         from the sources on."""
         edge = buffer.edge
+        buffer.station = Station(edge.target, partition)  # the other one may still have other buffers
+        buffer.station.buffers.append(buffer)
         while buffer.lane and not self._control.closed:
             rows, partition.number, partition.entered, _ = buffer.take_early()
             try:
