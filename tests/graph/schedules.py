@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
@@ -10,7 +10,7 @@ import penstock
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime.control import Control, Halting
-from penstock.runtime.placement import PLACEMENTS
+from penstock.runtime.placement import PLACEMENTS, Placement, PlacementGraph
 
 
 @contextmanager
@@ -37,11 +37,15 @@ def working_after_pauses(db: penstock.Database, begins: Callable[[], object] = l
         yield
 
 
-def place(db: penstock.Database, number: Callable[[int], int]) -> None:
-    """Have other virtual operators from now on, whatever has been measured: ``number`` tells in which one each operator
-    is."""
+def place(db: penstock.Database, numbers: Sequence[int]) -> None:
+    """Have other virtual operators from now on, whatever has been measured: operators are in those of these numbers in
+    turn."""
     core = core_of(db)
+
+    def placement(graph: PlacementGraph) -> Placement:
+        return {id: numbers[id % len(numbers)] for id in graph.order}
+
     if isinstance(host := core.host, LocalHost) and host.runtime.settings.has_threads:
-        with core.lock, patch.dict(PLACEMENTS, {host._placement: lambda graph: {id: number(id) for id in graph.order}}):
+        with core.lock, patch.dict(PLACEMENTS, {host._placement: placement}):
             host._see()
             host._place()

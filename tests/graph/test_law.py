@@ -62,7 +62,7 @@ class Rest:
 
 @dataclass(frozen=True)
 class Place:
-    """Other virtual operators: the number of each, by the number of an operator."""
+    """Have other virtual operators: see ``place``."""
 
     numbers: tuple[int, ...]
 
@@ -181,7 +181,7 @@ def lived(
                         resting = operators[number % len(operators)]
                         db.suspend(resting)
                 case Place(numbers):
-                    place(db, lambda id, numbers=numbers: numbers[id % len(numbers)])  # type: ignore[misc]
+                    place(db, numbers)
             after(db)
         if resting is not None:
             db.resume(resting)

@@ -247,6 +247,7 @@ CHANGES: dict[str, Move] = {
     "placed again": set_apart,
     "query": lambda db: db.query("SELECT w + 1 AS w FROM elsewhere", name="younger"),
     "stop": lambda db: db.queries["resting"].stop(),
+    "threading": lambda db: db.configure(threading="operator", query="resting"),
 }
 RUNS = [{"threading": "hybrid", "workers": 2}, {"threading": "hybrid", "workers": 20}, {"threading": "operator"}]
 

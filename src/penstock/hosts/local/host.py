@@ -341,9 +341,11 @@ class LocalHost(InProcess, Abilities):
     def _converge(self) -> None:
         """Operators of queries that came at different times may have become the same. One that is suspended keeps its
         number until it goes on."""
+        if self.runtime.holds or not self.runtime.idle:
+            return  # nobody has to pause for that
         with self.runtime.paused():
             ahead = any(source.urgent() is not None for source in self.core.inputs.values())
-            if self.runtime.holds or not self.runtime.idle or ahead:
+            if not self.runtime.idle or ahead:
                 return
             if self.graph.converge():
                 self._tidy()
