@@ -142,6 +142,10 @@ class Pools:
             for _ in range(len(queue)):
                 queue.waker()
 
+    def keeps(self, before: Sequence[Cell], now: Sequence[Cell]) -> bool:
+        """Any thread may be at work on any cell."""
+        return False
+
     def adjust(self, cells: Sequence[tuple[Cell, Cell]]) -> list[Told] | None:
         """Threads and strategies belong to a pool as it is made."""
         ways = [(before.settings, now.settings) for before, now in cells if now.kind != "direct"]

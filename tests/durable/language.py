@@ -66,6 +66,13 @@ class Configure:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Have other virtual operators: see ``tests.graph.schedules.place``."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Save:
     """Save the state; so many of the next steps happen while it is written."""
 
@@ -81,8 +88,8 @@ class Interrupt:
 
 
 Step = (
-    Say | Push | Beat | Close | Pass | Fetch | Current | Transfer | Aside | Note | Define | Ask | Configure | Save
-    | Interrupt
+    Say | Push | Beat | Close | Pass | Fetch | Current | Transfer | Aside | Note | Define | Ask | Configure | Place
+    | Save | Interrupt
 )  # fmt: skip
 NAMES = [*QUERIES, "n1", "n2", "n3", "q1", "q2", "q3"]
 MORE = [
@@ -124,6 +131,8 @@ def of_life(life: Life) -> list[Step]:
             found.append(Interrupt("killed"))
         elif kind == "configure":
             found.append(Configure(rest))
+        elif kind == "place":
+            found.append(Place(tuple(map(int, rest.split()))))
         elif kind.isupper():
             found.append(Say(line))
         elif kind == "clock":

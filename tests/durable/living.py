@@ -24,6 +24,7 @@ from tests.durable.language import (
     Define,
     Interrupt,
     Note,
+    Place,
     Save,
     Step,
     Transfer,
@@ -31,6 +32,7 @@ from tests.durable.language import (
 )
 from tests.generated.lives import begin_anew
 from tests.generated.running import comparable
+from tests.graph.schedules import place
 from tests.sessions.language import Beat, Close, Fetch, Pass, Push, Say
 from tests.storage.forgetful import Forgetful
 
@@ -81,6 +83,8 @@ def _done(db: penstock.Database, step: Step) -> object:
             return db.query(text).name
         case Configure(threading):
             db.configure(threading=threading)
+        case Place(numbers):
+            place(db, numbers)
         case _:
             raise AssertionError(step)
     return None

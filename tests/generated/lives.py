@@ -22,6 +22,7 @@ from penstock.hosts import history
 from penstock.testing import Clock
 from penstock.testing.steps import ClockAt, read_step
 from tests.generated.running import comparable
+from tests.graph.schedules import place
 
 BEGIN = 10**15
 """What the clock says first."""
@@ -49,7 +50,8 @@ BOUNDED = [
 @dataclass(frozen=True)
 class Life:
     """What a database lives through. ``query NAME: text`` adds a query, ``restart`` opens it again where that can be,
-    ``configure WAY`` sets the threading of the local engine; the rest is as in ``penstock.testing.steps``."""
+    ``configure WAY`` sets the threading of the local engine, ``place 0 2 …`` gives its operators in turn to virtual
+    operators of these numbers; the rest is as in ``penstock.testing.steps``."""
 
     declare: tuple[str, ...]
     steps: tuple[str, ...]
@@ -115,6 +117,8 @@ def lived(
                 elif kind == "configure":
                     if engine == "local":
                         db.configure(threading=rest)
+                elif kind == "place":
+                    place(db, [int(number) for number in rest.split()])
                 elif kind in ("SUSPEND", "RESUME", "ALTER"):
                     with suppress(penstock.StateError):  # workers may or may not have seen that it has ended
                         db.execute(line)
@@ -289,6 +293,7 @@ class _Writer:
                 found.append(f"clock {self.time}")
             elif kind == "rare":
                 rare = [f"{name}: close"] if name else []
+                rare += [" ".join(["place", *(str(self.number()) for _ in range(self.number(1, 5)))])] * 2
                 rare += ["restart", "configure graph", "configure operator", "configure hybrid", "configure direct"]
                 if "u" in self.names:
                     rare += [f"u: ({self.number()}, 1)"] * 4

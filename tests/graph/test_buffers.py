@@ -538,7 +538,7 @@ def test_a_query_that_lags_is_suspended(connect: Callable[..., penstock.Database
 
     def slowly(v: int) -> int:
         """Goes on when somebody who suspends waits for it."""
-        while not opened.is_set() and not host(db).runtime._control.hurry:
+        while not opened.is_set() and host(db).runtime._control._pauser is None:
             opened.wait(0.001)
         return v
 

@@ -27,6 +27,7 @@ from penstock.runtime.strategies import STRATEGIES
 from tests.budget import examples
 from tests.generated.language import Case, Row, cases
 from tests.generated.running import comparable
+from tests.graph.schedules import place
 
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
@@ -67,7 +68,14 @@ class Arrange:
     seed: int
 
 
-Event = Push | Add | Stop | Configure | Rest | Arrange
+@dataclass(frozen=True)
+class Place:
+    """Have other virtual operators: see ``place``."""
+
+    numbers: tuple[int, ...]
+
+
+Event = Push | Add | Stop | Configure | Rest | Arrange | Place
 
 
 def arranged(db: penstock.Database, chance: random.Random) -> dict[str, Any]:
@@ -124,7 +132,8 @@ def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
         adding = []
     running = [e.name for e in events if isinstance(e, Add)]
     while pending or adding:
-        kind = draw(st.sampled_from(["push", "push", "push", "add", "stop", "configure", "configure", "rest", "arrange"]))
+        kinds = ["push", "push", "push", "add", "stop", "configure", "configure", "rest", "arrange", "place"]
+        kind = draw(st.sampled_from(kinds))
         if kind == "add" and adding:
             running.append(adding[0].name)
             events.append(adding.pop(0))
@@ -136,6 +145,8 @@ def lives(draw: st.DrawFn) -> tuple[Case, list[Event]]:
             events.append(Arrange(draw(st.integers(0, 2**31))))
         elif kind == "rest":
             events.append(Rest(draw(st.integers(0, 30))))
+        elif kind == "place":
+            events.append(Place(tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=7)))))
         elif pending:
             name = draw(st.sampled_from(sorted(pending)))
             n = draw(st.integers(0, len(pending[name])))
@@ -200,6 +211,8 @@ def lived(
                         with suppress(penstock.CatalogError):  # its query has ended meanwhile
                             db.suspend(operators[number % len(operators)])
                             resting = operators[number % len(operators)]
+                case Place(numbers):
+                    place(db, numbers)
             after(db)
         if resting is not None:
             db.resume(resting)

@@ -18,6 +18,7 @@ import penstock
 from penstock.database.database import core_of
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime import run
+from penstock.runtime.worker import Worker
 from tests.graph.schedules import working_after_pauses
 
 DECLARE = """
@@ -219,6 +220,133 @@ def test_a_query_is_resumed_while_another_worker_stands() -> None:
         assert buffers_inside(host)
         host._place_again()
         assert not buffers_inside(host)
+
+
+def set_apart(db: penstock.Database) -> None:
+    """The operators of one query are measured to be so slow that each is a virtual operator of its own."""
+    host = core_of(db).host
+    assert isinstance(host, LocalHost)
+    before = len(host.runtime.partitions())
+    for vertex in host.graph.members["resting"].vertices:
+        vertex.stats.busy += 10**12
+        vertex.stats.elements_in += 10
+    with core_of(db).lock:
+        for _ in range(2):
+            host._place_again()
+    assert len(host.runtime.partitions()) > before
+
+
+def resting(db: penstock.Database) -> int:
+    """An operator that only one query needs, behind one that it shares."""
+    return next(o.id for o in db.graph().operators if o.kind == "window" and o.queries == ("resting",))
+
+
+CHANGES: dict[str, Move] = {
+    "suspend": lambda db: db.execute("SUSPEND QUERY resting"),
+    "operator": lambda db: db.suspend(resting(db)),
+    "placed again": set_apart,
+    "query": lambda db: db.query("SELECT w + 1 AS w FROM elsewhere", name="younger"),
+    "stop": lambda db: db.queries["resting"].stop(),
+    "threading": lambda db: db.configure(threading="operator", query="resting"),
+}
+RUNS = [{"threading": "hybrid", "workers": 2}, {"threading": "hybrid", "workers": 20}, {"threading": "operator"}]
+
+
+def begun(db: penstock.Database, stand: Callable[[int], int], **settings: Any) -> None:
+    """Two queries share operators over a stream that the query with the function does not read."""
+    db.execute("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t")
+    db.execute("CREATE STREAM elsewhere (t BIGINT, w BIGINT) TIMESTAMP BY t")
+    db.execute("CREATE STREAM d AS SELECT w FROM elsewhere WHERE w >= 0")
+    db.create_function("stand", stand, args=["BIGINT"], returns="BIGINT")
+    db.query("SELECT stand(v) AS v FROM s", name="standing")
+    for i in range(3):
+        priority = 3 + i if settings.get("workers") == 2 else 5  # then threads take turns with virtual operators
+        db.query(f"SELECT v + {i} AS v FROM s WHERE v > {i}", name=f"beside {i}", priority=priority)
+    db.query("SELECT w FROM d", name="other")
+    db.query("SELECT sum(w) AS w FROM d [ROWS 2]", name="resting")
+    db.configure(**settings)
+
+
+@pytest.mark.parametrize("settings", RUNS, ids=str)
+@pytest.mark.parametrize("change", CHANGES)
+def test_buffers_are_moved_while_another_worker_stands(change: str, settings: dict[str, Any]) -> None:
+    """A pause of all would wait for the worker, which here stands until the change has been made and rows that came
+    after it have been answered."""
+    if change == "placed again" and settings["threading"] != "hybrid":
+        pytest.skip("only hybrid threading places operators by what was measured")
+    schedule, answered = Schedule(), threading.Event()
+    with penstock.connect(engine="local") as db:
+        begun(db, schedule.stand, **settings)
+        db.queries["other"].subscribe(lambda rows: answered.set() if 40 in rows["w"].to_pylist() else None)
+        db.push("elsewhere", [(1, 10), (2, 20)])
+        db.settle()
+        db.push("s", [(1, 1)])
+        schedule.at_work.wait()
+        db.push("elsewhere", [(3, 30)])
+        changing = threading.Thread(target=CHANGES[change], args=(db,), daemon=True)
+        changing.start()
+        changing.join(60)
+        stands = changing.is_alive()
+        if not stands:
+            db.push("elsewhere", [(4, 40)])
+            assert answered.wait(60)
+        schedule.goes_on.set()
+        changing.join()
+        assert not stands, "it waited for the worker"
+        assert db.queries["standing"].fetch()["v"].to_pylist() == [1]
+        assert db.queries["other"].fetch()["w"].to_pylist() == [10, 20, 30, 40]
+        if change in ("suspend", "operator"):
+            db.execute("RESUME QUERY resting") if change == "suspend" else db.resume(resting(db))
+        if change != "stop":
+            changes = db.queries["resting"].fetch()
+            signs = [1 if op == "+" else -1 for op in changes["op"].to_pylist()]
+            assert sum(s * w for s, w in zip(signs, changes["w"].to_pylist(), strict=True)) == 70
+
+
+@pytest.mark.parametrize("settings", RUNS[:2], ids=str)
+@pytest.mark.parametrize("change", ["suspend", "placed again"])
+def test_a_worker_that_is_not_concerned_works_in_the_pause(
+    change: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause waits for a worker, which stands until another one has worked on rows that had not been begun."""
+    schedule, halted, worked = Schedule(), threading.Event(), threading.Event()
+    gate = threading.Event()
+    halt = Worker.halt
+
+    def halting(worker: Worker) -> None:
+        halt(worker)
+        halted.set()
+
+    def beside(v: int) -> int:
+        if v == 1:
+            gate.wait()
+        else:
+            worked.set()
+        return v
+
+    with penstock.connect(engine="local") as db:
+        begun(db, beside, **settings)
+        db.create_function("slow", schedule.stand, args=["BIGINT"], returns="BIGINT")
+        db.query("SELECT slow(w) AS w FROM d", name="slow")
+        db.configure(strategy="fifo")  # one batch after the other
+        for rows in ([(1, 1)], [(2, 2)]):
+            db.push("s", rows)
+        db.push("elsewhere", [(1, 10)])
+        schedule.at_work.wait()
+        monkeypatch.setattr(Worker, "halt", halting)
+        changing = threading.Thread(target=CHANGES[change], args=(db,), daemon=True)
+        changing.start()
+        try:
+            assert halted.wait(60)
+            gate.set()
+            assert worked.wait(60)
+            assert changing.is_alive()
+        finally:
+            gate.set()
+            schedule.goes_on.set()
+            changing.join()
+        assert db.queries["standing"].fetch()["v"].to_pylist() == [1, 2]
+        assert db.queries["slow"].fetch()["w"].to_pylist() == [10]
 
 
 def buffers_inside(host: LocalHost) -> list[tuple[int, int]]:

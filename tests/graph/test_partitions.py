@@ -41,9 +41,8 @@ def buffered(graph: GraphView) -> set[tuple[int, int]]:
 
 
 def test_a_query_has_the_worker_of_its_partition_and_its_strategy(db: penstock.Database) -> None:
-    db.configure(
-        threading="hybrid", workers=3, partitions={"fast": ["averages"], "slow": {"of": ["peaks"], "strategy": "chain-flush"}}
-    )
+    slow = {"of": ["peaks"], "strategy": "chain-flush"}
+    db.configure(threading="hybrid", workers=3, partitions={"fast": ["averages"], "slow": slow})
     graph = db.graph()
     workers = {q: {worker_of(graph, o) for o in operators(db, q)} for q in ("averages", "peaks")}
     assert workers == {"averages": {"penstock-worker-partition-fast"}, "peaks": {"penstock-worker-partition-slow"}}
@@ -133,27 +132,46 @@ def test_without_the_first_buffer_the_thread_that_pushes_does_the_work(db: penst
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "told"),
+    ("partitions", "error", "told"),
     [
-        ({"partitions": {"p": ["peeks"]}}, penstock.CatalogError, "in the partition `p`: no query `peeks`; did you mean `peaks`"),
-        ({"partitions": {"p": [99]}}, penstock.CatalogError, "in the partition `p`: there is no operator 99"),
-        ({"partitions": {"p": ["peaks"], "q": ["peaks"]}}, penstock.InputError, "'peaks' is in the partition `q` and in `p`"),
-        ({"partitions": {"p": ["peaks", "peaks"]}}, penstock.InputError, "'peaks' is in the partition `p` and in it"),
-        ({"partitions": {"p": "peaks"}}, penstock.InputError, "the partition 'p' is 'peaks'; it is a list, as in"),
-        ({"partitions": {"p": [1.5]}}, penstock.InputError, "in the partition `p` is 1.5; its members are names of queries"),
-        ({"partitions": {"p": {"of": ["peaks"], "how": 1}}}, penstock.InputError, "it is a list, as in"),
-        ({"partitions": {"p": {"of": ["peaks"], "strategy": "fofi"}}}, penstock.InputError, "unknown strategy 'fofi'"),
-        ({"partitions": ["peaks"]}, penstock.InputError, "partitions is .*; it is a dictionary, as in"),
-        ({"queues": {(0, 99): True}}, penstock.CatalogError, "no edge leads from operator 0 to 99; db.graph\\(\\) shows"),
-        ({"queues": {"a": True}}, penstock.InputError, "'a' in queues is no edge; as in"),
-        ({"queues": {(0, 1): 1}}, penstock.InputError, "queues says 1 of the edge"),
-        ({"queues": 7}, penstock.InputError, "queues is 7; it is a dictionary"),
-        ({"partitions": {"p": ["peaks"]}, "threading": "graph"}, penstock.InputError, "threading='hybrid'"),
+        ({"p": ["peeks"]}, penstock.CatalogError, "in the partition `p`: no query `peeks`; did you mean `peaks`"),
+        ({"p": [99]}, penstock.CatalogError, "in the partition `p`: there is no operator 99"),
+        ({"p": ["peaks"], "q": ["peaks"]}, penstock.InputError, "'peaks' is in the partition `q` and in `p`"),
+        ({"p": ["peaks", "peaks"]}, penstock.InputError, "'peaks' is in the partition `p` and in it"),
+        ({"p": "peaks"}, penstock.InputError, "the partition 'p' is 'peaks'; it is a list, as in"),
+        ({"p": [1.5]}, penstock.InputError, "in the partition `p` is 1.5; its members are names of queries"),
+        ({"p": {"of": ["peaks"], "how": 1}}, penstock.InputError, "it is a list, as in"),
+        ({"p": {"of": ["peaks"], "strategy": "fofi"}}, penstock.InputError, "unknown strategy 'fofi'"),
+        (["peaks"], penstock.InputError, "partitions is .*; it is a dictionary, as in"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
-    db: penstock.Database, change: dict[str, Any], error: type[Exception], told: str
+def test_partitions_that_cannot_be_are_refused(
+    db: penstock.Database, partitions: object, error: type[Exception], told: str
 ) -> None:
+    refused(db, {"partitions": partitions}, error, told)
+
+
+@pytest.mark.parametrize(
+    ("queues", "error", "told"),
+    [
+        ({(0, 99): True}, penstock.CatalogError, r"no edge leads from operator 0 to 99; db.graph\(\) shows"),
+        ({"a": True}, penstock.InputError, "'a' in queues is no edge; as in"),
+        ({(0, 1): 1}, penstock.InputError, "queues says 1 of the edge"),
+        (7, penstock.InputError, "queues is 7; it is a dictionary"),
+    ],
+)
+def test_queues_that_cannot_be_are_refused(
+    db: penstock.Database, queues: object, error: type[Exception], told: str
+) -> None:
+    refused(db, {"queues": queues}, error, told)
+
+
+def test_partitions_need_workers(db: penstock.Database) -> None:
+    refused(db, {"partitions": {"p": ["peaks"]}, "threading": "graph"}, penstock.InputError, "threading='hybrid'")
+
+
+def refused(db: penstock.Database, change: dict[str, Any], error: type[Exception], told: str) -> None:
+    """It is said why, and nothing has changed."""
     db.configure(threading="hybrid", partitions={"mine": ["averages"]})
     before = [(p.operators, p.worker) for p in db.graph().partitions]
     with pytest.raises(error, match=told):

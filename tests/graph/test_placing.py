@@ -38,7 +38,7 @@ def test_only_what_lasts_moves_buffers() -> None:
 
 
 def test_chain_keeps_its_segments_apart() -> None:
-    """An operator that releases much for its cost is a segment by itself: those behind it must not be called from it."""
+    """An operator that releases much for its cost is a segment: those behind it must not be called from it."""
     fakes = [Map(1), Map(2), Map(3)]
     chain(*fakes)
     for fake in fakes:

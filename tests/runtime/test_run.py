@@ -72,6 +72,7 @@ moves = st.lists(
     | pushes
     | pushes
     | st.tuples(st.just("place"), ways, st.lists(st.integers(0, 3), min_size=20, max_size=20), st.none() | ways)
+    | st.tuples(st.just("move"), st.integers(0, 20), st.integers(0, 4))
     | st.tuples(st.just("adjust"), st.sampled_from(names()), st.integers(1, 3), st.sampled_from([None, 1, 5]))
     | st.tuples(st.sampled_from(["settle", "pause"]))
     | st.tuples(st.sampled_from(["suspend", "resume"]), st.integers(0, 20)),
@@ -123,6 +124,8 @@ def check(plan: Plan, first: Settings, moves: list[tuple[Any, ...]]) -> None:
     runtime.place(vertices, sources, {})
     pusher = Pusher(sources, plain_sources)
     held: set[int] = set()
+    partition_of: dict[int, int] = {}
+    own: dict[int, Settings] | None = None
     try:
         for kind, *what in moves:
             if kind == "push":
@@ -132,10 +135,15 @@ def check(plan: Plan, first: Settings, moves: list[tuple[Any, ...]]) -> None:
                 partition_of = {v.id: numbers[v.id % 20] for v in vertices}
                 own = {v.id: other for v in vertices if v.id % 2} if other is not None else None
                 runtime.place(vertices, sources, partition_of, way, own)
+            elif kind == "move":
+                which, number = what
+                partition_of = {**partition_of, vertices[which % len(vertices)].id: number}
+                runtime.place(vertices, sources, partition_of, settings_of=own)
             elif kind == "adjust":
                 strategy, workers, quantum = what
                 way = replace(runtime.settings, strategy=strategy, workers=workers, quantum=quantum)
                 if runtime.adjust(way, {}):
+                    own = None
                     assert {p.strategy for p in runtime.partitions() if p.worker} <= {strategy}
             elif kind == "pause":
                 with runtime.paused(), runtime.paused():

@@ -325,7 +325,8 @@ def test_nobody_begins_beside_a_more_important_one_that_has_just_begun(since: fl
         workers = [Worker(str(id), control.failed, clock=lambda: now[0]) for id in (1, 2)]
         for worker, id in zip(workers, (1, 2), strict=True):
             worker.adopt([rig.stations[id]], strategy("fifo"))
-        scheduler.adopt(workers)
+        for worker in workers:
+            scheduler.adopt(worker)
         rig.put(1, message([(1, 0, 0)]))
         assert began.wait(5)
         now[0] = since

@@ -341,6 +341,23 @@ class Graph:
                     todo.append(source)
         return list(found.values())
 
+    def above(self, names: Collection[str]) -> list[OperatorVertex]:
+        """Where these streams and relations come in, and all that they feed."""
+        found: dict[int, OperatorVertex] = {}
+        for vertex in self.in_order():
+            match vertex:
+                case Source():
+                    begins = vertex.stream in names
+                case Relation():
+                    begins = vertex.relation in names
+                case Ticks():
+                    begins = not vertex.relations.isdisjoint(names)
+                case _:
+                    begins = False
+            if begins or any(edge.source.id in found for edge in vertex.inputs):
+                found[vertex.id] = vertex
+        return list(found.values())
+
     def forget_relation(self, relation: str) -> None:
         """A relation, which no query reads, is no more."""
         self.versions.pop(relation, None)
@@ -424,8 +441,9 @@ class Graph:
             if begins and vertex.id in answering and not isinstance(vertex, Emitting):
                 vertex.foretells = True  # for good: what it has sent may still wait in buffers
 
-    def wire(self) -> None:
-        """See, after a change of edges or their buffers, whom to call and how.
+    def wire(self, ids: Collection[int] | None = None) -> None:
+        """See, after a change of edges or their buffers, whom to call and how. ``ids``: of these alone; others are at
+        work, and nothing has changed for them.
 
         Who need not be told how far its sender is when there are no rows; which joins need not wait; and which filters
         are worked on together.
@@ -446,7 +464,7 @@ class Graph:
                 quiet[vertex.id] = known
             return known
 
-        for vertex in self.vertices.values():
+        for vertex in [v for v in self.vertices.values() if ids is None or v.id in ids]:
             vertex.quiet = all(indifferent(t) for t in _targets(vertex))
             if isinstance(vertex, Stateless):
                 vertex.tail = tail_of(vertex)

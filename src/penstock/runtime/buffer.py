@@ -103,8 +103,14 @@ class Buffer:
             station.signalled = True
             station.tell(self.local)
 
+    def overtakes(self, mode: str | None) -> bool:
+        """Whether prioritised rows overtake in this way; None: whether there are none."""
+        return (self.lane is None) == (mode is None) and self.mode == (mode or "normal")
+
     def overtaking(self, mode: str | None) -> None:
-        """Let prioritised rows overtake in this way from now on; None: there will be none. Called in a pause."""
+        """Let prioritised rows overtake in this way from now on; None: there will be none. Called while nobody puts or
+        takes.
+        """
         before = self.lane
         self.mode = mode or "normal"
         self.lane = None if mode is None else LANES[mode]()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from penstock.graph.vertex import Vertex
@@ -30,6 +31,22 @@ class Body(Protocol):
         """The thread is about to sleep; False if there is something to do after all."""
 
 
+class Halting(Protocol):
+    """What can stand still by itself, whichever thread runs it."""
+
+    busy: threading.Lock
+    """Held by the thread that runs it, and during a pause by the thread that has paused it."""
+
+    def halt(self) -> None:
+        """Come to the end of what is being worked on, and begin with nothing."""
+
+    def go_on(self) -> None:
+        """The pause is over."""
+
+    def locks(self) -> Iterable[AbstractContextManager[object]]:
+        """What other threads hold that work on what belongs to it."""
+
+
 class Control:
     """One for each runtime. ``hurry`` asks all threads to come to the end of what they do."""
 
@@ -40,6 +57,9 @@ class Control:
         self._gate = threading.RLock()  # held during a pause
         self._depth = 0
         self._pauser: int | None = None
+        self._everybody = False  # whether the pause is one of all threads
+        self._halted: set[Halting] = set()  # else it is one of these
+        self._held = contextlib.ExitStack()  # what ends with the pause
         self._threads: list[Thread] = []  # those that run; they leave by themselves
         self._lock = threading.Lock()
         self._waiters: tuple[Wakeup, ...] = ()
@@ -82,8 +102,9 @@ class Control:
         return len(self._threads)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Inside, no thread works. It waits for what is being worked on."""
+    def paused(self, some: Iterable[Halting] | None = None) -> Iterator[None]:
+        """Inside, no thread works; or, if ``some`` are given, none works for them, and all others go on. It waits for
+        what is being worked on. What is paused in a pause stands until the outer one ends."""
         if self.inside:
             raise StateError(
                 "the graph cannot be changed from within a worker",
@@ -91,22 +112,55 @@ class Control:
             )
         with self._gate:
             self._depth += 1
-            held: list[Thread] = []
+            self._pauser = threading.get_ident()
             try:
-                if self._depth == 1:
-                    self.hurry, self._pauser = True, threading.get_ident()
-                    with self._lock:
-                        threads = list(self._threads)
-                    for thread in threads:
-                        thread.busy.acquire()
-                        held.append(thread)
+                if some is None:
+                    self._halt_threads()
+                else:
+                    self.halt(*some)
                 yield
             finally:
                 self._depth -= 1
-                for thread in held:
-                    thread.busy.release()
                 if self._depth == 0:
-                    self.hurry, self._pauser = self.closed, None
+                    self._pauser = None
+                    self._held.close()
+
+    def _halt_threads(self) -> None:
+        if self._everybody:
+            return
+        self._everybody = self.hurry = True
+        self._held.callback(self._go_on)
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.busy.acquire()
+            self._held.callback(thread.busy.release)
+
+    def _go_on(self) -> None:
+        self._everybody, self.hurry = False, self.closed
+
+    def halt(self, *some: Halting) -> None:
+        """In a pause: let these stand, too, until it ends."""
+        new = [one for one in some if one not in self._halted]
+        for one in new:
+            self._halted.add(one)
+            self._held.callback(self._halted.discard, one)
+            self._held.callback(one.go_on)
+            one.halt()
+        for one in new:
+            one.busy.acquire()
+            self._held.callback(one.busy.release)
+        for one in new:
+            for lock in one.locks():
+                self._held.enter_context(lock)
+
+    def hold(self, lock: AbstractContextManager[object]) -> None:
+        """In a pause: have a lock until it ends."""
+        self._held.enter_context(lock)
+
+    def is_halted(self, one: object) -> bool:
+        """Whether it stands in this pause."""
+        return self._everybody or one in self._halted
 
     def stand(self) -> None:
         """Called by a thread: wait for the end of a pause."""
@@ -116,7 +170,7 @@ class Control:
 
     @property
     def pausing(self) -> bool:
-        """Whether the caller itself has paused the threads."""
+        """Whether the caller itself has paused all threads, or some."""
         return self._pauser == threading.get_ident()
 
     def close(self) -> None:
@@ -131,6 +185,8 @@ class Control:
             return  # they end when the pause does, or when what is being worked on is done
         for thread in threads:
             thread.join()
+        with self._gate:
+            pass  # whoever has paused some of them comes to an end, too
 
     # -- those who wait -----------------------------------------------------------------------------------
 

@@ -33,6 +33,16 @@ class Layout:
         return groups(self.cells) == groups(other.cells)
 
 
+    def kept(self, before: Layout) -> dict[int, Cell]:
+        """The cells that are as they were in another layout: that of before, by the ``id`` of the one of now."""
+        known = {_same(cell): cell for cell in before.cells}
+        return {id(cell): known[_same(cell)] for cell in self.cells if _same(cell) in known}
+
+
+def _same(cell: Cell) -> tuple[object, ...]:
+    return cell.kind, cell.key, *map(id, cell.vertices)
+
+
 def lay_out(
     vertices: Sequence[Vertex],
     sources: Collection[Vertex],
@@ -44,8 +54,8 @@ def lay_out(
 
     A cell is a virtual operator; those with equal keys are one partition, which one worker runs.
 
-    Operators that are run directly go with the operator that sends to them, if that is one cell; else one thread must be
-    found for them, and they are run as if the threading were ``graph``.
+    Operators that are run directly go with the operators that send to them, if these are one cell; else one thread must
+    be found for them, and they are run as if the threading were ``graph``.
     """
     members = {v.id for v in (*sources, *vertices)}
     order = [v for v in paths.ordered([*sources, *vertices]) if v.id in members]

@@ -46,9 +46,14 @@ class Lines:
         if line is None:
             label = f"operator {vertex.id} ({vertex.label})" if stream is None else f"stream `{stream}`"
             line = self._storage.line(label, stream)
-        self._storage.bind(line, bound, dropping)
+        if (line.bound, line.dropping) != (bound, dropping):
+            self._storage.bind(line, bound, dropping)
         self._lines[vertex.id] = line
         return line
+
+    def known(self, vertex: Vertex) -> Line | None:
+        """What holds what an operator sends, if there is a buffer behind it."""
+        return self._lines.get(vertex.id)
 
     def entrance(self, source: Vertex, pushed: Callable[[Vertex], bool]) -> list[Line]:
         """The lines into which the thread that pushes puts what a source is given; it runs what is ``pushed``."""

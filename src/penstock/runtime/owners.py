@@ -50,18 +50,22 @@ class Cell:
 
 
 class Arrangement(Protocol):
-    """Gives cells to threads. Both calls come in a pause."""
+    """Gives cells to threads."""
 
     def assign(self, cells: Sequence[Cell], partitions: Mapping[int, Partition], stations: Sequence[Station]) -> None:
         """Give every cell but that of the thread that pushes to whom it belongs, and ``partitions`` (by the cell's
-        ``id``) their owner. What was assigned before is not any more."""
+        ``id``) their owner. What was assigned before is not any more. Comes in a pause, of all or of those whose cells
+        change; the others keep what they have."""
+
+    def keeps(self, before: Sequence[Cell], now: Sequence[Cell]) -> bool:
+        """Whether owners whose cells do not change may go on while the others are assigned theirs."""
 
     def adjust(self, cells: Sequence[tuple[Cell, Cell]]) -> list[Told] | None:
         """Run cells, each as it was and as it is from now on, in another way, while the threads go on: gives what
         workers are to be told. None: they have to be assigned anew. This call comes without a pause."""
 
     def stop(self) -> None:
-        """End all threads."""
+        """End all threads. Comes in a pause."""
 
 
 class Workers:
@@ -76,23 +80,39 @@ class Workers:
 
     def assign(self, cells: Sequence[Cell], partitions: Mapping[int, Partition], stations: Sequence[Station]) -> None:
         own, shared, threads = _divided(cells)
-        self._keep(own, threads)
+        self._keep(own, shared, threads)
         found = by_partition(stations)
         for key, mine in own.items():
             if key not in self._own:
-                self._own[key] = OwnThread(Worker(_name(mine[0]), self._control.failed), self._control)
-            worker = self._own[key].worker
-            adopt(worker, mine, partitions, found)
-            if not worker.idle:
-                worker.waker()
-        self._sharing = {}
+                self._own[key] = OwnThread(self._new(_name(mine[0])), self._control)
+            self._assign(self._own[key].worker, mine, partitions, found)
         for key, mine in shared.items():
-            self._sharing[key] = Worker(_shared_name(key, threads), self._control.failed)
-            adopt(self._sharing[key], mine, partitions, found)
-        if self._sharing:
             if self._shared is None:
                 self._shared = threads, ThreadScheduler(self._control, threads)
-            self._shared[1].adopt(list(self._sharing.values()))
+            if key not in self._sharing:
+                self._sharing[key] = self._new(_shared_name(key, threads))
+                self._shared[1].adopt(self._sharing[key])
+            self._assign(self._sharing[key], mine, partitions, found)
+
+    def _new(self, name: str) -> Worker:
+        worker = Worker(name, self._control.failed)
+        self._control.halt(worker)
+        return worker
+
+    def _assign(
+        self,
+        worker: Worker,
+        cells: Sequence[Cell],
+        partitions: Mapping[int, Partition],
+        found: Mapping[int, list[Station]],
+    ) -> None:
+        if self._control.is_halted(worker):
+            adopt(worker, cells, partitions, found)
+            if not worker.idle:
+                worker.waker()
+
+    def keeps(self, before: Sequence[Cell], now: Sequence[Cell]) -> bool:
+        return _divided(before)[2] == _divided(now)[2]
 
     def adjust(self, cells: Sequence[tuple[Cell, Cell]]) -> list[Told] | None:
         own, shared, threads = _divided([now for _, now in cells])
@@ -112,12 +132,17 @@ class Workers:
         return [(workers[key], partial(_choose, workers[key], ways[key])) for key in changed & ways.keys()]
 
     def stop(self) -> None:
-        self._keep({}, 0)
+        self._keep({}, {}, 0)
 
-    def _keep(self, own: Mapping[Key, object], threads: int) -> None:
+    def _keep(self, own: Mapping[Key, object], shared: Mapping[Key, object], threads: int) -> None:
         for key in self._own.keys() - own.keys():
-            self._own.pop(key).stop()
-        if self._shared is not None and self._shared[0] != threads:
+            gone = self._own.pop(key)
+            gone.worker.retire()
+            gone.stop()
+        ends = self._shared is not None and self._shared[0] != threads
+        for key in self._sharing.keys() - (set() if ends else shared.keys()):
+            self._sharing.pop(key).retire()
+        if ends and self._shared is not None:
             self._shared[1].stop()
             self._shared = None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,8 @@ BRIEF = 2_048
 """The most elements at once for an operator that is less urgent than another."""
 LONG = 16
 """The most messages that are worked off in a pause; a buffer with more stays until it has fewer."""
+Moved = Callable[[Collection[int]], object]
+"""Called in a pause when buffers have been moved, with the numbers of the operators that nobody runs meanwhile."""
 
 
 class Runtime:
@@ -69,7 +71,7 @@ class Runtime:
         self._graph = ((), (), {}, {})
         self._layout = lay_out((), (), {}, self.settings, {})
         self.all_buffers: dict[Edge, Buffer] = {}  # as many as edges
-        self._partitions: list[Partition] = []
+        self._partitions = [Partition(PUSHED)]  # in the order of the cells of the layout
         self._partition_of: dict[int, int] = {}
         self.stations: list[Station] = []  # senders before receivers
         self._held: set[int] = set()  # suspended from outside
@@ -88,30 +90,32 @@ class Runtime:
         settings_of: Mapping[int, Settings] | None = None,
         overtaken: Collection[int] = (),
         held: Collection[int] | None = None,
+        moved: Moved | None = None,
     ) -> None:
         """Run this graph from now on, in this way. ``sources`` send from the thread that pushes. ``partition_of`` is
         needed for hybrid threading; an operator that is not in it is a partition of its own. ``settings_of``: the
         operators for which other settings hold. ``overtaken``: those among whose results there may be prioritised rows
         that may be handed on before their place. ``held``: those that rest, by default the same as before.
 
-        What waits in front of operators that are gone is gone with them.
+        What waits in front of operators that are gone is gone with them. Workers to which nothing changes go on.
         """
         self._check_open()
-        with self._control.paused():
-            self._become(settings or self.settings)
+        settings = settings or self.settings
+        same = (settings.buffer, settings.architecture) == (self.settings.buffer, self.settings.architecture)
+        with self._control.paused(() if same else None):
+            self._become(settings)
             self.storage.configure(*self.settings.budgets)
             self._graph = (list(vertices), list(sources), dict(partition_of), dict(settings_of or {}))
             self._overtaken = frozenset(overtaken)
             self._modes = {id: mode for id, mode in self._modes.items() if id in {v.id for v in vertices}}
             self._held = (self._held if held is None else set(held)) & {v.id for v in vertices}
-            self._rebuild()
+            self._rebuild(moved)
 
     def let_go(self) -> None:
         """The thread that pushes runs everything: hold no operators, which may have been removed since ``place``."""
         if self._graph[0] or self._graph[1]:
-            with self._control.paused():
-                self._graph = ((), (), {}, {})
-                self._rebuild()
+            self._graph = ((), (), {}, {})
+            self._rebuild()
 
     def _become(self, settings: Settings) -> None:
         before, self.settings = self.settings, settings
@@ -121,49 +125,89 @@ class Runtime:
             self._arrangement.stop()
             self._arrangement = ARCHITECTURES[settings.architecture](self._control)
 
-    def _rebuild(self) -> None:
-        """Called in a pause."""
+    def _rebuild(self, moved: Moved | None = None) -> None:
+        """Lay out the graph as it is set. Workers pause whose stations or buffers change, and all others go on."""
         vertices, sources, partition_of, settings_of = self._graph
         layout = lay_out(vertices, sources, partition_of, self.settings, settings_of)
-        self._placed += 1
-        try:
-            self._wire(layout)
-        finally:
+        buffered = {edge for vertex in layout.order for edge in self._buffered(layout, vertex)}
+        with self._control.paused(self._concerned(layout, buffered)):
             self._placed += 1
+            try:
+                self._wire(layout, buffered)
+            finally:
+                self._placed += 1
+            if moved is not None:
+                moved({v.id for p in self._partitions if self._is_at_rest(p) for v in p.vertices})
         self._control.notify()
 
-    def _wire(self, layout: Layout) -> None:
-        partitions = {id(cell): Partition(i, cell.vertices) for i, cell in enumerate(layout.cells, PUSHED)}
+    def _buffered(self, layout: Layout, vertex: Vertex) -> list[Edge]:
+        """The inputs of an operator in front of which there is to be a buffer."""
+        cell, held = layout.cell_of[vertex.id], vertex.id in self._held
+        stays = cell is not layout.cells[0]  # somebody is there to work off what waits
+        return [
+            edge
+            for edge in layout.senders(vertex)
+            if held
+            or layout.cell_of[edge.source.id] is not cell
+            or (stays and _is_long(self.all_buffers.get(edge)))
+        ]
+
+    def _concerned(self, layout: Layout, buffered: Collection[Edge]) -> Collection[Worker] | None:
+        """The workers for which it makes a difference that this layout becomes the one there is; None: all threads."""
+        before, partitions = self._layout, self._partitions
+        owners = {cell.key: p.owner for cell, p in zip(before.cells, partitions, strict=True) if p.owner is not None}
+        if not self._arrangement.keeps(before.cells, layout.cells):
+            return None
+        kept = {v.id for cell in layout.kept(before).values() for v in cell.vertices}
+        ids = {v.id for v in (*before.order, *layout.order)} - kept
+        ids |= {s.vertex.id for s in self.stations if s.held != (s.vertex.id in self._held)}
+        for edge in self.all_buffers.keys() ^ buffered:
+            ids |= {edge.source.id, edge.target.id}
+            line = self.waiting_lines.known(edge.source)
+            if line is not None and not line.shared:  # its reader lets messages go as the only one
+                ids |= {e.target.id for e in edge.source.outputs if e in self.all_buffers}
+        for edge, buffer in self.all_buffers.items():
+            if edge in buffered and not buffer.overtakes(self._mode(edge, self.settings, self._graph[3])):
+                ids |= {edge.source.id, edge.target.id}
+        keys = {cells[id].key for cells in (before.cell_of, layout.cell_of) for id in ids & cells.keys()}
+        return {owner for key in keys if isinstance(owner := owners.get(key), Worker)}
+
+    def _is_at_rest(self, partition: Partition) -> bool:
+        """Whether no worker runs a partition in this pause."""
+        return partition.owner is None or self._control.is_halted(partition.owner)
+
+    def _wire(self, layout: Layout, buffered: Collection[Edge]) -> None:
+        """Called in a pause of those who are concerned. What belongs to others stays as it is, and so does what they
+        know of it: they go on putting into buffers, and telling stations that they have."""
+        was = {id(cell): p for cell, p in zip(self._layout.cells, self._partitions, strict=True)}
+        partitions = {new: was[id(cell)] for new, cell in layout.kept(self._layout).items()}
+        for i, cell in enumerate(layout.cells, PUSHED):
+            partitions.setdefault(id(cell), Partition(i, cell.vertices)).id = i
         runs = {v.id: partitions[id(layout.cell_of[v.id])] for v in layout.order}
         pushing = partitions[id(layout.cells[0])]
         settings_of = self._graph[3]
-        before, self.all_buffers, stations = self.all_buffers, {}, []
+        known = {station.vertex: station for station in self.stations}
+        before, self.all_buffers, stations = self.all_buffers, {}, list[Station]()
         self.waiting_lines.begin()
         for vertex in layout.order:
-            held = vertex.id in self._held
-            station = Station(vertex, runs[vertex.id])
-            station.held, station.signalled = held, True  # nobody to tell yet
+            station = known.pop(vertex, None) or Station(vertex, runs[vertex.id])
             station.latency = settings_of.get(vertex.id, self.settings).limit
+            buffers = []
             for edge in layout.senders(vertex):
-                apart = held or runs[edge.source.id] is not runs[vertex.id]
-                if apart or (runs[vertex.id] is not pushing and _is_long(before.get(edge))):
+                if edge in buffered:
                     buffer = before.get(edge) or self._new_buffer(edge, self._numbers, station)
                     producer = runs[edge.source.id]
-                    buffer.station, buffer.producer = station, None if producer is pushing else producer
+                    buffer.producer = None if producer is pushing else producer
                     buffer.queue.move(self.waiting_lines.of(edge.source))
                     self.all_buffers[edge] = buffer
-                    station.buffers.append(buffer)
-                    buffer.overtaking(self._mode(edge, self.settings, settings_of))
-                    if buffer.lane is not None:
-                        station.lanes = True
-                    if buffer.mode == "direct" and station.partition.lock is None:
-                        station.partition.lock = threading.RLock()
-            if station.buffers:
-                station.unknown = any(v.sets_priority for v in layout.cell_of[vertex.id].vertices)
+                    buffers.append(buffer)
+            if buffers:
                 stations.append(station)
-            if vertex.state != "stopped" and held != (vertex.state == "suspended"):
-                vertex.state = "suspended" if held else "ready"
-        self.stations, self._partitions = stations, list(partitions.values())
+            if self._is_at_rest(runs[vertex.id]):
+                self._arrange(station, runs[vertex.id], buffers)
+        for station in known.values():
+            station.owner, station.buffers = None, []
+        self.stations, self._partitions = stations, [partitions[id(cell)] for cell in layout.cells]
         self._shorten()
         self._partition_of = {id: partition.id for id, partition in runs.items()}
         for vertex in layout.order:
@@ -182,6 +226,25 @@ class Runtime:
             owner = None if buffer.producer is None else buffer.producer.owner
             buffer.local = owner is not None and owner is buffer.station.owner
 
+    def _arrange(self, station: Station, partition: Partition, buffers: list[Buffer]) -> None:
+        """Let a station that nobody works on have these buffers; who owns it is told later."""
+        vertex, held = station.vertex, station.vertex.id in self._held
+        station.owner, station.ready, station.signalled = None, False, True  # nobody to tell yet
+        station.partition, station.buffers, station.held = partition, buffers, held
+        for buffer in buffers:
+            buffer.station = station
+            mode = self._mode(buffer.edge, self.settings, self._graph[3])
+            if not buffer.overtakes(mode):
+                buffer.overtaking(mode)
+            if buffer.mode == "direct" and partition.lock is None:
+                lock = threading.RLock()
+                self._control.hold(lock)
+                partition.lock = lock
+        station.lanes = any(buffer.lane is not None for buffer in buffers)
+        station.unknown = any(v.sets_priority for v in partition.vertices)
+        if vertex.state != "stopped" and held != (vertex.state == "suspended"):
+            vertex.state = "suspended" if held else "ready"
+
     def _shorten(self) -> None:
         """Turns are short where something may come that must not wait for them."""
         highest = max((station.vertex.priority for station in self.stations), default=0)
@@ -194,6 +257,8 @@ class Runtime:
         """Everything that waits is worked on here. All that could still be put has been, since buffers are drained
         from the sources on."""
         edge = buffer.edge
+        buffer.station = Station(edge.target, partition)  # the other one may still have other buffers
+        buffer.station.buffers.append(buffer)
         while buffer.lane and not self._control.closed:
             rows, partition.number, partition.entered, _ = buffer.take_early()
             try:
@@ -211,10 +276,16 @@ class Runtime:
                     buffer.queue.purge()
         edge.buffer = None
 
-    def paused(self) -> AbstractContextManager[None]:
-        """Inside, no worker does anything, so the graph may be changed. Waits for what is being worked on. May be
+    def paused(self, vertices: Iterable[Vertex] | None = None) -> AbstractContextManager[None]:
+        """Inside, no worker does anything, so the graph may be changed; if ``vertices`` are given, only the workers
+        stand that run these, and only that part of the graph may be changed. Waits for what is being worked on. May be
         entered again by the same thread, and not by a worker."""
-        return self._control.paused()
+        if vertices is None:
+            return self._control.paused()
+        placed = [self._partitions[self._partition_of[v.id]] for v in vertices if v.id in self._partition_of]
+        owners = {partition.owner for partition in placed if partition.owner is not None}
+        workers = {owner for owner in owners if isinstance(owner, Worker)}
+        return self._control.paused(workers if len(workers) == len(owners) else None)
 
     # -- operators ----------------------------------------------------------------------------------------
 
@@ -232,12 +303,12 @@ class Runtime:
             raise StateError(f"operator {vertex.id} ({vertex.label}) is {state}", hint="only suspended ones resume")
         self.hold(self._held - {vertex.id})
 
-    def hold(self, ids: Collection[int], moved: Callable[[], object] | None = None) -> None:
+    def hold(self, ids: Collection[int], moved: Moved | None = None) -> None:
         """Let these operators rest, and no others. Returns when they do.
 
-        A worker is told through its instructions, and all others go on, where an operator has buffers in front of it
-        and needs them, or goes on and something waits in them. Else all workers pause while buffers are put there or
-        taken away, and ``moved`` is called in that pause.
+        A worker is told through its instructions where an operator has buffers in front of it and needs them, or goes
+        on and something waits in them. Else the workers that run such operators pause while buffers are put there or
+        taken away, and ``moved`` is called in that pause. All others go on.
         A sender that still called its successor past a new buffer would overtake its own early rows, which are in it.
         """
         self._check_open()
@@ -246,11 +317,13 @@ class Runtime:
         stations = {station.vertex.id: station for station in self.stations if station.vertex.id in changed}
         owners = [self._instructed(stations.get(id), id in held) for id in changed]
         if self._control.pausing or any(owner is None for owner in owners):
-            with self._control.paused():
-                self._held = held
-                self._rebuild()
-                if moved is not None:
-                    moved()
+            with self._control.paused(()):
+                before, self._held, placed = self._held, held, self._placed
+                try:
+                    self._rebuild(moved)
+                except BaseException:
+                    self._held = before if self._placed == placed else held
+                    raise
             return
         self._held = held
         told = [(owner, partial(_rest, stations[id], id in held)) for owner, id in zip(owners, changed, strict=True)]
@@ -325,8 +398,7 @@ class Runtime:
         """How rows overtake in the buffers in front of an operator, whatever is set for all."""
         self._modes[vertex.id] = mode
         if not self.adjust(self.settings, self._graph[3]):
-            with self._control.paused():
-                self._rebuild()
+            self._rebuild()
 
     # -- waiting and ending -------------------------------------------------------------------------------
 
@@ -348,23 +420,23 @@ class Runtime:
         """Whether the caller is one of the threads."""
         return self._control.inside
 
-    def settle(self) -> None:
+    def settle(self, ids: Collection[int] | None = None) -> None:
         """Return when everything that was put so far has been worked on, except what must wait for another input or
-        in front of a suspended operator. A worker, and whoever has paused the workers, cannot wait for them: there it
-        returns at once."""
+        in front of a suspended operator. ``ids``: by these operators; those that send to one of them are among them.
+        A worker, and whoever has paused workers, cannot wait for them: there it returns at once."""
         control = self._control
         if not self.stations or control.inside or control.pausing:
             return
         number = next(self._numbers)
-        if not self._settled(number):
-            control.until(lambda: self._settled(number))
+        if not self._settled(number, ids):
+            control.until(lambda: self._settled(number, ids))
 
     @property
     def stuck(self) -> bool:
         """Whether nothing is under way: what waits does so for another input, or in front of a suspended operator."""
         return self._settled(next(self._numbers))
 
-    def _settled(self, number: int) -> bool:
+    def _settled(self, number: int, ids: Collection[int] | None = None) -> bool:
         """Whether nothing that entered before this number is under way.
 
         Looks from the sources on: what a station has passed on is then in front of one that is looked at later. A
@@ -374,6 +446,8 @@ class Runtime:
         if placed % 2:
             return False
         for station in self.stations:
+            if ids is not None and station.vertex.id not in ids:
+                continue
             for _ in range(TRIES):
                 turns = station.partition.turns
                 if turns % 2 and station.partition.number < number:

@@ -95,10 +95,12 @@ class Station:
         """Have the operator work on rows at once, in the thread that has them; False where somebody is at work."""
         partition, vertex = self.partition, self.vertex
         lock = partition.lock
-        if lock is None or self.held or not lock.acquire(blocking=False):
+        if lock is None or not lock.acquire(blocking=False):
             return False
         before = partition.number, partition.entered
         try:
+            if self.held or self.partition is not partition:  # it has changed before the lock was there
+                return False
             partition.number, partition.entered = number, entered
             vertex.take_early(port, rows)
         finally:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from penstock.runtime.control import Control, Thread
@@ -44,9 +44,6 @@ class Turns(Generic[T]):
         """Who is next, and stays."""
         return self._heap[0][2] if self._heap else None
 
-    def clear(self) -> None:
-        self._heap.clear()
-
     def __len__(self) -> int:
         return len(self._heap)
 
@@ -64,15 +61,10 @@ class ThreadScheduler:
         self._idle: list[Thread] = []
         self._threads = [control.start(self, f"penstock-worker-{i + 1}") for i in range(threads)]
 
-    def adopt(self, workers: Sequence[Worker]) -> None:
-        """Run these and no others, from now on. Called while nobody works."""
-        with self._lock:
-            self._turns.clear()
-            self._scheduled.clear()
-        for worker in workers:
-            worker.waker = lambda worker=worker: self.schedule(worker)  # type: ignore[misc]
-            if not worker.idle:
-                self.schedule(worker)
+    def adopt(self, worker: Worker) -> None:
+        """Run this one, too, from now on. Called while nobody runs it; when it is nobody's any more, it has nothing
+        to do."""
+        worker.waker = lambda: self.schedule(worker)
 
     def resize(self, threads: int) -> None:
         """Have this many threads from now on. Those that are too many end after what they are working on."""

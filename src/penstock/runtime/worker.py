@@ -6,6 +6,7 @@ served before anything else: that something has come to a station is the most fr
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -63,7 +64,10 @@ Failed = Callable[[Vertex | None, Exception], None]
 
 
 class Worker:
-    """The worker without its thread. ``waker`` is called when an instruction comes from outside."""
+    """The worker without its thread. ``waker`` is called when an instruction comes from outside.
+
+    ``halted``: it stands, whatever there is to do, while all others may go on.
+    """
 
     def __init__(self, name: str, failed: Failed, clock: Clock = time.perf_counter) -> None:
         self.name = name
@@ -72,6 +76,8 @@ class Worker:
         self._instructions: deque[Station | Instruction] = deque()  # bounded: a station once, and what callers wait for
         self._strategy: Strategy | None = None
         self._failed, self._clock = failed, clock
+        self.halted = False
+        self.busy = threading.Lock()  # held while working, and by who has halted it
 
     @property
     def strategy_name(self) -> str:
@@ -83,13 +89,17 @@ class Worker:
         return max((s.vertex.priority for s in self.stations), default=0)
 
     def adopt(self, stations: Sequence[Station], strategy: Strategy) -> None:
-        """Own these stations and no others, from now on. Called while nobody runs the worker."""
+        """Own these stations and no others, from now on. Called while nobody runs the worker, but others may put
+        something in front of its stations: whoever tells the owner of before has put it before this one looks."""
         self.stations, self._strategy = stations, strategy
-        self._instructions = deque(i for i in self._instructions if not isinstance(i, Station))
         strategy.assign(stations)
         for station in stations:
             station.owner, station.ready, station.signalled = self, False, True
             admit(strategy, station)
+
+    def retire(self) -> None:
+        """Own nothing any more. Called while nobody runs the worker."""
+        self.stations, self._strategy = (), None
 
     def available(self, station: Station, local: bool) -> None:
         """The signal from a buffer; from another thread it goes through the instructions."""
@@ -112,7 +122,19 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._instructions and not self._strategy
+        return self.halted or (not self._instructions and not self._strategy)
+
+    def halt(self) -> None:
+        self.halted = True
+
+    def go_on(self) -> None:
+        self.halted = False
+        if not self.idle:
+            self.waker()
+
+    def locks(self) -> list[threading.RLock]:
+        partitions = {station.partition for station in self.stations}
+        return [partition.lock for partition in partitions if partition.lock is not None]
 
     def choose_by(self, strategy: Strategy) -> None:
         """Have another strategy for the same stations. Called by the thread of the worker, between two turns."""
@@ -127,30 +149,34 @@ class Worker:
         instructions = self._instructions
         while instructions:
             instruction = instructions.popleft()
-            if isinstance(instruction, Station):
+            if not isinstance(instruction, Station):
+                instruction()
+            elif instruction.owner is self:  # else it was sent to the owner of before
                 assert self._strategy is not None
                 admit(self._strategy, instruction)
-            else:
-                instruction()
         strategy = self._strategy
-        assert strategy is not None
-        station = strategy.choose(now)
-        if station is None:
+        station = None if strategy is None else strategy.choose(now)
+        if strategy is None or station is None:
             return False
         rows = serve(station, strategy, strategy.limit(station), self._clock, self._failed)
         release(strategy, station, rows)
         return True
 
     def run(self, thread: Thread, control: Control, until: float | None = None) -> bool:
-        """Steps until nothing is left, time is over, or the thread is asked to come to an end."""
-        clock, turns = self._clock, 0
-        now = clock()
-        while not thread.hurried and (until is None or now < until) and self.step(now):
-            turns += 1
-            if not turns % LOOK and control.watched:
-                control.notify()
+        """Steps until nothing is left, time is over, or the thread or the worker is asked to come to an end."""
+        if self.halted or not self.busy.acquire(blocking=False):
+            return False
+        try:
+            clock, turns = self._clock, 0
             now = clock()
-        return turns > 0
+            while not (thread.hurried or self.halted) and (until is None or now < until) and self.step(now):
+                turns += 1
+                if not turns % LOOK and control.watched:
+                    control.notify()
+                now = clock()
+            return turns > 0
+        finally:
+            self.busy.release()
 
 
 def _nobody() -> None:

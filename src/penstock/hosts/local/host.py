@@ -11,7 +11,7 @@ functions that they call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal
@@ -155,8 +155,8 @@ class LocalHost(InProcess, Abilities):
         runner.name = query.name
         if self._kept is not None:
             runner.number = self._kept.keeper.registered(query)
-        with self.runtime.paused():
-            runner.wants = demands(runner.plan, runner.settings.functions)
+        runner.wants = demands(runner.plan, runner.settings.functions)
+        with self.runtime.paused(self.graph.above(self._touched(runner, query))):
             self._merge(runner, query)
             runner.had_past = bool(runner.past.rows or runner.past.changes)
             runner.past = Past()
@@ -165,6 +165,13 @@ class LocalHost(InProcess, Abilities):
                 self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
             if self.graph.buffered:
                 self._tidy()  # before a worker works on what is gone
+
+    def _touched(self, runner: GraphRunner, query: Registered) -> set[str]:
+        """The streams and relations whose operators a new query may change: those that it reads, and those that queries
+        read which may be put together anew to share a window with it."""
+        windows = {want.window for want in runner.wants}
+        others = [name for name, r in self._runners.items() if not windows.isdisjoint(d.window for d in r.wants)]
+        return set().union(*(q.inputs | q.relations for q in (query, *(self.core.queries[name] for name in others))))
 
     def _merge(self, runner: GraphRunner, query: Registered) -> None:
         """Put a query into the graph, with windows that it shares with others where that saves memory."""
@@ -216,7 +223,8 @@ class LocalHost(InProcess, Abilities):
 
     def end(self, runner: GraphRunner, sink: Sink) -> None:
         """A query is over: what only it needs is forgotten."""
-        with self.runtime.paused():
+        member = self.graph.members.get(sink.query)
+        with self.runtime.paused(() if member is None else member.vertices):
             if not self.closed:
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
@@ -226,7 +234,9 @@ class LocalHost(InProcess, Abilities):
                 self._tidy()  # its threads end with it
 
     def finishing(self, query: Registered) -> None:
-        self.settle()
+        member = self.graph.members.get(query.name)
+        if member is not None:
+            self._settle({vertex.id for vertex in member.vertices})
 
     def altering(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
         if self._kept is not None:
@@ -331,9 +341,11 @@ class LocalHost(InProcess, Abilities):
     def _converge(self) -> None:
         """Operators of queries that came at different times may have become the same. One that is suspended keeps its
         number until it goes on."""
+        if self.runtime.holds or not self.runtime.idle:
+            return  # nobody has to pause for that
         with self.runtime.paused():
             ahead = any(source.urgent() is not None for source in self.core.inputs.values())
-            if self.runtime.holds or not self.runtime.idle or ahead:
+            if not self.runtime.idle or ahead:
                 return
             if self.graph.converge():
                 self._tidy()
@@ -505,9 +517,14 @@ class LocalHost(InProcess, Abilities):
         put_back(self.graph, state)
 
     def settle(self, query: Registered | None = None) -> None:
+        self._settle()
+
+    def _settle(self, ids: Collection[int] | None = None) -> None:
+        """Wait for what was pushed so far to be worked on; ``ids``: by these operators, among which are those before
+        them."""
         if self.inside:
             return  # it would wait for itself
-        self.runtime.settle()
+        self.runtime.settle(ids)
         delivery = self._delivery  # another thread may be changing it
         if delivery is not None:
             delivery.catch_up()
@@ -536,12 +553,11 @@ class LocalHost(InProcess, Abilities):
     def _tidy(self) -> None:
         """After queries came or went: see who calls whom, once for all of them."""
         self._changed = False
-        with self.runtime.paused():
-            if self.graph.buffered:
-                self._place()
-            else:
-                self._unplaced = True  # nobody but the view needs to know
-                self.runtime.let_go()
+        if self.graph.buffered:
+            self._place()
+        else:
+            self._unplaced = True  # nobody but the view needs to know
+            self.runtime.let_go()
             self.graph.wire()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -609,19 +625,21 @@ class LocalHost(InProcess, Abilities):
         threads = settings.has_threads
         if threads and self._delivery is None:
             self._delivery = Delivery(self.core)
-        with self.runtime.paused():
-            overtaken = self.graph.overtaken(self._prioritised())
-            self.runtime.place(others, pushing, partitions, settings, own, overtaken, self._resting.held())
-            buffered = threads or self.runtime.holds
-            if self.graph.buffered or buffered:
-                self.graph.buffered = buffered
-                self.graph.wire()
+        overtaken, held = self.graph.overtaken(self._prioritised()), self._resting.held()
+        self.runtime.place(others, pushing, partitions, settings, own, overtaken, held, self._wire)
         self._lags.become(settings, self.graph.members)
         self._next_placing = time.monotonic() + _REPLACE
         if not threads and self._delivery is not None:
             delivery, self._delivery = self._delivery, None
             delivery.catch_up()
             delivery.close(wait=False)  # it may be waiting for the lock that is held here
+
+    def _wire(self, ids: Collection[int]) -> None:
+        """Buffers have come or gone."""
+        buffered = self.runtime.settings.has_threads or self.runtime.holds
+        if self.graph.buffered or buffered:
+            self.graph.buffered = buffered
+            self.graph.wire(ids)
 
     def _prioritised(self) -> list[str]:
         return [name for name, stream in self.core.catalog.streams.items() if stream.priority is not None]
@@ -662,12 +680,11 @@ class LocalHost(InProcess, Abilities):
         self._see()
         self.runtime.hold(set() if everything else self._resting.held(), self._moved)
 
-    def _moved(self) -> None:
+    def _moved(self, ids: Collection[int]) -> None:
         """Buffers have come or gone in front of operators that rest or go on."""
         if self._delivery is None:
             self._advance(self.core.running())  # first: results that waited in a buffer count from their own calls
-        self.graph.buffered = self.runtime.settings.has_threads or self.runtime.holds
-        self.graph.wire()
+        self._wire(ids)
 
     def _see(self) -> None:
         """Let the runtime know the graph as it is."""

@@ -61,7 +61,7 @@ class Lags:
                 continue
             if way == "suspend" and name in self._known:
                 continue
-            with self._runtime.paused():  # perhaps what waits has been taken meanwhile
+            with self._runtime.paused(own):  # perhaps what waits has been taken meanwhile
                 rows, bytes = self._runtime.room.waiting(ids)
                 if not _exceeds(bound, rows, bytes):
                     continue

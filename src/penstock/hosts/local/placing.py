@@ -6,6 +6,7 @@ others until it has been seen to be slow.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from penstock.graph.graph import Graph
@@ -20,7 +21,7 @@ from penstock.runtime.settings import Settings
 
 COLUMNAR, BY_ROW, PYTHON = 2e-6, 5e-5, 1e-3
 """Seconds that an operator is taken to need for an element: one that works on columns, one that goes row by row, and
-one that calls a function of the user's. Functions are taken to be slow: until one is measured, it stalls nothing else."""
+one that calls a function of the user's, which is taken to be slow: until it is measured, it stalls nothing else."""
 BY_ROWS = frozenset({"Join", "SemiJoin", "Aggregate", "Distinct", "SetOp", "TopN"})
 """The operators that go row by row; see ``operators/build.py``."""
 INTERARRIVAL = 1e-3
@@ -43,8 +44,9 @@ class Placing:
     def partitions(
         self, vertices: Sequence[OperatorVertex], settings: Settings, own: Mapping[int, Settings]
     ) -> Placement:
-        """The virtual operator of each operator. ``own``: the operators for which other settings hold."""
-        self._last = _computed(vertices, settings, own)
+        """The virtual operator of each operator. One that is as it was keeps its number, and with it its worker.
+        ``own``: the operators for which other settings hold."""
+        self._last = _numbered(_computed(vertices, settings, own), self._last)
         return self._last
 
     def changes(self, vertices: Sequence[OperatorVertex], settings: Settings, own: Mapping[int, Settings]) -> bool:
@@ -72,7 +74,8 @@ def _computed(vertices: Sequence[OperatorVertex], settings: Settings, own: Mappi
     chained = [v for v in mine if of[v.id].strategy.startswith("chain")]
     if chained:
         known = {v.id for v in chained}
-        apart |= {(s, t) for s, t in paths.boundaries(chained) if s in known and t in known and asked.get((s, t)) is None}
+        inner = {(s, t) for s, t in paths.boundaries(chained) if s in known and t in known}
+        apart |= {edge for edge in inner if asked.get(edge) is None}
     together = frozenset(edge for edge, there in asked.items() if there is False)
     return placed(PlacementGraph(nodes, edges, frozenset(apart & set(edges)), together), settings.placement)
 
@@ -136,6 +139,15 @@ def _interarrival(vertex: OperatorVertex, inside: set[int]) -> float | None:
 def _of_readers(source: Vertex) -> list[float]:
     found = (edge.target.stats.interarrival for edge in source.outputs)
     return [seconds for seconds in found if seconds is not None]
+
+
+def _numbered(placement: Placement, before: Placement) -> Placement:
+    groups, known = _groups(placement), _groups(before)
+    numbers = {group: before[min(group)] for group in groups & known}
+    taken = set(numbers.values())
+    free = (number for number in itertools.count() if number not in taken)
+    numbers |= zip(sorted(groups - known, key=min), free, strict=False)
+    return {id: number for group, number in numbers.items() for id in group}
 
 
 def _groups(placement: Placement) -> set[frozenset[int]]:
