@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.database.database import core_of
+from penstock.hosts.local import placing
 from penstock.hosts.local.host import LocalHost
 from penstock.runtime import run
 from penstock.runtime.worker import Worker
@@ -250,6 +251,12 @@ CHANGES: dict[str, Move] = {
     "threading": lambda db: db.configure(threading="operator", query="resting"),
 }
 RUNS = [{"threading": "hybrid", "workers": 2}, {"threading": "hybrid", "workers": 20}, {"threading": "operator"}]
+
+
+@pytest.fixture(autouse=True)
+def as_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions are taken to cost what other operators do: what a test measures moves buffers, and nothing else does."""
+    monkeypatch.setattr(placing, "PYTHON", placing.COLUMNAR)
 
 
 def begun(db: penstock.Database, stand: Callable[[int], int], **settings: Any) -> None:

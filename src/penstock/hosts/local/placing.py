@@ -120,7 +120,7 @@ def cost(vertex: OperatorVertex) -> float:
     True
     """
     measured = vertex.stats.cost
-    if measured is not None:
+    if measured is not None and (measured or vertex.stats.elements_out):  # during the first call it is 0
         return measured
     if isinstance(vertex, Stateless) and vertex.chain.calls_functions:
         return PYTHON
