@@ -121,7 +121,7 @@ class BaseParser(parser.Parser):
                     return self._fail(f"unexpected {self._found(token)}", token, hint=f"did you mean {clause}?")
         hint = "expected another clause, `;` or the end of the statement"
         if self._curr and self._curr.token_type is TokenType.WITH:
-            hint = "options are those of CREATE QUERY name AS SELECT … WITH (…), in Python of db.query(text, priority=9)"
+            hint = "options go with CREATE QUERY name AS SELECT … WITH (…), in Python with db.query(text, priority=9)"
         return self._fail(f"unexpected {self._found()}", hint=hint)
 
     @abstractmethod
