@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import cast
+
 import experiments  # noqa: F401 - more modes
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from penstock.runtime.buffer import Buffer
 from penstock.runtime.lanes import LANES, Entry, Levels
 from penstock.runtime.run import Runtime
 from penstock.runtime.settings import Settings
-from penstock.runtime.station import Station
+from penstock.runtime.station import Partition, Station
 from penstock.runtime.strategies import strategy
 from penstock.runtime.worker import Worker
 from tests.runtime.fakes import SCHEMA, Fake, Map, Sink, Source, chain, link, message
@@ -200,6 +203,30 @@ def test_highest_priority_works_first_on_what_is_to_be_given_a_priority() -> Non
     while worker.step(0.0):
         turns.append((setting.stats.calls, other.stats.calls))
     assert turns == [(1, 0), (2, 0), (2, 1), (2, 2)]
+
+
+class Moving:
+    """A lock that is free when the station behind it has just become another virtual operator's."""
+
+    def __init__(self, station: Station) -> None:
+        self.station, self.held = station, 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self.station.partition = Partition(9, [self.station.vertex])
+        self.held += 1
+        return True
+
+    def release(self) -> None:
+        self.held -= 1
+
+
+def test_nothing_is_handed_over_to_a_virtual_operator_that_has_changed() -> None:
+    sink = Overtaken(1)
+    station = Rig(sink).stations[1]
+    lock = Moving(station)
+    station.partition.lock = cast(threading.RLock, lock)
+    assert not station.hand_over(0, ranked(9).data, 0, 0.0)
+    assert (sink.came, lock.held) == ([], 0)
 
 
 class Caller(Fake):

@@ -67,6 +67,47 @@ def test_a_worker_is_woken_once_until_it_has_looked() -> None:
     assert watch.woken == 2
 
 
+def test_a_signal_to_the_owner_of_before_is_left() -> None:
+    """A sender puts, and before it tells the worker of the station, that is another one."""
+    sink = Sink(1)
+    rig = Rig(sink)
+    before, _ = worker(rig)
+    station = rig.stations[1]
+    station.signalled = True  # the sender has said so
+    rig.put(1, message([(1, 0, 0)]))
+    before.retire()
+    now, _ = worker(rig)
+    before.instruct(station)
+    assert not before.step(0.0)
+    assert sink.stats.calls == 0
+    assert now.step(0.0)
+    assert sink.stats.calls == 1
+    before.instruct(station)
+    rig.put(1, message([(2, 0, 0)]))
+    assert not before.step(0.0)
+    assert now.step(0.0)
+    assert sink.stats.calls == 2
+
+
+def test_a_worker_that_is_halted_begins_with_nothing() -> None:
+    sink = Sink(1)
+    rig = Rig(sink)
+    made, watch = worker(rig)
+    control = Control()
+    thread = Thread(control, Looks(), "penstock-worker-test")
+    with control.paused([made]):
+        rig.put(1, message([(1, 0, 0)]))
+        woken = watch.woken
+        assert made.idle
+        assert not made.run(thread, control)
+        with control.paused([made]):
+            assert control.is_halted(made)
+        assert made.idle
+    assert watch.woken == woken + 1
+    assert made.run(thread, control)
+    assert sink.stats.calls == 1
+
+
 def test_local_buffers_wake_nobody() -> None:
     first, second = Map(1), Sink(2)
     chain(Source(0), first, second)

@@ -119,9 +119,10 @@ class BaseParser(parser.Parser):
                 clause = next((c for c in CLAUSES if c.partition(" ")[0] == meant), None)
                 if clause and clause != token.text.upper():
                     return self._fail(f"unexpected {self._found(token)}", token, hint=f"did you mean {clause}?")
-        return self._fail(
-            f"unexpected {self._found()}", hint="expected another clause, `;` or the end of the statement"
-        )
+        hint = "expected another clause, `;` or the end of the statement"
+        if self._curr and self._curr.token_type is TokenType.WITH:
+            hint = "options go with CREATE QUERY name AS SELECT … WITH (…), in Python with db.query(text, priority=9)"
+        return self._fail(f"unexpected {self._found()}", hint=hint)
 
     @abstractmethod
     def _bare_window(self) -> CqlSyntaxError:

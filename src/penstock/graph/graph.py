@@ -159,6 +159,11 @@ class Graph:
                 self.prioritise(vertex)
         return gone
 
+    def needed(self, name: str) -> Sequence[OperatorVertex]:
+        """The vertices that a query needs, inputs first; none if it is not there any more."""
+        member = self.members.get(name)
+        return () if member is None else member.vertices
+
     def failures(self, name: str) -> int:
         """How many values of a query became NULL because computing them failed."""
         member = self.members[name]

@@ -88,8 +88,8 @@ def _paths(vertices: Sequence[Vertex]) -> Iterator[list[Vertex]]:
         stack: list[list[Vertex]] = [[begin]]
         while stack and budget > 0:
             path = stack.pop()
-            while path[-1].outputs:
-                *others, first = path[-1].outputs
+            while outputs := list(path[-1].outputs):  # elsewhere in the graph queries may come
+                *others, first = outputs
                 stack += [[*path, e.target] for e in others[:budget]]
                 path.append(first.target)
             budget -= 1

@@ -156,7 +156,8 @@ class LocalHost(InProcess, Abilities):
         if self._kept is not None:
             runner.number = self._kept.keeper.registered(query)
         runner.wants = demands(runner.plan, runner.settings.functions)
-        with self.runtime.paused(self.graph.above(self._touched(runner, query))):
+        others = [self.core.queries[name] for name, r in self._runners.items() if runner.may_share_with(r)]
+        with self.runtime.paused(self.graph.above(set().union(*(q.inputs | q.relations for q in (query, *others))))):
             self._merge(runner, query)
             runner.had_past = bool(runner.past.rows or runner.past.changes)
             runner.past = Past()
@@ -165,13 +166,6 @@ class LocalHost(InProcess, Abilities):
                 self.runtime.settings = self.runtime.settings.changed_for(query.name, own)
             if self.graph.buffered:
                 self._tidy()  # before a worker works on what is gone
-
-    def _touched(self, runner: GraphRunner, query: Registered) -> set[str]:
-        """The streams and relations whose operators a new query may change: those that it reads, and those that queries
-        read which may be put together anew to share a window with it."""
-        windows = {want.window for want in runner.wants}
-        others = [name for name, r in self._runners.items() if not windows.isdisjoint(d.window for d in r.wants)]
-        return set().union(*(q.inputs | q.relations for q in (query, *(self.core.queries[name] for name in others))))
 
     def _merge(self, runner: GraphRunner, query: Registered) -> None:
         """Put a query into the graph, with windows that it shares with others where that saves memory."""
@@ -223,8 +217,7 @@ class LocalHost(InProcess, Abilities):
 
     def end(self, runner: GraphRunner, sink: Sink) -> None:
         """A query is over: what only it needs is forgotten."""
-        member = self.graph.members.get(sink.query)
-        with self.runtime.paused(() if member is None else member.vertices):
+        with self.runtime.paused(self.graph.needed(sink.query)):
             if not self.closed:
                 self._runners.pop(sink.query, None)
                 self.graph.remove(sink.query)
@@ -234,9 +227,7 @@ class LocalHost(InProcess, Abilities):
                 self._tidy()  # its threads end with it
 
     def finishing(self, query: Registered) -> None:
-        member = self.graph.members.get(query.name)
-        if member is not None:
-            self._settle({vertex.id for vertex in member.vertices})
+        self._settle({vertex.id for vertex in self.graph.needed(query.name)})
 
     def altering(self, query: Registered, options: QueryOptions, suspended: bool) -> None:
         if self._kept is not None:
@@ -341,11 +332,11 @@ class LocalHost(InProcess, Abilities):
     def _converge(self) -> None:
         """Operators of queries that came at different times may have become the same. One that is suspended keeps its
         number until it goes on."""
-        if self.runtime.holds or not self.runtime.idle:
+        ahead = any(source.urgent() is not None for source in self.core.inputs.values())
+        if ahead or self.runtime.holds or not self.runtime.idle:
             return  # nobody has to pause for that
         with self.runtime.paused():
-            ahead = any(source.urgent() is not None for source in self.core.inputs.values())
-            if not self.runtime.idle or ahead:
+            if not self.runtime.idle:
                 return
             if self.graph.converge():
                 self._tidy()
@@ -520,8 +511,7 @@ class LocalHost(InProcess, Abilities):
         self._settle()
 
     def _settle(self, ids: Collection[int] | None = None) -> None:
-        """Wait for what was pushed so far to be worked on; ``ids``: by these operators, among which are those before
-        them."""
+        """Wait for what was pushed so far to be worked on. ``ids``: see ``Runtime.settle``."""
         if self.inside:
             return  # it would wait for itself
         self.runtime.settle(ids)
@@ -625,7 +615,8 @@ class LocalHost(InProcess, Abilities):
         threads = settings.has_threads
         if threads and self._delivery is None:
             self._delivery = Delivery(self.core)
-        overtaken, held = self.graph.overtaken(self._prioritised()), self._resting.held()
+        prioritised = [name for name, stream in self.core.catalog.streams.items() if stream.priority is not None]
+        overtaken, held = self.graph.overtaken(prioritised), self._resting.held()
         self.runtime.place(others, pushing, partitions, settings, own, overtaken, held, self._wire)
         self._lags.become(settings, self.graph.members)
         self._next_placing = time.monotonic() + _REPLACE
@@ -640,9 +631,6 @@ class LocalHost(InProcess, Abilities):
         if self.graph.buffered or buffered:
             self.graph.buffered = buffered
             self.graph.wire(ids)
-
-    def _prioritised(self) -> list[str]:
-        return [name for name, stream in self.core.catalog.streams.items() if stream.priority is not None]
 
     def _place_again(self) -> None:
         """Where measured costs have become others, so may the placement. Buffers without use go."""

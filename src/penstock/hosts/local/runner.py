@@ -67,6 +67,10 @@ class GraphRunner(DeltaAnswers):
         # A worker may be adding answers: it says that it has ended after the last of them.
         return self._ended or (sink is not None and sink.ended and not sink.answers)
 
+    def may_share_with(self, other: GraphRunner) -> bool:
+        """Whether both want a window for which the other query may be put together anew."""
+        return not {want.window for want in self.wants}.isdisjoint(want.window for want in other.wants)
+
     @property
     def has_more(self) -> bool:
         """Whether ``run`` has something to give or to raise."""
