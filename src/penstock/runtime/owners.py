@@ -16,7 +16,7 @@ from penstock.runtime.control import Control
 from penstock.runtime.station import Owner, Partition, Station
 from penstock.runtime.strategy import Strategy
 from penstock.runtime.threads import ThreadScheduler
-from penstock.runtime.worker import Instruction, OwnThread, Worker
+from penstock.runtime.worker import Failed, Instruction, OwnThread, Worker
 
 Kind = Literal["direct", "graph", "operator", "hybrid"]
 Key = tuple[object, ...]
@@ -66,7 +66,9 @@ class Arrangement(Protocol):
 
 class Workers:
     """Each worker owns its cells. Threads that stay useful are kept when cells are assigned anew; the others are
-    stopped here."""
+    stopped here. ``make``: what makes a worker."""
+
+    make: Callable[[str, Failed], Worker] = Worker
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -80,14 +82,14 @@ class Workers:
         found = by_partition(stations)
         for key, mine in own.items():
             if key not in self._own:
-                self._own[key] = OwnThread(Worker(_name(mine[0]), self._control.failed), self._control)
+                self._own[key] = OwnThread(self.make(_name(mine[0]), self._control.failed), self._control)
             worker = self._own[key].worker
             adopt(worker, mine, partitions, found)
             if not worker.idle:
                 worker.waker()
         self._sharing = {}
         for key, mine in shared.items():
-            self._sharing[key] = Worker(_shared_name(threads), self._control.failed)
+            self._sharing[key] = self.make(_shared_name(threads), self._control.failed)
             adopt(self._sharing[key], mine, partitions, found)
         if self._sharing:
             if self._shared is None:
