@@ -3,8 +3,8 @@
 The runtime's own is version 2 (§4.2): a sender's signal goes through the worker's instruction queue, so what a worker
 owns is touched by its thread alone, and buffers need no lock. Here are
 
-- version 1 (§4.1, ``signalled`` and ``monitored``): a sender enters the operator's monitor to put into an empty buffer, and
-  the signal *available* changes the worker's scheduler queue in the sender's thread; so that queue has a lock, too,
+- version 1 (§4.1, ``signalled`` and ``monitored``): a sender enters the operator's monitor to put into an empty buffer,
+  and the signal *available* changes the worker's scheduler queue in the sender's thread; so that queue has a lock, too,
 - ``synch``: a lock around every operation of a buffer,
 - ``linked`` (§5.1, Algorithm 3): a linked list with a dummy node, for one thread that puts and one that takes,
 - ``swapped`` (§5.1, after Michael and Scott): the same for any number of them, by compare-and-swap.
@@ -56,7 +56,8 @@ class LockedBuffer(Buffer):
 
 class MonitoredBuffer(Buffer):
     """Version 1 (000 §4.1): the operator's monitor is entered where a signal may be due, that is to put into an empty
-    buffer, and to take while one of the operator's buffers has no more than one message (``minSize`` of Algorithm 2)."""
+    buffer, and to take while one of the operator's buffers has no more than one message (``minSize`` of Algorithm
+    2)."""
 
     __slots__ = ("_monitor",)
 
@@ -132,8 +133,8 @@ class SignalledWorkers(Workers):
 
 
 class _Node:
-    """``link`` has the next node, once there is one: ``setdefault`` of a dictionary is one step of the interpreter, and so
-    the compare-and-swap that many senders need."""
+    """``link`` has the next node, once there is one: ``setdefault`` of a dictionary is one step of the interpreter, and
+    so the compare-and-swap that many senders need."""
 
     __slots__ = ("item", "link", "number")
 
@@ -144,8 +145,8 @@ class _Node:
 
 class LinkedQueue(Queue):
     """Algorithm 3: a linked list that begins with a dummy node. Putting changes only the tail, taking only the head, so
-    one thread that puts and one that takes never meet. Bounded as ``Queue`` is. What is put back is kept in front of the
-    list by the thread that takes."""
+    one thread that puts and one that takes never meet. Bounded as ``Queue`` is. What is put back is kept in front of
+    the list by the thread that takes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,8 +214,8 @@ class LinkedQueue(Queue):
 
 
 class SwappedQueue(LinkedQueue):
-    """After Michael and Scott: any number of threads may put. The next node is set by compare-and-swap; a sender that finds
-    it set goes on from there. The tail may lag, so whoever needs the last node goes on from the tail."""
+    """After Michael and Scott: any number of threads may put. The next node is set by compare-and-swap; a sender that
+    finds it set goes on from there. The tail may lag, so whoever needs the last node goes on from the tail."""
 
     def append(self, entry: Entry, /) -> None:
         node = _Node(entry)
@@ -253,7 +254,12 @@ class SwappedBuffer(LinkedBuffer):
     queues = SwappedQueue
 
 
-BUFFERS.update({
-    "synch": lambda: LockedBuffer, "monitored": Monitored, "linked": lambda: LinkedBuffer, "swapped": lambda: SwappedBuffer,
-})  # fmt: skip
+BUFFERS.update(
+    {
+        "synch": lambda: LockedBuffer,
+        "monitored": Monitored,
+        "linked": lambda: LinkedBuffer,
+        "swapped": lambda: SwappedBuffer,
+    }
+)
 ARCHITECTURES["signalled"] = SignalledWorkers

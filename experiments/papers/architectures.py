@@ -5,8 +5,8 @@ full when it begins. A result's latency counts from the push that lets it be kno
 since until then an earlier element of the other source might come.
 
 Without grouping every edge has a buffer; with grouping the placement decides, by what the operators cost. Version 2 of
-the supply layer is the runtime's own; version 1, ``synch`` and the queues of §5 are in ``supply``. The paper's table does
-not tell CF5V2 and CF6V2 apart: here the first has one worker, the second one for each operator. A pool has two.
+the supply layer is the runtime's own; version 1, ``synch`` and the queues of §5 are in ``supply``. The paper's table
+does not tell CF5V2 and CF6V2 apart: here the first has one worker, the second one for each operator. A pool has two.
 """
 
 from __future__ import annotations
@@ -92,9 +92,10 @@ class Configuration:
             "strategy": self.scheduler,
             "workers": self.workers,
             "experiments": {
-                "architecture": signals if self.architecture == "worker" else self.architecture, "buffer": buffer,
+                "architecture": signals if self.architecture == "worker" else self.architecture,
+                "buffer": buffer,
             },
-        }  # fmt: skip
+        }
 
 
 SUPPLY = {
@@ -128,9 +129,9 @@ POOLS = ("pool of 1", "pool of 4")
 
 @dataclass(frozen=True)
 class Point:
-    """A value for each round. ``latency``: of results in seconds, the median of the round. ``rate``: elements in a minute
-    from each source, as in the paper. ``cpu``: processor time for each of them. ``switches``: how often a thread had to
-    wait, for each of them."""
+    """A value for each round. ``latency``: of results in seconds, the median of the round. ``rate``: elements in a
+    minute from each source, as in the paper. ``cpu``: processor time for each of them. ``switches``: how often a thread
+    had to wait, for each of them."""
 
     configuration: str
     rate: int
@@ -144,8 +145,8 @@ class Point:
 @dataclass(frozen=True)
 class Latencies:
     """All points. ``lock``: seconds to take and give back a lock that is free. ``message``: seconds that an element
-    takes from end to end if nothing is between the operators. ``others``: for each round, processors that other processes
-    kept busy. ``answers``: of every configuration, to the same elements."""
+    takes from end to end if nothing is between the operators. ``others``: for each round, processors that other
+    processes kept busy. ``answers``: of every configuration, to the same elements."""
 
     others: tuple[float | None, ...]
     lock: float
@@ -176,10 +177,10 @@ def run(scale: float = 1.0, say: Say = quiet, seed: int = 7) -> Latencies:
                 measured = _measure(configuration, values, rate, lasts)
                 found.setdefault((configuration.name, rate), []).append(measured)
         others.append(busy.processors)
-    points = [
-        Point(name, rate, *(tuple(f[i] for f in own) for i in range(3)), *own[-1][3:])  # type: ignore[arg-type]
-        for (name, rate), own in found.items()
-    ]
+    points = []
+    for (name, rate), own in found.items():
+        latency, cpu, switches, *_ = zip(*own, strict=True)
+        points.append(Point(name, rate, latency, cpu, switches, *own[-1][3:]))
     answers = tuple(_answers(configuration, values) for configuration in (*TABLE, *MORE))
     return Latencies(tuple(others), _lock(), _message(values), tuple(points), answers)
 
@@ -274,7 +275,13 @@ def check(results: Latencies) -> list[Claim]:
     def less(text: str, metric: Metric, few: tuple[str, ...], many: tuple[str, ...], factor: float = 1.0) -> Claim:
         field = _FIELDS[metric][0]
         return below(
-            text, metric, typical(field, *few), typical(field, *many), others, shown(metric, (*few, *many)), factor=factor
+            text,
+            metric,
+            typical(field, *few),
+            typical(field, *many),
+            others,
+            shown(metric, (*few, *many)),
+            factor=factor,
         )
 
     pools, owned, composed = ("CF1", "CF3"), ("CF4V1", "CF5V2"), ("CF2V1", "CF2V2")
@@ -284,28 +291,62 @@ def check(results: Latencies) -> list[Claim]:
     ]
     locks = f"a lock takes {1e9 * results.lock:.0f} ns, an element {1e6 * results.message:.0f} µs from end to end"
     return [
-        same_answers("all configurations have the same answers", results.answers,
-                     f"{len(results.answers)} configurations, {sum(results.answers[0].values()):,} answers"),
+        same_answers(
+            "all configurations have the same answers",
+            results.answers,
+            f"{len(results.answers)} configurations, {sum(results.answers[0].values()):,} answers",
+        ),
         less("workers that own their operators have lower latencies than the pool", LATENCY, owned, pools),
         less("workers that own composed operators have lower latencies than the pool", LATENCY, composed, pools),
         less("a worker's threads wait less often than those of a pool", SWITCHES, owned, pools),
-        alike("latencies with one to four workers are almost the same", LATENCY,
-              [typical("latency", name) for name in WORKERS], 1.5, others, shown(LATENCY, WORKERS)),
-        below("four threads make workers wait more often by less than they make a pool", SWITCHES, more[1], more[0], others,
-              shown(SWITCHES, (*POOLS, *WORKERS))),
+        alike(
+            "latencies with one to four workers are almost the same",
+            LATENCY,
+            [typical("latency", name) for name in WORKERS],
+            1.5,
+            others,
+            shown(LATENCY, WORKERS),
+        ),
+        below(
+            "four threads make workers wait more often by less than they make a pool",
+            SWITCHES,
+            more[1],
+            more[0],
+            others,
+            shown(SWITCHES, (*POOLS, *WORKERS)),
+        ),
         less("composed operators lower latencies", LATENCY, ("CF2V2",), ("CF5V2",)),
         less("version 2 of the supply layer has lower latencies than version 1", LATENCY, ("CF5V2",), ("CF4V1",)),
         less("buffers without locks halve latencies", LATENCY, ("CF6V2",), ("CF6 synch",), 0.5),
-        judged("a queue for one sender is as fast as one for many", LATENCY,
-               [0.8 < a / b < 1.25 for a, b in zip(typical("latency", "CF6 linked"), typical("latency", "CF6 swapped"),
-                                                   strict=True)],
-               others, shown(LATENCY, ("CF6V2", "CF6 linked", "CF6 swapped"))),
+        judged(
+            "a queue for one sender is as fast as one for many",
+            LATENCY,
+            [
+                0.8 < a / b < 1.25
+                for a, b in zip(typical("latency", "CF6 linked"), typical("latency", "CF6 swapped"), strict=True)
+            ],
+            others,
+            shown(LATENCY, ("CF6V2", "CF6 linked", "CF6 swapped")),
+        ),
         less("with version 1 composed operators have higher latencies", LATENCY, ("CF4V1",), ("CF2V1",)),
-        less("(not the paper's) workers that own their operators need less of processors than the pool", PROCESSOR, owned,
-             pools),
-        Claim(*(found := less("(not the paper's) version 2 needs less of processors than version 1", PROCESSOR, ("CF5V2",),
-                              ("CF4V1",)))[:3], f"{found.detail}; {locks}"),
-    ]  # fmt: skip
+        less(
+            "(not the paper's) workers that own their operators need less of processors than the pool",
+            PROCESSOR,
+            owned,
+            pools,
+        ),
+        Claim(
+            *(
+                found := less(
+                    "(not the paper's) version 2 needs less of processors than version 1",
+                    PROCESSOR,
+                    ("CF5V2",),
+                    ("CF4V1",),
+                )
+            )[:3],
+            f"{found.detail}; {locks}",
+        ),
+    ]
 
 
 _FIELDS: Mapping[Metric, tuple[str, float, str]] = {
@@ -331,11 +372,16 @@ def draw(results: Latencies, folder: Path) -> list[Path]:
         for ax, field, label in zip(
             axes, ("latency", "cpu"), ("median latency of results [ms]", "processor time per element [ms]"), strict=True
         ):
-            lines(ax, {
-                _label(described[name]): ([FASTER * p.rate for p in results.of(name)],
-                                          [1e3 * median(getattr(p, field)) for p in results.of(name)])
-                for name in names
-            })  # fmt: skip
+            lines(
+                ax,
+                {
+                    _label(described[name]): (
+                        [FASTER * p.rate for p in results.of(name)],
+                        [1e3 * median(getattr(p, field)) for p in results.of(name)],
+                    )
+                    for name in names
+                },
+            )
             ax.set_xlabel("elements per minute from each source")
             ax.set_ylabel(label)
             ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")

@@ -44,8 +44,8 @@ _BUDGET = 50.0
 
 @dataclass(frozen=True)
 class Point:
-    """One size of the buffers, with a value for each round: seconds in all, processor seconds of that, average seconds from
-    arrival to result; and elements on disk when all had come."""
+    """One size of the buffers, with a value for each round: seconds in all, processor seconds of that, average seconds
+    from arrival to result; and elements on disk when all had come."""
 
     size: int | None
     seconds: tuple[float, ...]
@@ -56,8 +56,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Buffering:
-    """What was measured; ``elements`` came from each stream. ``others``: for each round, processors that other processes
-    kept busy. ``answers``: with each size."""
+    """What was measured; ``elements`` came from each stream. ``others``: for each round, processors that other
+    processes kept busy. ``answers``: with each size."""
 
     elements: int
     others: tuple[float | None, ...]
@@ -90,9 +90,11 @@ def run(scale: float = 1.0, say: Say = quiet) -> Buffering:
 def _added(before: Point, now: Point) -> Point:
     """With one more round."""
     return replace(
-        before, seconds=before.seconds + now.seconds, processor=before.processor + now.processor,
+        before,
+        seconds=before.seconds + now.seconds,
+        processor=before.processor + now.processor,
         latency=before.latency + now.latency,
-    )  # fmt: skip
+    )
 
 
 def _measured(
@@ -144,20 +146,51 @@ def check(results: Buffering) -> list[Claim]:
         return ", ".join(f"{_size(p.size)}: {median(getattr(p, field)):.3f}" for p in points) + " s"
 
     return [
-        same_answers("every size has the same answers", results.answers,
-                     f"{sum(results.answers[0].values()):,} answers of {2 * results.elements:,} elements"),
-        judged("as the buffer is contracted, more and more elements go to disk", COUNT,
-               [[p.spilled for p in points] == sorted(p.spilled for p in points)], (),
-               ", ".join(f"{_size(p.size)}: {p.spilled:,}" for p in points)),
-        below("the total processing time increases", ELAPSED, average(free, "seconds"), average(bound, "seconds"), others,
-              f"in memory against partly on disk; {shown('seconds')}"),
-        below("the total processing time increases most with everything on disk", ELAPSED, average(free, "seconds"),
-              average(bound[-1:], "seconds"), others, "in memory against all on disk"),
-        below("the latency of an element increases", LATENCY, average(free, "latency"), average(bound, "latency"), others,
-              f"in memory against partly on disk; {shown('latency')}"),
-        below("(not the thesis') more of processors is needed", PROCESSOR, average(free, "processor"),
-              average(bound, "processor"), others, f"in memory against partly on disk; {shown('processor')}"),
-    ]  # fmt: skip
+        same_answers(
+            "every size has the same answers",
+            results.answers,
+            f"{sum(results.answers[0].values()):,} answers of {2 * results.elements:,} elements",
+        ),
+        judged(
+            "as the buffer is contracted, more and more elements go to disk",
+            COUNT,
+            [[p.spilled for p in points] == sorted(p.spilled for p in points)],
+            (),
+            ", ".join(f"{_size(p.size)}: {p.spilled:,}" for p in points),
+        ),
+        below(
+            "the total processing time increases",
+            ELAPSED,
+            average(free, "seconds"),
+            average(bound, "seconds"),
+            others,
+            f"in memory against partly on disk; {shown('seconds')}",
+        ),
+        below(
+            "the total processing time increases most with everything on disk",
+            ELAPSED,
+            average(free, "seconds"),
+            average(bound[-1:], "seconds"),
+            others,
+            "in memory against all on disk",
+        ),
+        below(
+            "the latency of an element increases",
+            LATENCY,
+            average(free, "latency"),
+            average(bound, "latency"),
+            others,
+            f"in memory against partly on disk; {shown('latency')}",
+        ),
+        below(
+            "(not the thesis') more of processors is needed",
+            PROCESSOR,
+            average(free, "processor"),
+            average(bound, "processor"),
+            others,
+            f"in memory against partly on disk; {shown('processor')}",
+        ),
+    ]
 
 
 def _size(size: int | None) -> str:

@@ -1,10 +1,10 @@
 """001 §6.3: a join in the threads of its sources takes fewer elements than they offer; decoupled, it takes all.
 
-Two sources push single elements, together 4,000 in a second on average, at random (Poisson arrivals), into a symmetric hash
-join (an equality) and a symmetric nested-loops join (a comparison) of sliding windows. One thread has both sources, since
-threads of one interpreter would run in turn anyway. *Direct*: the join runs in that thread. *Hybrid*: a buffer is between
-the sources and the join. What has been pushed when the time is over, the sources have been able to deliver; the rest
-autonomous sources would have lost.
+Two sources push single elements, together 4,000 in a second on average, at random (Poisson arrivals), into a symmetric
+hash join (an equality) and a symmetric nested-loops join (a comparison) of sliding windows. One thread has both
+sources, since threads of one interpreter would run in turn anyway. *Direct*: the join runs in that thread. *Hybrid*: a
+buffer is between the sources and the join. What has been pushed when the time is over, the sources have been able to
+deliver; the rest autonomous sources would have lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ JOINS: Mapping[str, str] = {
     "hash": "SELECT ISTREAM l.v FROM l [RANGE {0}], r [RANGE {0}] WHERE l.v = r.v AND l.w < r.w",
     "nested loops": "SELECT ISTREAM l.v FROM l [RANGE {0}], r [RANGE {0}] WHERE l.v < r.v AND l.w < r.w",
 }
-WAYS: Mapping[str, Mapping[str, Any]] = {"direct": {"threading": "direct"}, "hybrid": {"threading": "hybrid", "workers": 1}}
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "direct": {"threading": "direct"},
+    "hybrid": {"threading": "hybrid", "workers": 1},
+}
 ALL = 0.95
 """A source that delivers so much of what it offers delivers all of it: the last elements may still be on their way."""
 _LASTS = 1.0
@@ -48,8 +51,8 @@ _BUDGET = 40.0
 
 @dataclass(frozen=True)
 class Taken:
-    """A join in one way, and for each round: elements in a second that were taken, elements that waited in buffers at the
-    end, and processor seconds of the sources' thread for an element."""
+    """A join in one way, and for each round: elements in a second that were taken, elements that waited in buffers at
+    the end, and processor seconds of the sources' thread for an element."""
 
     join: str
     way: str
@@ -108,8 +111,8 @@ def _measure(text: str, settings: Mapping[str, Any], lasts: float, seed: int) ->
 
 
 def _elements(chance: np.random.Generator, lasts: float, name: str) -> list[tuple[float, str, pa.Table]]:
-    """When each comes, scaled so that the last comes before the end, and the element: of ``l`` from a range ten times as
-    wide as of ``r``, as in the paper."""
+    """When each comes, scaled so that the last comes before the end, and the element: of ``l`` from a range ten times
+    as wide as of ``r``, as in the paper."""
     count = round(OFFERED / 2 * lasts)
     times = poisson(chance, count, 1.0)
     times = [0.98 * lasts * t / times[-1] for t in times]
@@ -117,7 +120,7 @@ def _elements(chance: np.random.Generator, lasts: float, name: str) -> list[tupl
     return [
         (at, name, pa.table({"ts": [round(at * 1e6)], "v": [v], "w": [w]}))
         for at, (v, w) in zip(times, values, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def check(results: Decoupling) -> list[Claim]:
@@ -127,18 +130,46 @@ def check(results: Decoupling) -> list[Claim]:
         direct, hybrid = (results.of(join, way) for way in WAYS)
         offered = [float(OFFERED)] * len(results.others)
         shown = f"{median(direct.rate):,.0f} of {OFFERED:,} rows in a second"
-        claims.append(below(f"the {join} join in the sources' thread cannot keep pace", RATE, direct.rate, offered,
-                            results.others, shown, factor=ALL))  # fmt: skip
-        claims.append(judged(f"the {join} join behind buffers takes all that is offered", RATE,
-                             [r >= ALL * OFFERED for r in hybrid.rate], results.others,
-                             f"{median(hybrid.rate):,.0f} of {OFFERED:,} rows in a second, "
-                             f"{median(hybrid.waiting):,.0f} wait at the end"))  # fmt: skip
-        claims.append(below(f"the {join} join behind buffers takes more than in the sources' thread", RATE, direct.rate,
-                            hybrid.rate, results.others))  # fmt: skip
-        claims.append(below(f"(not the paper's) behind buffers the {join} join needs less of its sources' thread", PROCESSOR,
-                            hybrid.processor, direct.processor, results.others,
-                            f"{1e6 * median(hybrid.processor):.0f} against {1e6 * median(direct.processor):.0f} µs for an "
-                            "element"))  # fmt: skip
+        claims.append(
+            below(
+                f"the {join} join in the sources' thread cannot keep pace",
+                RATE,
+                direct.rate,
+                offered,
+                results.others,
+                shown,
+                factor=ALL,
+            )
+        )
+        claims.append(
+            judged(
+                f"the {join} join behind buffers takes all that is offered",
+                RATE,
+                [r >= ALL * OFFERED for r in hybrid.rate],
+                results.others,
+                f"{median(hybrid.rate):,.0f} of {OFFERED:,} rows in a second, "
+                f"{median(hybrid.waiting):,.0f} wait at the end",
+            )
+        )
+        claims.append(
+            below(
+                f"the {join} join behind buffers takes more than in the sources' thread",
+                RATE,
+                direct.rate,
+                hybrid.rate,
+                results.others,
+            )
+        )
+        claims.append(
+            below(
+                f"(not the paper's) behind buffers the {join} join needs less of its sources' thread",
+                PROCESSOR,
+                hybrid.processor,
+                direct.processor,
+                results.others,
+                f"{1e6 * median(hybrid.processor):.0f} against {1e6 * median(direct.processor):.0f} µs for an element",
+            )
+        )
     return claims
 
 

@@ -8,9 +8,10 @@ in batches of 10 ms of stream time. The paper's windows have two rows; the same 
 ``identity``) is not counted, since the paper's elements have an identifier anyway. *Seconds* are what these operators
 and the windows took, identity included; *processor* what all of it took of processors.
 
-The paper's analysis (§7.3) says when smart windows pay: rows that come and go between two master elements never leave the
-window. With k of them for each master element and a window of n rows, min(k, n) get in and as many out, instead of k: so the
-other stream's window gives min(1, n / k) of what it gives naively, and smart windows pay where k is greater than n.
+The paper's analysis (§7.3) says when smart windows pay: rows that come and go between two master elements never leave
+the window. With k of them for each master element and a window of n rows, min(k, n) get in and as many out, instead of
+k: so the other stream's window gives min(1, n / k) of what it gives naively, and smart windows pay where k is greater
+than n.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Analysed:
-    """What the other stream's window gives, smart in times of naive, where there are ``k`` of its elements for each master
-    element: as the paper's analysis says, and as it is. ``processor``: of each round, smart in times of naive."""
+    """What the other stream's window gives, smart in times of naive, where there are ``k`` of its elements for each
+    master element: as the paper's analysis says, and as it is. ``processor``: of each round, smart in times of
+    naive."""
 
     rows: int
     k: int
@@ -91,8 +93,8 @@ class Analysed:
 
 @dataclass(frozen=True)
 class Designated:
-    """What was measured, and for how many seconds of stream time. ``others``: for each round, processors that other processes
-    kept busy. ``answers``: naive and smart, of each configuration."""
+    """What was measured, and for how many seconds of stream time. ``others``: for each round, processors that other
+    processes kept busy. ``answers``: naive and smart, of each configuration."""
 
     single: float
     batches: float
@@ -131,11 +133,15 @@ def run(scale: float = 1.0, say: Say = quiet, seed: int = 9) -> Designated:
             analysed[rows, k] = replace(before, processor=before.processor + one.processor)
         others.append(busy.processors)
     answers = [
-        tuple(given[pushed, rows, rate, way] for way in WAYS)
-        for pushed in _SECONDS for rows in SIZES for rate in RATES
-    ]  # fmt: skip
+        tuple(given[pushed, rows, rate, way] for way in WAYS) for pushed in _SECONDS for rows in SIZES for rate in RATES
+    ]
     return Designated(
-        length["single"], length["batches"], tuple(others), tuple(found.values()), tuple(analysed.values()), tuple(answers)
+        length["single"],
+        length["batches"],
+        tuple(others),
+        tuple(found.values()),
+        tuple(analysed.values()),
+        tuple(answers),
     )
 
 
@@ -153,9 +159,7 @@ def query(rows: int) -> str:
     )
 
 
-def _measure(
-    way: str, rows: int, rate: int, seconds: float, pushed: str, seed: int
-) -> tuple[Point, Counter[Hashable]]:
+def _measure(way: str, rows: int, rate: int, seconds: float, pushed: str, seed: int) -> tuple[Point, Counter[Hashable]]:
     with _streams(way) as db:
         asked = db.query(query(rows))
         elements = list(_arrivals(np.random.default_rng(seed), rate, seconds, pushed))
@@ -164,7 +168,9 @@ def _measure(
             db.push(stream, table)
         processor = (time.process_time() - begun) / seconds
         tuples, taken = _work(db.graph())
-        return Point(pushed, rows, rate, way, tuples / seconds, (taken / seconds,), (processor,)), multiset(asked.fetch())
+        return Point(pushed, rows, rate, way, tuples / seconds, (taken / seconds,), (processor,)), multiset(
+            asked.fetch()
+        )
 
 
 def _streams(way: str) -> Database:
@@ -191,23 +197,28 @@ def _analyse(rows: int, k: int) -> Analysed:
             db.heartbeat("stream2", _MASTERS * (k + 1))
             processor[way] = time.process_time() - begun
             view = db.graph()
-        first, _ = sorted((o for o in view.operators if o.kind == "window"), key=lambda o: o.id)  # that of stream1
-        gives[way] = first.elements_out
+        window, _ = sorted((o for o in view.operators if o.kind == "window"), key=lambda o: o.id)  # that of stream1
+        gives[way] = window.elements_out
     estimate = min(1.0, rows / k)
     return Analysed(rows, k, estimate, gives["smart"] / gives["naive"], (processor["smart"] / processor["naive"],))
 
 
-def _arrivals(
-    chance: np.random.Generator, rate: int, seconds: float, pushed: str
-) -> Iterator[tuple[str, pa.Table]]:
+def _arrivals(chance: np.random.Generator, rate: int, seconds: float, pushed: str) -> Iterator[tuple[str, pa.Table]]:
     """Elements at regular times, in the order of these; those of the master stream stand between the others."""
     first, second = round(OTHER * seconds), round(rate * seconds)
-    one = pa.table({
-        "t": np.arange(first) * (1_000_000 // OTHER), "x": chance.integers(0, KEYS, first), "y": np.arange(first),
-    })  # fmt: skip
-    two = pa.table({
-        "t": (np.arange(second) * (1_000_000 / rate)).astype(np.int64) + 1, "x": chance.integers(0, KEYS, second),
-    })  # fmt: skip
+    one = pa.table(
+        {
+            "t": np.arange(first) * (1_000_000 // OTHER),
+            "x": chance.integers(0, KEYS, first),
+            "y": np.arange(first),
+        }
+    )
+    two = pa.table(
+        {
+            "t": (np.arange(second) * (1_000_000 / rate)).astype(np.int64) + 1,
+            "x": chance.integers(0, KEYS, second),
+        }
+    )
     step = 1 if pushed == "single" else _BATCH
     cuts: list[tuple[int, int, str, pa.Table]] = []
     for number, (name, table) in enumerate((("stream1", one), ("stream2", two))):
@@ -227,9 +238,7 @@ def _work(view: GraphView) -> tuple[int, float]:
     edges = sorted(view.edges, key=lambda e: e.target)
     while more := {e.target for e in edges if e.source in behind and e.target not in behind}:
         behind |= more
-    counted = [
-        e for e in edges if e.source in behind and operators[e.target].kind not in ("identity", "query")
-    ]
+    counted = [e for e in edges if e.source in behind and operators[e.target].kind not in ("identity", "query")]
     tuples = sum(operators[e.source].elements_out for e in counted)
     seconds = sum((operators[i].cost or 0.0) * operators[i].elements_in for i in behind)
     return tuples, seconds
@@ -239,38 +248,85 @@ def check(results: Designated) -> list[Claim]:
     """What is claimed, whether it holds here, and the numbers."""
     others = results.others
     claims = [
-        judged("both ways have the same answers in every configuration",
-               ANSWERS, [bool(a) and a == b for a, b in results.answers], (),
-               f"{len(results.answers)} configurations, {sum(sum(a.values()) for a, _ in results.answers):,} answers"),
-    ]  # fmt: skip
+        judged(
+            "both ways have the same answers in every configuration",
+            ANSWERS,
+            [bool(a) and a == b for a, b in results.answers],
+            (),
+            f"{len(results.answers)} configurations, {sum(sum(a.values()) for a, _ in results.answers):,} answers",
+        ),
+    ]
     slower = [i for i, rate in enumerate(RATES) if rate < OTHER]
     for rows in SIZES:
         tuples = [b.tuples / a.tuples for a, b in _ways(results, "single", rows)]
-        claims.append(judged(f"[ROWS {rows}]: fewer tuples with smart windows whenever the master is slower", COUNT,
-                             [tuples[i] < 1 for i in slower], (), _shown(tuples)))  # fmt: skip
-        claims.append(judged(f"[ROWS {rows}]: the numbers of tuples come closer as the rates meet", COUNT,
-                             [b > a - 0.02 for a, b in pairwise(tuples)] + [tuples[-1] > tuples[0]], (),
-                             _shown(tuples)))  # fmt: skip
+        claims.append(
+            judged(
+                f"[ROWS {rows}]: fewer tuples with smart windows whenever the master is slower",
+                COUNT,
+                [tuples[i] < 1 for i in slower],
+                (),
+                _shown(tuples),
+            )
+        )
+        claims.append(
+            judged(
+                f"[ROWS {rows}]: the numbers of tuples come closer as the rates meet",
+                COUNT,
+                [b > a - 0.02 for a, b in pairwise(tuples)] + [tuples[-1] > tuples[0]],
+                (),
+                _shown(tuples),
+            )
+        )
         for pushed, how in (("single", "one by one"), ("batches", "in batches")):
-            for metric, field, what in ((ELAPSED, "seconds", "less time"), (PROCESSOR, "processor", "less of processors")):
+            for metric, field, what in (
+                (ELAPSED, "seconds", "less time"),
+                (PROCESSOR, "processor", "less of processors"),
+            ):
                 ratios = _ratios(results, pushed, rows, field)
                 worst = [max(own) for own in zip(*(ratios[i] for i in slower), strict=True)]
                 more = "" if metric is ELAPSED else "(not the paper's) "
-                claims.append(below(f"{more}[ROWS {rows}], pushed {how}: {what} with smart windows whenever the master is slower",
-                                    metric, worst, [1.0] * len(worst), others,
-                                    _shown([median(r) for r in ratios])))  # fmt: skip
+                claims.append(
+                    below(
+                        f"{more}[ROWS {rows}], pushed {how}: {what} with smart windows whenever the master is slower",
+                        metric,
+                        worst,
+                        [1.0] * len(worst),
+                        others,
+                        _shown([median(r) for r in ratios]),
+                    )
+                )
     times = _ratios(results, "single", SIZES[0], "seconds")
-    claims.append(below(f"[ROWS {SIZES[0]}], pushed one by one: the times come closer as the rates meet", ELAPSED, times[0],
-                        times[-1], others, _shown([median(r) for r in times])))  # fmt: skip
+    claims.append(
+        below(
+            f"[ROWS {SIZES[0]}], pushed one by one: the times come closer as the rates meet",
+            ELAPSED,
+            times[0],
+            times[-1],
+            others,
+            _shown([median(r) for r in times]),
+        )
+    )
     shown = ", ".join(f"{a.rows} rows, k = {a.k}: {a.measured:.2f} ({a.estimate:.2f})" for a in results.analysed)
-    claims.append(judged("smart windows give what the analysis says: min(1, rows / k) of what they give naively", COUNT,
-                         [abs(a.measured - a.estimate) <= _NEAR for a in results.analysed], (),
-                         f"measured (analysis): {shown}"))  # fmt: skip
+    claims.append(
+        judged(
+            "smart windows give what the analysis says: min(1, rows / k) of what they give naively",
+            COUNT,
+            [abs(a.measured - a.estimate) <= _NEAR for a in results.analysed],
+            (),
+            f"measured (analysis): {shown}",
+        )
+    )
     pays = [a for a in results.analysed if a.k >= 10 * a.rows]
-    claims.append(below("(not the paper's) where k is ten times the rows and more, less of processors is needed", PROCESSOR,
-                        [max(own) for own in zip(*(a.processor for a in pays), strict=True)], [1.0] * len(others), others,
-                        ", ".join(f"{a.rows} rows, k = {a.k}: {median(a.processor):.2f}" for a in results.analysed)
-                        + " times"))  # fmt: skip
+    claims.append(
+        below(
+            "(not the paper's) where k is ten times the rows and more, less of processors is needed",
+            PROCESSOR,
+            [max(own) for own in zip(*(a.processor for a in pays), strict=True)],
+            [1.0] * len(others),
+            others,
+            ", ".join(f"{a.rows} rows, k = {a.k}: {median(a.processor):.2f}" for a in results.analysed) + " times",
+        )
+    )
     return claims
 
 
@@ -281,7 +337,8 @@ def _ways(results: Designated, pushed: str, rows: int) -> list[tuple[Point, Poin
 def _ratios(results: Designated, pushed: str, rows: int, what: str) -> list[list[float]]:
     """Smart against naive, for each rate, and of that for each round."""
     return [
-        [y / x for x, y in zip(getattr(a, what), getattr(b, what), strict=True)] for a, b in _ways(results, pushed, rows)
+        [y / x for x, y in zip(getattr(a, what), getattr(b, what), strict=True)]
+        for a, b in _ways(results, pushed, rows)
     ]
 
 
@@ -299,10 +356,15 @@ def draw(results: Designated, folder: Path) -> list[Path]:
     ):
         made, axes = figure(f"{TITLE} ({title})", 2, width=11)
         for ax, pushed in zip(axes, _SECONDS, strict=True):
-            lines(ax, {
-                f"{way}, [ROWS {rows}]": ([p.rate for p in own], [_one(getattr(p, what)) for p in own])
-                for rows in SIZES for way in WAYS if (own := results.of(pushed, rows, way))
-            })  # fmt: skip
+            lines(
+                ax,
+                {
+                    f"{way}, [ROWS {rows}]": ([p.rate for p in own], [_one(getattr(p, what)) for p in own])
+                    for rows in SIZES
+                    for way in WAYS
+                    if (own := results.of(pushed, rows, way))
+                },
+            )
             ax.set_xlabel("elements of the master stream in a second")
             ax.set_ylabel(label)
             ax.set_ylim(bottom=0)

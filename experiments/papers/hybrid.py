@@ -234,19 +234,47 @@ def check(results: Curves) -> list[Claim]:
     both = [min(own) for own in zip(finished[chain], finished[fifo], strict=True)]
     earlier = [min(own) for own in zip(answered[chain], answered[fifo], strict=True)]
     return [
-        same_answers("all ways have the same answers", results.answers,
-                     f"{len(results.answers)} ways, {sum(results.answers[0].values()):,} answers"),
-        alike("Chain and FIFO take nearly the same time in all", ELAPSED, [finished[chain], finished[fifo]], 1.1, others,
-              seconds(finished, chain, fifo)),
+        same_answers(
+            "all ways have the same answers",
+            results.answers,
+            f"{len(results.answers)} ways, {sum(results.answers[0].values()):,} answers",
+        ),
+        alike(
+            "Chain and FIFO take nearly the same time in all",
+            ELAPSED,
+            [finished[chain], finished[fifo]],
+            1.1,
+            others,
+            seconds(finished, chain, fifo),
+        ),
         below("Chain uses less memory than FIFO", WAITING, waits[chain], waits[fifo], others, waiting(chain, fifo)),
-        below("FIFO answers earlier than Chain", LATENCY, answered[fifo], answered[chain], others,
-              seconds(answered, fifo, chain)),
-        below("HMTS finishes first", ELAPSED, finished[hmts], both, others,
-              f"{seconds(finished, *WAYS)}; arrivals last {results.lasts:.2f} s"),
-        below("HMTS uses no more memory than Chain, within 10 %", WAITING, waits[hmts], waits[chain], others,
-              waiting(hmts, chain), factor=1.1),
+        below(
+            "FIFO answers earlier than Chain",
+            LATENCY,
+            answered[fifo],
+            answered[chain],
+            others,
+            seconds(answered, fifo, chain),
+        ),
+        below(
+            "HMTS finishes first",
+            ELAPSED,
+            finished[hmts],
+            both,
+            others,
+            f"{seconds(finished, *WAYS)}; arrivals last {results.lasts:.2f} s",
+        ),
+        below(
+            "HMTS uses no more memory than Chain, within 10 %",
+            WAITING,
+            waits[hmts],
+            waits[chain],
+            others,
+            waiting(hmts, chain),
+            factor=1.1,
+        ),
         below("HMTS answers earlier than both", LATENCY, answered[hmts], earlier, others, seconds(answered, *WAYS)),
-    ]  # fmt: skip
+    ]
 
 
 def draw(results: Curves, folder: Path) -> list[Path]:
@@ -256,8 +284,10 @@ def draw(results: Curves, folder: Path) -> list[Path]:
         ("09", "memory", "elements that wait in buffers"),
         ("10", "results", "results so far"),
     ):
-        drawn, (ax,) = figure(f"{TITLE}: {what}\n{results.elements:,} elements in two bursts and steadily in between "
-                              f"(cf. Figure {int(number)})")  # fmt: skip
+        drawn, (ax,) = figure(
+            f"{TITLE}: {what}\n{results.elements:,} elements in two bursts and steadily in between "
+            f"(cf. Figure {int(number)})"
+        )
         for name in WAYS:
             runs = sorted(results.of(name), key=lambda c: c.finished)
             curve = runs[len(runs) // 2]

@@ -1,11 +1,11 @@
 """003 5.4.2.3: a hash join fed at different rates; and joining overlapping windows with and without reuse.
 
-Both run on the database, with the operators that queries use. The first is an equi-join of two sliding windows, a worker
-for each operator, which rests while nothing waits (strategy ``flow``). Elements come as in five windows of 20,000 that
-overlap by a tenth, pushed by 100, at random (Poisson arrivals); the thesis' 100 to 8,000 elements in a second and flooding
-are 230 times as many here. The second is an equi-join of bounded windows (``BEGIN WINDOW … HOP SIZE …``) for overlaps of 10
-to 75 %. *With reuse* the operators keep their state from window to window, *without* they begin each window from nothing:
-``penstock.graph.bounded`` has both.
+Both run on the database, with the operators that queries use. The first is an equi-join of two sliding windows, a
+worker for each operator, which rests while nothing waits (strategy ``flow``). Elements come as in five windows of
+20,000 that overlap by a tenth, pushed by 100, at random (Poisson arrivals); the thesis' 100 to 8,000 elements in a
+second and flooding are 230 times as many here. The second is an equi-join of bounded windows (``BEGIN WINDOW … HOP SIZE
+…``) for overlaps of 10 to 75 %. *With reuse* the operators keep their state from window to window, *without* they begin
+each window from nothing: ``penstock.graph.bounded`` has both.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ _SECOND = f"SELECT l.v, l.ts AS one, r.ts AS other FROM l {_WINDOW}, r {_WINDOW}
 
 @dataclass(frozen=True)
 class Fed:
-    """One rate, as in the thesis, and for each round: seconds in all, average seconds from arrival to result, and the most
-    elements that waited in a buffer."""
+    """One rate, as in the thesis, and for each round: seconds in all, average seconds from arrival to result, and the
+    most elements that waited in a buffer."""
 
     rate: float
     seconds: tuple[float, ...]
@@ -85,8 +85,8 @@ class Fed:
 
 @dataclass(frozen=True)
 class Overlapped:
-    """One overlap, and for each round: processor seconds and elapsed seconds for all windows, and elapsed seconds for one to
-    be answered when its last element comes, on average, and the most rows that the operators remember."""
+    """One overlap, and for each round: processor seconds and elapsed seconds for all windows, and elapsed seconds for
+    one to be answered when its last element comes, on average, and the most rows that the operators remember."""
 
     overlap: float
     reuse: bool
@@ -98,8 +98,8 @@ class Overlapped:
 
 @dataclass(frozen=True)
 class Joins:
-    """Both experiments. ``others``, ``others_overlapped``: for each round of them, processors that other processes kept busy.
-    ``answers``: of each rate, and of each overlap without and with reuse."""
+    """Both experiments. ``others``, ``others_overlapped``: for each round of them, processors that other processes kept
+    busy. ``answers``: of each rate, and of each overlap without and with reuse."""
 
     tuples: int
     others: tuple[float | None, ...]
@@ -142,7 +142,7 @@ def run(scale: float = 1.0, say: Say = quiet, seed: int = 54) -> Joins:
         for way in itertools.product(OVERLAPS, (False, True)):
             say(f"round {i + 1}: overlap {way[0]:.0%}, {'with' if way[1] else 'without'} reuse")
             *own, given = _overlap(pairs, size, *way)
-            measured_ways.setdefault(way, []).append((own[0], own[1], own[2], own[3]))
+            measured_ways.setdefault(way, []).append((own[0], own[1], own[2], round(own[3])))
             if way not in given_ways:
                 given_ways[way] = multiset(given)
         others_overlapped.append(busy.processors)
@@ -151,9 +151,14 @@ def run(scale: float = 1.0, say: Say = quiet, seed: int = 54) -> Joins:
         processor, seconds, response, remembered = zip(*made, strict=True)
         overlapped.append(Overlapped(overlap, reuse, processor, seconds, response, remembered))
     return Joins(
-        tuples, tuple(others), tuple(fed), tuple(others_overlapped), tuple(overlapped), tuple(answers.values()),
+        tuples,
+        tuple(others),
+        tuple(fed),
+        tuple(others_overlapped),
+        tuple(overlapped),
+        tuple(answers.values()),
         tuple((given_ways[overlap, False], given_ways[overlap, True]) for overlap in OVERLAPS),
-    )  # fmt: skip
+    )
 
 
 def _keys(chance: np.random.Generator, count: int, different: int) -> tuple[np.ndarray[Any, Any], ...]:
@@ -200,7 +205,7 @@ def _overlap(
     hop = round(size * (1 - overlap))
     count = size + (WINDOWS - 1) * hop
     text = _SECOND.format(size, hop, count)
-    with database("l", "r") as db, mock.patch.object(bounded, "_may_reuse", lambda spec: reuse):
+    with database("l", "r") as db, mock.patch.object(bounded, "_may_reuse", return_value=reuse):
         query = db.query(text)
         left, right = (batches(column[:count], ROWS) for column in keys)
         response, remembered, answered = 0.0, 0, 0
@@ -238,37 +243,100 @@ def check(results: Joins) -> list[Claim]:
         """For each round, the overlap at which reuse gains least."""
         return [
             max(b / a for a, b in zip(x, y, strict=True))
-            for x, y in zip(zip(*(getattr(o, field) for o in without), strict=True),
-                            zip(*(getattr(o, field) for o in reused), strict=True), strict=True)
-        ]  # fmt: skip
+            for x, y in zip(
+                zip(*(getattr(o, field) for o in without), strict=True),
+                zip(*(getattr(o, field) for o in reused), strict=True),
+                strict=True,
+            )
+        ]
 
     one = [1.0] * len(overlapped)
     return [
-        same_answers("every rate has the same answers", results.answers,
-                     f"{len(fed)} rates, {sum(results.answers[0].values()):,} answers"),
-        below("the total time falls as the rate rises", ELAPSED, fast.seconds, slow.seconds, others, rates("seconds", 1, " s"),
-              factor=0.8),
-        judged("from some rate on the total time stays the same", ELAPSED, stays, others,
-               "the last two rates, by a quarter of the time at the lowest rate"),
-        below("the average latency rises with the rate", LATENCY, slow.latency, fast.latency, others,
-              rates("latency", 1e3, " ms")),
-        below("more elements wait in buffers as the rate rises", WAITING, slow.waiting, fast.waiting, others,
-              rates("waiting", 1, "")),
-        *(same_answers(f"with and without reuse there are the same answers, overlap {o.overlap:.0%}", own,
-                       f"{sum(own[0].values()):,} answers")
-          for o, own in zip(without, results.answers_overlapped, strict=True)),
-        alike("without reuse the total time does not depend on the overlap", ELAPSED, [o.seconds for o in without], 1.4,
-              overlapped),
-        below("with reuse the total time falls as the overlap grows", ELAPSED, reused[-1].seconds, reused[0].seconds, overlapped,
-              shown("seconds", 1e3, "ms")),
-        below("with reuse a window is answered sooner, at every overlap", LATENCY, worse("response"), one, overlapped,
-              shown("response", 1e3, "ms")),
-        judged("with reuse more is remembered, the more the windows overlap", COUNT,
-               [min(b.remembered) > max(a.remembered) for a, b in zip(without, reused, strict=True)]
-               + [min(reused[-1].remembered) > max(reused[0].remembered)], (), shown("remembered", 1, "rows")),
-        below("(not the thesis') with reuse less of processors is needed at an overlap of 75 %", PROCESSOR, reused[-1].processor,
-              without[-1].processor, overlapped, shown("processor", 1e3, "ms")),
-    ]  # fmt: skip
+        same_answers(
+            "every rate has the same answers",
+            results.answers,
+            f"{len(fed)} rates, {sum(results.answers[0].values()):,} answers",
+        ),
+        below(
+            "the total time falls as the rate rises",
+            ELAPSED,
+            fast.seconds,
+            slow.seconds,
+            others,
+            rates("seconds", 1, " s"),
+            factor=0.8,
+        ),
+        judged(
+            "from some rate on the total time stays the same",
+            ELAPSED,
+            stays,
+            others,
+            "the last two rates, by a quarter of the time at the lowest rate",
+        ),
+        below(
+            "the average latency rises with the rate",
+            LATENCY,
+            slow.latency,
+            fast.latency,
+            others,
+            rates("latency", 1e3, " ms"),
+        ),
+        below(
+            "more elements wait in buffers as the rate rises",
+            WAITING,
+            slow.waiting,
+            fast.waiting,
+            others,
+            rates("waiting", 1, ""),
+        ),
+        *(
+            same_answers(
+                f"with and without reuse there are the same answers, overlap {o.overlap:.0%}",
+                own,
+                f"{sum(own[0].values()):,} answers",
+            )
+            for o, own in zip(without, results.answers_overlapped, strict=True)
+        ),
+        alike(
+            "without reuse the total time does not depend on the overlap",
+            ELAPSED,
+            [o.seconds for o in without],
+            1.4,
+            overlapped,
+        ),
+        below(
+            "with reuse the total time falls as the overlap grows",
+            ELAPSED,
+            reused[-1].seconds,
+            reused[0].seconds,
+            overlapped,
+            shown("seconds", 1e3, "ms"),
+        ),
+        below(
+            "with reuse a window is answered sooner, at every overlap",
+            LATENCY,
+            worse("response"),
+            one,
+            overlapped,
+            shown("response", 1e3, "ms"),
+        ),
+        judged(
+            "with reuse more is remembered, the more the windows overlap",
+            COUNT,
+            [min(b.remembered) > max(a.remembered) for a, b in zip(without, reused, strict=True)]
+            + [min(reused[-1].remembered) > max(reused[0].remembered)],
+            (),
+            shown("remembered", 1, "rows"),
+        ),
+        below(
+            "(not the thesis') with reuse less of processors is needed at an overlap of 75 %",
+            PROCESSOR,
+            reused[-1].processor,
+            without[-1].processor,
+            overlapped,
+            shown("processor", 1e3, "ms"),
+        ),
+    ]
 
 
 def _rate(rate: float) -> str:
@@ -284,8 +352,10 @@ def draw(results: Joins, folder: Path) -> list[Path]:
         ("10", "latency", 1e3, "average latency of results [ms]"),
         ("11", "waiting", 1.0, "most elements in a buffer"),
     ):
-        made, (ax,) = figure(f"{TITLE} fed at different rates\n{WINDOWS} windows of {results.tuples:,} elements, "
-                             f"overlap 10 % (cf. Figure 5.{int(number)})")  # fmt: skip
+        made, (ax,) = figure(
+            f"{TITLE} fed at different rates\n{WINDOWS} windows of {results.tuples:,} elements, "
+            f"overlap 10 % (cf. Figure 5.{int(number)})"
+        )
         ax.plot(places, [factor * median(getattr(f, field)) for f in fed], marker="o", label="join of sliding windows")
         ax.set_xticks(places, ["flooded" if math.isinf(f.rate) else f"{f.rate * FASTER / 1000:,.0f}k" for f in fed])
         ax.set_xlabel("elements per second from each stream")
@@ -298,12 +368,16 @@ def draw(results: Joins, folder: Path) -> list[Path]:
         ("13", "response", 1e3, "time until a window is answered [ms]"),
         ("14", "remembered", 1.0, "rows remembered at most"),
     ):
-        made, (ax,) = figure(f"{TITLE} with and without reuse\n{WINDOWS} windows of {results.tuples:,} elements "
-                             f"(cf. Figure 5.{number})")  # fmt: skip
-        lines(ax, {
-            name: ([100 * o.overlap for o in own], [factor * median(getattr(o, field)) for o in own])
-            for name, own in (("without reuse", results.ways(False)), ("with reuse", results.ways(True)))
-        })  # fmt: skip
+        made, (ax,) = figure(
+            f"{TITLE} with and without reuse\n{WINDOWS} windows of {results.tuples:,} elements (cf. Figure 5.{number})"
+        )
+        lines(
+            ax,
+            {
+                name: ([100 * o.overlap for o in own], [factor * median(getattr(o, field)) for o in own])
+                for name, own in (("without reuse", results.ways(False)), ("with reuse", results.ways(True)))
+            },
+        )
         ax.set_xlabel("overlap of windows [%]")
         ax.set_ylabel(label)
         ax.set_ylim(bottom=0)

@@ -68,7 +68,7 @@ def sign_test(agreeing: int, rounds: int) -> float:
     >>> sign_test(5, 5)
     0.03125
     """
-    return sum(math.comb(rounds, k) for k in range(agreeing, rounds + 1)) / 2**rounds
+    return math.fsum(math.comb(rounds, k) for k in range(agreeing, rounds + 1)) / math.ldexp(1.0, rounds)
 
 
 def judged(claim: str, metric: Metric, agrees: Sequence[bool], others: Others, detail: str) -> Claim:
@@ -76,10 +76,8 @@ def judged(claim: str, metric: Metric, agrees: Sequence[bool], others: Others, d
     if metric.exact:
         return Claim(claim, metric.name, bool(agrees) and all(agrees), detail)
     counted = [
-        agreed
-        for agreed, busy in zip(agrees, others, strict=True)
-        if not (metric.disturbed and disturbed(busy))
-    ]  # fmt: skip
+        agreed for agreed, busy in zip(agrees, others, strict=True) if not (metric.disturbed and disturbed(busy))
+    ]
     if len(counted) < ROUNDS:
         lost = len(agrees) - len(counted)
         why = f"{len(counted)} rounds count, {ROUNDS} are needed"
@@ -90,9 +88,15 @@ def judged(claim: str, metric: Metric, agrees: Sequence[bool], others: Others, d
 
 
 def below(
-    claim: str, metric: Metric, less: Sequence[float], more: Sequence[float], others: Others, shown: str = "",
-    *, factor: float = 1.0,
-) -> Claim:  # fmt: skip
+    claim: str,
+    metric: Metric,
+    less: Sequence[float],
+    more: Sequence[float],
+    others: Others,
+    shown: str = "",
+    *,
+    factor: float = 1.0,
+) -> Claim:
     """The first is less than ``factor`` times the second, round by round."""
     agrees = [a < factor * b for a, b in zip(less, more, strict=True)]
     return judged(claim, metric, agrees, others, "; ".join(part for part in (shown, magnitude(less, more)) if part))

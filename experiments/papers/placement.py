@@ -54,9 +54,7 @@ class Placements:
             return math.fsum(getattr(p, name) for p in own) / len(own)
 
         nodes = round(mean("nodes"))
-        return Point(
-            nodes, construction, *map(mean, ("negative", "positive", "negatives", "partitions", "seconds"))
-        )
+        return Point(nodes, construction, *map(mean, ("negative", "positive", "negatives", "partitions", "seconds")))
 
 
 def random_graph(chance: random.Random, nodes: int) -> PlacementGraph:
@@ -110,9 +108,7 @@ def check(results: Placements) -> list[Claim]:
     detail = ", ".join(f"{name} {1e3 * p.negative:.3f} ms" for name, p in overall.items())
     by_size = {(p.nodes, p.construction): p.negative for p in results.points}
     worse = [
-        size
-        for size in SIZES
-        if by_size[size, "stall-avoiding"] < max(by_size[size, name] for name in CONSTRUCTIONS)
+        size for size in SIZES if by_size[size, "stall-avoiding"] < max(by_size[size, name] for name in CONSTRUCTIONS)
     ]
     slowest = max(results.points, key=lambda p: p.seconds)
     return [

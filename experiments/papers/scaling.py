@@ -57,8 +57,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Scaling:
-    """All points. ``others``: for each round, processors that other processes kept busy. ``answers``: of each way, in the
-    last round with the most queries."""
+    """All points. ``others``: for each round, processors that other processes kept busy. ``answers``: of each way, in
+    the last round with the most queries."""
 
     elements: int
     others: tuple[float | None, ...]
@@ -104,7 +104,7 @@ def run(scale: float = 1.0, say: Say = quiet, seed: int = 65) -> Scaling:
                 db.configure(threading="direct")
             others.append(busy.processors)
     points = [
-        Point(n, way, threads[n, way], *(tuple(column) for column in zip(*own, strict=True)))  # type: ignore[arg-type]
+        Point(n, way, threads[n, way], *(tuple(column) for column in zip(*own, strict=True)))
         for (n, way), own in found.items()
     ]
     return Scaling(elements, tuple(others), tuple(points), tuple(answers.values()))
@@ -120,16 +120,19 @@ def _measure(db: Database, values: np.ndarray[Any, Any], first: int) -> tuple[fl
 
 
 def check(results: Scaling) -> list[Claim]:
-    """The gap grows with the queries, in seconds and as a ratio: round by round, the most against the fewest, and at least
-    eight of ten steps."""
+    """The gap grows with the queries, in seconds and as a ratio: round by round, the most against the fewest, and at
+    least eight of ten steps."""
     most = results.of("DI")[-1].queries
     fewest = results.of("DI")[0].queries
     return [
-        same_answers("both ways have the same answers", results.answers,
-                     f"{most} queries, {sum(results.answers[0].values()):,} answers"),
+        same_answers(
+            "both ways have the same answers",
+            results.answers,
+            f"{most} queries, {sum(results.answers[0].values()):,} answers",
+        ),
         *_claims(results, ELAPSED, "seconds", fewest, most),
         *_claims(results, PROCESSOR, "cpu", fewest, most),
-    ]  # fmt: skip
+    ]
 
 
 def _claims(results: Scaling, metric: Metric, field: str, fewest: int, most: int) -> list[Claim]:
@@ -141,11 +144,22 @@ def _claims(results: Scaling, metric: Metric, field: str, fewest: int, most: int
     more, what = ("", "time") if metric is ELAPSED else ("(not the paper's) ", "processor time")
     return [
         below(f"{more}DI takes less {what} than OTS with {most} queries", metric, di[-1], ots[-1], results.others),
-        judged(f"{more}the gap in {what} between DI and OTS grows from {fewest} to {most} queries", metric, grows,
-               results.others, ", ".join(f"{n}: {median(g):+.3f} s" for n, g in zip(counts, gaps, strict=True))),
-        below(f"{more}OTS loses more by ratio of {what} with {most} queries than with {fewest}", metric, ratios[0], ratios[-1],
-              results.others, ", ".join(f"{n}: {median(r):.2f} times" for n, r in zip(counts, ratios, strict=True))),
-    ]  # fmt: skip
+        judged(
+            f"{more}the gap in {what} between DI and OTS grows from {fewest} to {most} queries",
+            metric,
+            grows,
+            results.others,
+            ", ".join(f"{n}: {median(g):+.3f} s" for n, g in zip(counts, gaps, strict=True)),
+        ),
+        below(
+            f"{more}OTS loses more by ratio of {what} with {most} queries than with {fewest}",
+            metric,
+            ratios[0],
+            ratios[-1],
+            results.others,
+            ", ".join(f"{n}: {median(r):.2f} times" for n, r in zip(counts, ratios, strict=True)),
+        ),
+    ]
 
 
 def _grows(gaps: tuple[float, ...]) -> bool:

@@ -131,27 +131,72 @@ def check(results: Times) -> list[Claim]:
     def micro(times: Mapping[str, list[float]], *names: str) -> str:
         return ", ".join(f"{name} {1e6 * median(times[name]):.2f}" for name in names) + " µs for an element"
 
-    grows = [
-        [s / p.elements for s in p.seconds] for p in results.of("DI")
-    ]  # fmt: skip
+    grows = [[s / p.elements for s in p.seconds] for p in results.of("DI")]
     return [
-        same_answers("all ways have the same answers", results.answers,
-                     f"{len(results.answers)} ways, {sum(results.answers[0].values()):,} answers"),
-        below("DI takes less time than OTS", ELAPSED, elapsed["DI"], elapsed["OTS"], others, micro(elapsed, "DI", "OTS")),
-        below("DI takes less time than GTS", ELAPSED, elapsed["DI"], gts, others, micro(elapsed, "DI", "GTS Chain", "GTS FIFO")),
-        below("OTS takes less time than GTS", ELAPSED, elapsed["OTS"], gts, others,
-              micro(elapsed, "OTS", "GTS Chain", "GTS FIFO")),
-        alike("GTS takes nearly the same time with Chain as with FIFO", ELAPSED, [elapsed["GTS Chain"], elapsed["GTS FIFO"]],
-              1.25, others),
-        alike("the time grows in proportion to the elements, for DI", ELAPSED, grows, 1.5, others,
-              ", ".join(f"{p.elements:,}: {median(p.seconds):.2f} s" for p in results.of("DI"))),
-        below("(not the paper's) DI needs less of processors than OTS", PROCESSOR, cpu["DI"], cpu["OTS"], others,
-              micro(cpu, "DI", "OTS")),
-        below("(not the paper's) DI needs less of processors than GTS", PROCESSOR, cpu["DI"], cheapest, others,
-              micro(cpu, "DI", "GTS Chain", "GTS FIFO")),
-        below("(not the paper's) OTS in trains needs less of processors than OTS", PROCESSOR, cpu["OTS in trains"], cpu["OTS"],
-              others, micro(cpu, "OTS in trains", "OTS")),
-    ]  # fmt: skip
+        same_answers(
+            "all ways have the same answers",
+            results.answers,
+            f"{len(results.answers)} ways, {sum(results.answers[0].values()):,} answers",
+        ),
+        below(
+            "DI takes less time than OTS", ELAPSED, elapsed["DI"], elapsed["OTS"], others, micro(elapsed, "DI", "OTS")
+        ),
+        below(
+            "DI takes less time than GTS",
+            ELAPSED,
+            elapsed["DI"],
+            gts,
+            others,
+            micro(elapsed, "DI", "GTS Chain", "GTS FIFO"),
+        ),
+        below(
+            "OTS takes less time than GTS",
+            ELAPSED,
+            elapsed["OTS"],
+            gts,
+            others,
+            micro(elapsed, "OTS", "GTS Chain", "GTS FIFO"),
+        ),
+        alike(
+            "GTS takes nearly the same time with Chain as with FIFO",
+            ELAPSED,
+            [elapsed["GTS Chain"], elapsed["GTS FIFO"]],
+            1.25,
+            others,
+        ),
+        alike(
+            "the time grows in proportion to the elements, for DI",
+            ELAPSED,
+            grows,
+            1.5,
+            others,
+            ", ".join(f"{p.elements:,}: {median(p.seconds):.2f} s" for p in results.of("DI")),
+        ),
+        below(
+            "(not the paper's) DI needs less of processors than OTS",
+            PROCESSOR,
+            cpu["DI"],
+            cpu["OTS"],
+            others,
+            micro(cpu, "DI", "OTS"),
+        ),
+        below(
+            "(not the paper's) DI needs less of processors than GTS",
+            PROCESSOR,
+            cpu["DI"],
+            cheapest,
+            others,
+            micro(cpu, "DI", "GTS Chain", "GTS FIFO"),
+        ),
+        below(
+            "(not the paper's) OTS in trains needs less of processors than OTS",
+            PROCESSOR,
+            cpu["OTS in trains"],
+            cpu["OTS"],
+            others,
+            micro(cpu, "OTS in trains", "OTS"),
+        ),
+    ]
 
 
 def draw(results: Times, folder: Path) -> list[Path]:
@@ -160,9 +205,13 @@ def draw(results: Times, folder: Path) -> list[Path]:
         f"{TITLE}\npushed by {results.rows} rows; medians of {len(results.others)} rounds (cf. Figure 7)", 2, width=11
     )
     for ax, name, label in ((elapsed, "seconds", "time until all is answered [s]"), (cpu, "cpu", "processor time [s]")):
-        lines(ax, {
-            way: ([p.elements for p in results.of(way)], [median(getattr(p, name)) for p in results.of(way)]) for way in WAYS
-        })  # fmt: skip
+        lines(
+            ax,
+            {
+                way: ([p.elements for p in results.of(way)], [median(getattr(p, name)) for p in results.of(way)])
+                for way in WAYS
+            },
+        )
         ax.set_xlabel("elements")
         ax.set_ylabel(label)
         ax.set_ylim(bottom=0)
