@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TITLE = "001 §6.5: DI against OTS with more and more queries"
 ROWS = 100
-QUERIES = (1, 10, 50, 100, 200)
+QUERIES = (1, 10, 50, 200)
 COMPARED = ("DI", "OTS")
 _ELEMENTS = 500
 _BUDGET = 60.0
