@@ -117,28 +117,6 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return f"{held.count(True)} claims hold, {held.count(False)} do not, {held.count(None)} were not judged"
 
 
-def page(report: Mapping[str, Any]) -> str:
-    """What a ``report.json`` says, as Markdown for the documentation."""
-    where, found = report["machine"], report["experiments"]
-    claims = [claim for one in found for claim in one["claims"]]
-    counts = {verdict: sum(c["holds"] is verdict for c in claims) for verdict in VERDICTS}
-    parts = [
-        f"Measured on {where['time'][:10]} with Penstock {where['penstock']}, Python {where['python']}, on "
-        f"{where['processors']} processors ({where['system']}), in {sum(one['seconds'] for one in found):.0f} seconds. "
-        f"{counts[True]} claims hold, {counts[False]} do not, {counts[None]} were not judged.",
-    ]
-    for one in found:
-        lost, rounds = one["disturbed"], one["rounds"]
-        more = f"; other processes disturbed {lost} of {rounds} rounds" if lost else ""
-        parts.append(f"### {one['title']}\n\n`{one['name']}`, {one['seconds']:.0f} s{more}.")
-        rows = ["| claim | metric | here | numbers |", "|---|---|---|---|"]
-        for claim in one["claims"]:
-            cells = claim["claim"], claim["metric"], VERDICTS[claim["holds"]].lower(), claim["detail"]
-            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        parts.append("\n".join(rows))
-    return "\n\n".join(parts) + "\n"
-
-
 def line(outcomes: Sequence[Outcome]) -> str:
     """For programs: one line of JSON. A claim that holds has the value 1; one that was not judged is left out."""
     seconds = round(sum(outcome.seconds for outcome in outcomes), 1)

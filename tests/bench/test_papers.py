@@ -168,16 +168,3 @@ def test_what_does_not_hold_and_what_is_not_judged_is_seen_in_the_text() -> None
     assert "disturbed 1 of 3 rounds" in text
     assert papers.summary([outcome]) == "1 claims hold, 1 do not, 1 were not judged"
     assert [r["ok"] for r in json.loads(papers.line([outcome]))["results"]] == [True, True, False]
-
-
-def test_the_page_has_all_claims_of_a_report() -> None:
-    claims = [{"claim": "a | b", "metric": "count", "holds": True, "detail": "1"},
-              {"claim": "c", "metric": "latency", "holds": None, "detail": "few rounds"}]  # fmt: skip
-    one = {"name": "x", "title": "T", "seconds": 3.2, "disturbed": 2, "rounds": 5, "claims": claims}
-    report = {"machine": {**common.machine(), "time": "2026-01-02T03:04:05Z"}, "experiments": [one]}
-    page = papers.page(report)
-    assert "Measured on 2026-01-02" in page
-    assert "1 claims hold, 0 do not, 1 were not judged" in page
-    assert "| a \\| b | count | holds | 1 |" in page
-    assert "| c | latency | not judged | few rounds |" in page
-    assert "disturbed 2 of 5 rounds" in page
