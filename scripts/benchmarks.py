@@ -79,8 +79,8 @@ def papers(report: dict[str, Any]) -> str:
     seconds = sum(one["seconds"] for one in found)
     parts = [
         f"Measured on {where['time'][:10]} with Penstock {where['penstock']}, Python {where['python']} and "
-        f"{where['processors']} processors, in {seconds:.0f} seconds: {counts[True]} claims hold, {counts[False]} do not, "
-        f"{counts[None]} were not judged.",
+        f"{where['processors']} processors, in {seconds:.0f} seconds: {counts[True]} claims hold, "
+        f"{counts[False]} do not, {counts[None]} were not judged.",
     ]
     if disturbed:
         parts[0] += f" Other processes disturbed {disturbed} of {rounds} rounds."
