@@ -145,7 +145,7 @@ def write(outcomes: Sequence[Outcome], scale: float, path: Path) -> None:
                 "rounds": busy(outcome)[1],
                 "claims": [c._asdict() for c in outcome.claims],
                 "figures": [figure.name for figure in outcome.figures],
-                "results": _plain(_numbers(outcome.results)),
+                "results": _numbers(outcome.results),
             }
             for outcome in outcomes
         ],
@@ -155,11 +155,14 @@ def write(outcomes: Sequence[Outcome], scale: float, path: Path) -> None:
 
 def _numbers(results: Any) -> dict[str, Any]:
     """All that was measured, without the answers, which are many."""
-    return {key: value for key, value in dataclasses.asdict(results).items() if not key.startswith("answers")}
+    names = [field.name for field in dataclasses.fields(results) if not field.name.startswith("answers")]
+    return {name: _plain(getattr(results, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:
     """JSON has no infinity."""
+    if dataclasses.is_dataclass(value):
+        return _numbers(value)
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
