@@ -8,11 +8,11 @@ them. Then ``db.configure`` takes the names as it takes its own.
 | ``runtime.strategies.STRATEGIES`` | round-robin, chain, min-cost, min-latency, biggest-queue, flow |
 | ``runtime.lanes.LANES`` (``mode``) | weak, strong1, strong2 |
 | ``runtime.placement.PLACEMENTS`` | segment, chain |
-| ``runtime.owners.ARCHITECTURES`` | pool |
-| ``runtime.buffer.BUFFERS`` | synch, monitored |
+| ``runtime.owners.ARCHITECTURES`` | pool, signalled |
+| ``runtime.buffer.BUFFERS`` | synch, monitored, linked, swapped |
 | ``graph.masters.MASTERS`` | naive |
 
-``overlap_join`` stands by itself: the hash join of 003 with and without reuse. ``papers`` has the experiments.
+``papers`` has the experiments.
 """
 
 from experiments import lanes, masters, placements, pool, strategies, supply

@@ -1,10 +1,11 @@
-"""The figures and tables of docs/reference/benchmarks.md, from what ``penstock bench`` has measured.
+"""The figures and tables of docs/reference/benchmarks.md and experiments.md, from what ``penstock bench`` has measured.
 
     penstock bench compare --output build/compare
     penstock bench --output build/bench
-    python -m scripts.benchmarks build/compare build/bench
+    penstock bench papers --output build/papers
+    python -m scripts.benchmarks build/compare build/bench build/papers
 
-Either may be left out; what is on the page then stays.
+Any may be left out; what is on the pages then stays.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
+EXPERIMENTS = ROOT / "docs" / "reference" / "experiments.md"
 TITLES = {"compare": "The same jobs on each system", "own": "Benchmarks against their bars"}
 PICTURES = ROOT / "docs" / "pictures" / "benchmarks"
 
@@ -68,6 +70,33 @@ def own(report: dict[str, Any]) -> str:
     return "\n\n".join(lines)
 
 
+def papers(report: dict[str, Any]) -> str:
+    """A table of claims for each experiment."""
+    where, found = report["machine"], report["experiments"]
+    claims = [claim for one in found for claim in one["claims"]]
+    counts = {holds: sum(claim["holds"] is holds for claim in claims) for holds in VERDICTS}
+    rounds, disturbed = (sum(one[name] for one in found) for name in ("rounds", "disturbed"))
+    seconds = sum(one["seconds"] for one in found)
+    parts = [
+        f"Measured on {where['time'][:10]} with Penstock {where['penstock']}, Python {where['python']} and "
+        f"{where['processors']} processors, in {seconds:.0f} seconds: {counts[True]} claims hold, "
+        f"{counts[False]} do not, {counts[None]} were not judged.",
+    ]
+    if disturbed:
+        parts[0] += f" Other processes disturbed {disturbed} of {rounds} rounds."
+    for one in found:
+        title = f"**{one['title']}** (`{one['name']}`, {one['seconds']:.0f} s)"
+        rows = [title, "", "| claim | metric | here | numbers |", "|---|---|---|---|"]
+        for claim in one["claims"]:
+            cells = claim["claim"], claim["metric"], VERDICTS[claim["holds"]], claim["detail"]
+            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        parts.append("\n".join(rows))
+    return "\n\n".join(parts)
+
+
+VERDICTS = {True: "holds", False: "does not hold", None: "not judged"}
+
+
 def _where(report: dict[str, Any]) -> str:
     about = report["machine"]
     size = report.get("size", f"scale {report.get('scale', 1):g}")
@@ -85,6 +114,10 @@ def main(folders: list[str]) -> None:
     for folder in map(Path, folders):
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         name = report["benchmark"]
+        if name == "papers":
+            text = placed(EXPERIMENTS.read_text(encoding="utf-8"), name, papers(report))
+            EXPERIMENTS.write_text(text, encoding="utf-8")
+            continue
         parts = [compared(report) if name == "compare" else own(report)]
         for figure in report["figures"]:
             shutil.copy(folder / figure, PICTURES / figure)

@@ -1,4 +1,4 @@
-"""What the experiments share: claims, rounds, plots, and a database to experiment on.
+"""What the experiments share: rounds, plots, and a database to experiment on.
 
 An experiment is a module with ``TITLE``, ``run(scale, say)``, ``check(results)`` and ``draw(results, folder)``.
 """
@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,25 +29,17 @@ MISSING = "figures need matplotlib"
 INSTALL = "pip install 'penstock[bench]', or go on without figures: --no-figures"
 
 
-class Claim(NamedTuple):
-    """What is claimed, whether it holds here, and the numbers that say so."""
-
-    claim: str
-    holds: bool
-    detail: str
-
-
 def quiet(text: str) -> None:
     """Where nobody watches."""
 
 
-def rounds(budget: float, most: int) -> Iterator[int]:
-    """0, 1, …: as many rounds as fit into so many seconds, at least one."""
+def rounds(budget: float, most: int, least: int = 1) -> Iterator[int]:
+    """0, 1, …: as many rounds as fit into so many seconds, ``least`` at least and ``most`` at most."""
     begun = clock()
-    for i in range(most):
+    for i in range(max(least, most)):
         yield i
         used = clock() - begun
-        if used + used / (i + 1) > budget:
+        if i + 1 >= least and used + used / (i + 1) > budget:
             return
 
 

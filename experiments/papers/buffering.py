@@ -1,72 +1,105 @@
 """003 5.2.6: a join over five windows, with buffers from unbounded down to a fraction of what waits in them.
 
 As many elements of two streams as five windows have come while the join rests, then it works them off: so what
-exceeds the buffer of a stream is on disk, whoever is faster. The thesis' windows of 5,000 and its buffers are ten
-times as large here, to have something to measure; the smallest buffer is one more than the thesis has: everything is
-on disk.
+exceeds the buffer of a stream is on disk, whoever is faster. The thesis' windows of 5,000 and its buffers are twice as
+large here, to have something to measure; the smallest buffer is one more than the thesis has: everything is on disk.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.support.common import Claim, Say, batches, clock, figure, lines, mean, median, quiet, rounds, save
+from benchmarks.support.common import Others, Say, batches, clock, figure, lines, mean, median, quiet, rounds, save
 
 import penstock
+from experiments.papers.judging import (
+    COUNT,
+    ELAPSED,
+    LATENCY,
+    PROCESSOR,
+    Claim,
+    below,
+    judged,
+    least,
+    multiset,
+    same_answers,
+)
 
 TITLE = "003 5.2.6: buffers of different size"
-SIZES = (None, 35_000, 30_000, 25_000, 20_000, 18_000, 15_000, 12_000, 10_000, 0)
-"""Elements that a buffer has in memory, as in the thesis; None: all."""
-LARGER = 10
+SIZES = (None, 30_000, 20_000, 15_000, 10_000, 0)
+"""Elements that a buffer has in memory, of the thesis' nine sizes; None: all."""
+LARGER = 2
 WINDOWS = 5
 WINDOW = 5_000
 ROWS = 100
-_BUDGET = 15.0
-_ROUNDS = 5
+_BUDGET = 50.0
 
 
 @dataclass(frozen=True)
 class Point:
-    """Medians for one size of the buffers: seconds in all, processor seconds of that, average seconds from arrival to
-    result, elements on disk when all had come, and results."""
+    """One size of the buffers, with a value for each round: seconds in all, processor seconds of that, average seconds
+    from arrival to result; and elements on disk when all had come."""
 
     size: int | None
-    seconds: float
-    processor: float
-    latency: float
+    seconds: tuple[float, ...]
+    processor: tuple[float, ...]
+    latency: tuple[float, ...]
     spilled: int
-    results: int
 
 
 @dataclass(frozen=True)
 class Buffering:
-    """What was measured; ``elements`` came from each stream."""
+    """What was measured; ``elements`` came from each stream. ``others``: for each round, processors that other
+    processes kept busy. ``answers``: with each size."""
 
     elements: int
+    others: tuple[float | None, ...]
     points: tuple[Point, ...]
+    answers: tuple[Counter[Hashable], ...]
 
 
 def run(scale: float = 1.0, say: Say = quiet) -> Buffering:
-    """Ten sizes of buffers, in turn, as often as there is time for."""
+    """All sizes of buffers, in turn, as often as there is time for."""
     factor = max(LARGER * scale, 0.1)
     window = max(round(WINDOW * factor), 50)
     chance = np.random.default_rng(526)
     streams = {name: chance.integers(0, window // 2, WINDOWS * window) for name in ("a", "b")}
-    found: dict[int | None, list[Point]] = {size: [] for size in SIZES}
+    found: dict[int | None, Point] = {}
+    answers: dict[int | None, Counter[Hashable]] = {}
+    others: list[float | None] = []
     _measured(None, factor, window, {name: values[:window] for name, values in streams.items()})  # what is compiled is
-    for i in rounds(_BUDGET * scale, _ROUNDS):
+    for i in rounds(_BUDGET * scale, 7, least(scale)):
+        busy = Others()
         for size in SIZES:
             say(f"round {i + 1}: buffers of {'any size' if size is None else f'{round(size * factor):,} elements'}")
-            found[size].append(_measured(size, factor, window, streams))
-    return Buffering(WINDOWS * window, tuple(_middle(own) for own in found.values()))
+            point, given = _measured(size, factor, window, streams)
+            if size not in answers:
+                answers[size] = multiset(given)
+            found[size] = _added(found[size], point) if size in found else point
+        others.append(busy.processors)
+    return Buffering(WINDOWS * window, tuple(others), tuple(found.values()), tuple(answers.values()))
 
 
-def _measured(size: int | None, factor: float, window: int, streams: dict[str, np.ndarray[Any, Any]]) -> Point:
+def _added(before: Point, now: Point) -> Point:
+    """With one more round."""
+    return replace(
+        before,
+        seconds=before.seconds + now.seconds,
+        processor=before.processor + now.processor,
+        latency=before.latency + now.latency,
+    )
+
+
+def _measured(
+    size: int | None, factor: float, window: int, streams: dict[str, np.ndarray[Any, Any]]
+) -> tuple[Point, pa.Table]:
     came = np.zeros(len(streams["a"]))
     waited: list[float] = []
 
@@ -96,45 +129,66 @@ def _measured(size: int | None, factor: float, window: int, streams: dict[str, n
         for number in intakes:
             db.resume(number)
         db.settle()
-        return Point(size, clock() - begun, time.process_time() - busy, mean(waited or [0.0]), spilled, query.answered)
-
-
-def _middle(points: list[Point]) -> Point:
-    first = points[0]
-    seconds, processor, latency = (median([getattr(p, n) for p in points]) for n in ("seconds", "processor", "latency"))
-    return Point(first.size, seconds, processor, latency, first.spilled, first.results)
+        took, processor = clock() - begun, time.process_time() - busy
+        point = Point(size, (took,), (processor,), (mean(waited or [0.0]),), spilled)
+        return point, query.fetch()
 
 
 def check(results: Buffering) -> list[Claim]:
     """What is claimed, whether it holds here, and the numbers."""
-    points = results.points
-    free = [p for p in points if not p.spilled]
-    bound = [p for p in points if p.spilled]
-    least = bound[-1]
-    memory, disk = mean([p.processor for p in free]), mean([p.processor for p in bound])
-    early, late = mean([p.latency for p in free]), mean([p.latency for p in bound])
+    points, others = results.points, results.others
+    free, bound = ([p for p in points if bool(p.spilled) is on_disk] for on_disk in (False, True))
+
+    def average(some: list[Point], field: str) -> list[float]:
+        return [mean(values) for values in zip(*(getattr(p, field) for p in some), strict=True)]
+
+    def shown(field: str) -> str:
+        return ", ".join(f"{_size(p.size)}: {median(getattr(p, field)):.3f}" for p in points) + " s"
+
     return [
-        Claim(
-            "every size gives the same number of results",
-            len({p.results for p in points}) == 1,
-            f"{points[0].results:,} results of {2 * results.elements:,} elements",
+        same_answers(
+            "every size has the same answers",
+            results.answers,
+            f"{sum(results.answers[0].values()):,} answers of {2 * results.elements:,} elements",
         ),
-        Claim(
+        judged(
             "as the buffer is contracted, more and more elements go to disk",
-            [p.spilled for p in points] == sorted(p.spilled for p in points),
+            COUNT,
+            [[p.spilled for p in points] == sorted(p.spilled for p in points)],
+            (),
             ", ".join(f"{_size(p.size)}: {p.spilled:,}" for p in points),
         ),
-        Claim(
+        below(
             "the total processing time increases",
-            memory < disk and memory < least.processor,
-            f"{memory:.3f} s of processor time in memory, {disk:.3f} s with a part on disk, {least.processor:.3f} s "
-            f"with everything; elapsed: {', '.join(f'{p.seconds:.2f}' for p in points)} s",
+            ELAPSED,
+            average(free, "seconds"),
+            average(bound, "seconds"),
+            others,
+            f"in memory against partly on disk; {shown('seconds')}",
         ),
-        Claim(
+        below(
+            "the total processing time increases most with everything on disk",
+            ELAPSED,
+            average(free, "seconds"),
+            average(bound[-1:], "seconds"),
+            others,
+            "in memory against all on disk",
+        ),
+        below(
             "the latency of an element increases",
-            early < late and early < least.latency,
-            f"{1e3 * early:.0f} ms in memory, {1e3 * late:.0f} ms with a part on disk, {1e3 * least.latency:.0f} ms "
-            "with everything",
+            LATENCY,
+            average(free, "latency"),
+            average(bound, "latency"),
+            others,
+            f"in memory against partly on disk; {shown('latency')}",
+        ),
+        below(
+            "(not the thesis') more of processors is needed",
+            PROCESSOR,
+            average(free, "processor"),
+            average(bound, "processor"),
+            others,
+            f"in memory against partly on disk; {shown('processor')}",
         ),
     ]
 
@@ -147,10 +201,10 @@ def draw(results: Buffering, folder: Path) -> list[Path]:
     """Figure 5.6: time and latency by the size of the buffer."""
     made, (total, latency) = figure(f"{TITLE} (cf. Figure 5.6)", 2, width=11, height=4.5)
     places = list(range(len(results.points)))
-    seconds = ([float(i) for i in places], [p.seconds for p in results.points])
-    lines(total, {"elapsed": seconds, "processor": (seconds[0], [p.processor for p in results.points])})
+    seconds = ([float(i) for i in places], [median(p.seconds) for p in results.points])
+    lines(total, {"elapsed": seconds, "processor": (seconds[0], [median(p.processor) for p in results.points])})
     total.set_ylabel("total time [s]")
-    lines(latency, {"from arrival to result": (seconds[0], [1e3 * p.latency for p in results.points])})
+    lines(latency, {"from arrival to result": (seconds[0], [1e3 * median(p.latency) for p in results.points])})
     latency.set_ylabel("average latency [ms]")
     for ax in (total, latency):
         ax.set_xticks(places, [_size(p.size) for p in results.points], rotation=45, fontsize=8)

@@ -2,26 +2,26 @@
 
 The queries differ so that they share nothing but the stream: equal ones would be one query here, and conditions that
 compare a column with a constant would be looked up together. 200 of them are 4,600 operators, with OTS as many threads.
-The same database switches between both ways while it runs.
+The same databases switch between both ways while they run.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
+from collections import Counter
+from collections.abc import Hashable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from benchmarks.support.common import (
-    Claim,
     Others,
     Say,
     batches,
     clock,
     database,
-    disturbed,
     figure,
     lines,
     median,
@@ -30,6 +30,7 @@ from benchmarks.support.common import (
     save,
 )
 
+from experiments.papers.judging import ELAPSED, PROCESSOR, Claim, Metric, below, judged, least, multiset, same_answers
 from experiments.papers.threading_modes import WAYS, selections
 
 if TYPE_CHECKING:
@@ -37,31 +38,32 @@ if TYPE_CHECKING:
 
 TITLE = "001 §6.5: DI against OTS with more and more queries"
 ROWS = 100
-QUERIES = (1, 10, 50, 100, 200)
+QUERIES = (1, 10, 50, 200)
 COMPARED = ("DI", "OTS")
-_ELEMENTS = 2_000
-_BUDGET = 75.0
+_ELEMENTS = 500
+_BUDGET = 60.0
 
 
 @dataclass(frozen=True)
 class Point:
-    """Medians: seconds, elapsed and of processors, until all queries have answered all elements."""
+    """For each round: seconds, elapsed and of processors, until all queries have answered all elements."""
 
     queries: int
     way: str
     threads: int
-    seconds: float
-    cpu: float
-    rounds: int
+    seconds: tuple[float, ...]
+    cpu: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """All points."""
+    """All points. ``others``: for each round, processors that other processes kept busy. ``answers``: of each way, in
+    the last round with the most queries."""
 
     elements: int
-    others: float | None
+    others: tuple[float | None, ...]
     points: tuple[Point, ...]
+    answers: tuple[Counter[Hashable], ...]
 
     def of(self, way: str) -> list[Point]:
         return [p for p in self.points if p.way == way]
@@ -73,31 +75,39 @@ def run(scale: float = 1.0, say: Say = quiet, seed: int = 65) -> Scaling:
     counts = [max(1, round(n * min(scale, 1.0))) for n in QUERIES]
     counts = [1, *(n for n, before in zip(counts[1:], counts, strict=False) if n > before)]
     values = np.random.default_rng(seed).integers(0, 1_000_000, elements)
-    points = []
-    others = Others()
-    for n in counts:
-        say(f"{n} queries: registering")
-        with database("s") as db:
-            queries = [db.query(selections(i)) for i in range(n)]
-            found: dict[str, list[tuple[float, float]]] = {way: [] for way in COMPARED}
-            threads = dict.fromkeys(COMPARED, 0)
-            first, done = 0, 0
-            for i in rounds(_BUDGET * scale * n / sum(counts), max(3, 40 // n)):
+    threads: dict[tuple[int, str], int] = {}
+    found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    answers: dict[str, Counter[Hashable]] = {}
+    others: list[float | None] = []
+    with ExitStack() as open_ones:
+        databases: dict[int, Database] = {}
+        for n in counts:
+            say(f"{n} queries: registering")
+            databases[n] = open_ones.enter_context(database("s"))
+            for i in range(n):
+                databases[n].query(selections(i), name=f"q{i}")
+        first = 0
+        for i in rounds(_BUDGET * scale, 9, least(scale)):
+            busy = Others()
+            for n, db in databases.items():
                 for way in COMPARED:
                     say(f"{n} queries, round {i + 1}: {way}")
                     db.configure(**WAYS[way])
                     while way == "DI" and db.graph().workers:
                         time.sleep(0.01)  # threads of before come to their end
-                    threads[way] = db.graph().workers
-                    found[way].append(_measure(db, values, first))
+                    threads[n, way] = db.graph().workers
+                    found.setdefault((n, way), []).append(_measure(db, values, first))
+                    answers[way] = Counter()
+                    for query in db.queries.values():
+                        answers[way] += multiset(query.fetch().select(["v"]))
                     first += elements
-                    for query in queries:
-                        query.fetch()
-                done = i + 1
-            for way in COMPARED:
-                seconds, cpu = (median(column) for column in zip(*found[way], strict=True))
-                points.append(Point(n, way, threads[way], seconds, cpu, done))
-    return Scaling(elements, others.processors, tuple(points))
+                db.configure(threading="direct")
+            others.append(busy.processors)
+    points = [
+        Point(n, way, threads[n, way], *(tuple(column) for column in zip(*own, strict=True)))
+        for (n, way), own in found.items()
+    ]
+    return Scaling(elements, tuple(others), tuple(points), tuple(answers.values()))
 
 
 def _measure(db: Database, values: np.ndarray[Any, Any], first: int) -> tuple[float, float]:
@@ -110,29 +120,51 @@ def _measure(db: Database, values: np.ndarray[Any, Any], first: int) -> tuple[fl
 
 
 def check(results: Scaling) -> list[Claim]:
-    """The gap grows, in seconds and as a ratio; one step back of many does not count against it. By processor time
-    where other processes disturbed the elapsed one."""
-    gaps = _pairs(results)
-    last, first = gaps[-1], gaps[0]
-    kind = "of processors" if disturbed(results.others) else "elapsed"
-    shown = ", ".join(f"{n}: {ots - di:+.3f} s" for n, di, ots in gaps) + f" {kind}"
-    pairs = [b[2] - b[1] > a[2] - a[1] for a, b in itertools.combinations(gaps, 2)]
-    grows = last[2] - last[1] > first[2] - first[1] and sum(pairs) >= 0.8 * len(pairs)
-    ratios = [ots / di for _, di, ots in gaps]
+    """The gap grows with the queries, in seconds and as a ratio: round by round, the most against the fewest, and at
+    least eight of ten steps."""
+    most = results.of("DI")[-1].queries
+    fewest = results.of("DI")[0].queries
     return [
-        Claim(f"DI takes less time than OTS with {last[0]} queries", last[1] < last[2], f"{ratios[-1]:.2f} times"),
-        Claim(f"the gap between DI and OTS grows from {first[0]} to {last[0]} queries", grows, shown),
-        Claim(
-            f"OTS loses more by ratio with {last[0]} queries than with {first[0]}",
-            ratios[-1] > ratios[0],
-            ", ".join(f"{n}: {r:.2f} times" for (n, _, _), r in zip(gaps, ratios, strict=True)),
+        same_answers(
+            "both ways have the same answers",
+            results.answers,
+            f"{most} queries, {sum(results.answers[0].values()):,} answers",
+        ),
+        *_claims(results, ELAPSED, "seconds", fewest, most),
+        *_claims(results, PROCESSOR, "cpu", fewest, most),
+    ]
+
+
+def _claims(results: Scaling, metric: Metric, field: str, fewest: int, most: int) -> list[Claim]:
+    di, ots = ([getattr(p, field) for p in results.of(way)] for way in COMPARED)
+    gaps = [[b - a for a, b in zip(*own, strict=True)] for own in zip(di, ots, strict=True)]
+    ratios = [[b / a for a, b in zip(*own, strict=True)] for own in zip(di, ots, strict=True)]
+    counts = [p.queries for p in results.of("DI")]
+    grows = [_grows(own) for own in zip(*gaps, strict=True)]
+    more, what = ("", "time") if metric is ELAPSED else ("(not the paper's) ", "processor time")
+    return [
+        below(f"{more}DI takes less {what} than OTS with {most} queries", metric, di[-1], ots[-1], results.others),
+        judged(
+            f"{more}the gap in {what} between DI and OTS grows from {fewest} to {most} queries",
+            metric,
+            grows,
+            results.others,
+            ", ".join(f"{n}: {median(g):+.3f} s" for n, g in zip(counts, gaps, strict=True)),
+        ),
+        below(
+            f"{more}OTS loses more by ratio of {what} with {most} queries than with {fewest}",
+            metric,
+            ratios[0],
+            ratios[-1],
+            results.others,
+            ", ".join(f"{n}: {median(r):.2f} times" for n, r in zip(counts, ratios, strict=True)),
         ),
     ]
 
 
-def _pairs(results: Scaling) -> list[tuple[int, float, float]]:
-    by = {(p.queries, p.way): p.cpu if disturbed(results.others) else p.seconds for p in results.points}
-    return [(n, by[n, "DI"], by[n, "OTS"]) for n in sorted({p.queries for p in results.points})]
+def _grows(gaps: tuple[float, ...]) -> bool:
+    steps = [b > a for i, a in enumerate(gaps) for b in gaps[i + 1 :]]
+    return gaps[-1] > gaps[0] and sum(steps) >= 0.8 * len(steps)
 
 
 def draw(results: Scaling, folder: Path) -> list[Path]:
@@ -141,12 +173,12 @@ def draw(results: Scaling, folder: Path) -> list[Path]:
         f"{TITLE}\n{results.elements:,} elements, pushed by {ROWS} rows (cf. Figure 8)", 2, width=11
     )
     queries = [p.queries for p in results.of("DI")]
-    series = {way: (queries, [p.seconds for p in results.of(way)]) for way in COMPARED}
-    lines(times, series | {f"{way}, processor time": (queries, [p.cpu for p in results.of(way)]) for way in COMPARED})
+    for field, label in (("seconds", ""), ("cpu", ", processor time")):
+        of = {way: [median(getattr(p, field)) for p in results.of(way)] for way in COMPARED}
+        lines(times, {f"{way}{label}": (queries, own) for way, own in of.items()})
+        lines(ratio, {f"OTS / DI{label}": (queries, [b / a for a, b in zip(*of.values(), strict=True)])})
     times.set_ylabel("time until all is answered [s]")
-    gaps = _pairs(results)
-    lines(ratio, {"OTS / DI": ([n for n, _, _ in gaps], [ots / di for _, di, ots in gaps])})
-    ratio.set_ylabel(f"{'processor' if disturbed(results.others) else 'elapsed'} time of OTS in times of DI")
+    ratio.set_ylabel("time of OTS in times of DI")
     for ax in (times, ratio):
         ax.set_xlabel("queries")
         ax.set_ylim(bottom=0)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from experiments.papers.report import EXPERIMENTS
 from scripts import benchmarks as page
 
 WHERE = {"penstock": "1.2", "python": "3.11", "processors": 2, "load": 1.5}
@@ -62,3 +63,31 @@ def test_the_page_has_a_place_for_both() -> None:
     assert page.placed(page.placed(text, "own", "x"), "compare", "y").count("<!-- ") == 4
     with pytest.raises(SystemExit, match="no place"):
         page.placed("nothing", "own", "x")
+
+
+def test_claims_are_put_into_the_page_about_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = [
+        {"claim": "a | b", "metric": "count", "holds": True, "detail": "1"},
+        {"claim": "c", "metric": "latency", "holds": None, "detail": "few rounds"},
+    ]
+    one = {"name": "x", "title": "T", "seconds": 3.2, "disturbed": 2, "rounds": 5, "claims": claims}
+    report = {"benchmark": "papers", "machine": {**WHERE, "time": "2026-01-02T03:04:05Z"}, "experiments": [one]}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "PICTURES", tmp_path / "pictures")
+    monkeypatch.setattr(page, "EXPERIMENTS", tmp_path / "experiments.md")
+    page.PAGE.write_text("# P\n")
+    page.EXPERIMENTS.write_text("# E\n\n<!-- papers -->\nold\n<!-- end of papers -->\n")
+    page.main([str(tmp_path)])
+    found = page.EXPERIMENTS.read_text()
+    assert "Measured on 2026-01-02" in found
+    assert "1 claims hold, 0 do not, 1 were not judged. Other processes disturbed 2 of 5 rounds." in found
+    assert "| a \\| b | count | holds | 1 |" in found
+    assert "| c | latency | not judged | few rounds |" in found
+    assert "\nold\n" not in found
+
+
+def test_the_page_about_experiments_has_every_experiment() -> None:
+    text = page.EXPERIMENTS.read_text(encoding="utf-8")
+    report = text[text.index("<!-- papers -->") : text.index("<!-- end of papers -->")]
+    assert [name for name in EXPERIMENTS if f"(`{name}`, " not in report] == []

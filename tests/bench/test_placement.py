@@ -29,7 +29,7 @@ def test_the_same_seed_gives_the_same_numbers(results: Placements) -> None:
 
 
 def test_the_claim_holds(results: Placements) -> None:
-    claim, holds, detail = placement.check(results)[0]
+    claim, _, holds, detail = placement.check(results)[0]
     assert "least negative capacity" in claim
     assert holds, detail
 
@@ -39,8 +39,8 @@ def test_a_claim_can_fail(results: Placements) -> None:
         replace(p, negative=10 * p.negative - 1) if p.construction == "stall-avoiding" else p for p in results.points
     )
     checked = placement.check(replace(results, points=worse))
-    assert [holds for _, holds, _ in checked[:2]] == [False, False]
-    assert "not at 10, 20" in checked[1][2]
+    assert [claim.holds for claim in checked[:2]] == [False, False]
+    assert "not at 10, 20" in checked[1].detail
 
 
 def test_the_figure_is_a_picture(results: Placements, tmp_path: Path) -> None:

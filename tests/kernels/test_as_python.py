@@ -24,7 +24,6 @@ TESTS = (
     "tests/operators/test_filter_group.py::test_every_member_gives_what_it_gives_by_itself",
     "tests/operators/test_intern.py::test_codes_stand_for_keys",
     "tests/operators/test_intern.py::test_many_keys_come_and_go",
-    "tests/operators/test_overlap_join.py",
     "tests/operators/test_smart.py",
     "tests/operators/test_windows.py::test_same_as_reference_however_cut",
     "tests/state/test_long_runs.py::test_a_long_run_with_restarts_is_the_same",

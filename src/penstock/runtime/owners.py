@@ -16,7 +16,7 @@ from penstock.runtime.control import Control
 from penstock.runtime.station import Owner, Partition, Station
 from penstock.runtime.strategy import Strategy
 from penstock.runtime.threads import ThreadScheduler
-from penstock.runtime.worker import Instruction, OwnThread, Worker
+from penstock.runtime.worker import Failed, Instruction, OwnThread, Worker
 
 Kind = Literal["direct", "graph", "operator", "hybrid"]
 Key = tuple[object, ...]
@@ -70,7 +70,9 @@ class Arrangement(Protocol):
 
 class Workers:
     """Each worker owns its cells. Threads that stay useful are kept when cells are assigned anew; the others are
-    stopped here."""
+    stopped here. ``make``: what makes a worker."""
+
+    make: Callable[[str, Failed], Worker] = Worker
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -95,7 +97,7 @@ class Workers:
             self._assign(self._sharing[key], mine, partitions, found)
 
     def _new(self, name: str) -> Worker:
-        worker = Worker(name, self._control.failed)
+        worker = self.make(name, self._control.failed)
         self._control.halt(worker)
         return worker
 
