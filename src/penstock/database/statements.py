@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions, scalar
-from penstock.catalog import RelationDef, StreamDef
+from penstock.catalog import QueryOptions, RelationDef, StreamDef
 from penstock.cql import ast
 from penstock.cql.declarations import (
     altered_options,
@@ -40,10 +40,10 @@ from penstock.model.errors import BindError, CatalogError, InputError, PenstockE
 from penstock.model.names import counted
 from penstock.model.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
 from penstock.model.values import to_arrow, to_rows
+from penstock.plan.comparison import compare, comparison_json, comparison_text
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.optimize import optimize
 from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
 from penstock.rows.values import is_whole
@@ -187,18 +187,42 @@ def explained(core: Core, plan: Plan, format: str, query: Registered | None = No
     raise BindError(f"no format `{format}`", hint="there are text, json, mermaid")
 
 
+def compared(core: Core, plan: Plan, format: str, because: str | None, reuse: bool | None = None) -> str:
+    """The alternatives of a plan, for people, or for programs. ``because``: why it is run as it is, if it is."""
+    found = compare(plan, core.figures(plan), because, reuse)
+    match format.lower():
+        case "text":
+            return Explanation(comparison_text(found))
+        case "json":
+            return json.dumps(comparison_json(found), indent=2, ensure_ascii=False)
+    raise BindError(f"alternatives have no format `{format}`", hint="there are text, json")
+
+
+def explained_query(core: Core, query: Registered, format: str, *, alternatives: bool) -> str:
+    """The plan of a registered query."""
+    if alternatives:
+        return compared(core, query.plan, format, "the query was registered with it")
+    return explained(core, query.plan, format, query)
+
+
+def explained_plan(core: Core, plan: Plan, options: QueryOptions, format: str, *, alternatives: bool) -> str:
+    """The plan that a query would be registered with."""
+    if not alternatives:
+        return explained(core, core.planned(plan, options), format)
+    if options.optimise:
+        return compared(core, carrying_order(plan), format, None, options.reuse)
+    return compared(core, core.planned(plan, options), format, "optimise = FALSE")
+
+
 def _explain(core: Core, tree: exp.Expr) -> Result:
-    name = tree.args["format"]
-    what = tree.this
+    format, what, alternatives = tree.args["format"], tree.this, bool(tree.args.get("alternatives"))
     if isinstance(what, exp.Identifier):
-        query = core.query(identifier(what))
-        text = explained(core, query.plan, name, query)
+        text = explained_query(core, core.query(identifier(what)), format, alternatives=alternatives)
     else:
-        if isinstance(what, ast.CreateQuery):
-            what = what.expression
-        text = explained(core, optimize(carrying_order(bind_query(what, core.catalog)[0])), name)
+        plan, _ = bind_query(what, core.catalog)
+        text = explained_plan(core, plan, QueryOptions(), format, alternatives=alternatives)
     # A plan object is one value; what people read comes line by line.
-    lines = [text] if name.upper() == "JSON" else text.splitlines()
+    lines = [text] if format.upper() == "JSON" else text.splitlines()
     return Result("table", text, pa.table({"plan": lines}))
 
 

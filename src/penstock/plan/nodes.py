@@ -12,7 +12,7 @@ position.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeGuard, TypeVar, cast
 from typing import Literal as OneOf
 
@@ -76,11 +76,16 @@ class QueryStream:
 
 @dataclass(frozen=True)
 class Window:
-    """Stream to relation. ``retractions``: somebody above needs to know when rows leave."""
+    """Stream to relation. ``retractions``: somebody above needs to know when rows leave. ``reuse``: a bounded window is
+    computed from the one before, where that is possible, not from nothing.
+
+    States are saved under names that have the ``repr`` of plans in them, so that is what it was before ``reuse``.
+    """
 
     input: Node
     spec: WindowSpec
     retractions: bool = True
+    reuse: bool = field(default=True, repr=False)
 
     @property
     def schema(self) -> Schema:
