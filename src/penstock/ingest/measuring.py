@@ -21,14 +21,13 @@ from penstock.model.values import to_rows
 from penstock.plan.cost import SAMPLE, Measured, Row
 
 THINNEST = 256
-_POINTS = 64
 _BYTES = 4 << 20
 
 
 class Measuring:
     """Of one stream. Written under the database's lock.
 
-    Bounded: ``SAMPLE`` rows and what came with the last of them, 4 MiB and the last piece, 64 points in time.
+    Bounded: ``SAMPLE`` rows and those taken with the oldest of them, 4 MiB and the newest piece; and some 66 points.
     """
 
     __slots__ = ("_chance", "_every", "_last", "_next", "_points", "_rows", "_sample", "_since")
@@ -42,7 +41,7 @@ class Measuring:
         self._last = 0
         self._since = 0
         """Rows that were taken since they are taken more seldom."""
-        self._points: deque[tuple[int, Instant]] = deque(maxlen=_POINTS)
+        self._points: deque[tuple[int, Instant]] = deque()
         """How many rows had come up to which instant."""
         self._sample: deque[pa.Table] = deque()
         self._rows = 0
@@ -54,12 +53,21 @@ class Measuring:
         count = len(batch)
         if not self._points and count:
             self._points.append((arrivals - count, int(batch.ts[0])))
-        self._points.append((arrivals, newest))
+        self._note(arrivals, newest)
         wanted = min(SAMPLE, count, max(1, (arrivals - self._last) // self._every))
         if wanted:
             self._keep(batch.table, count, wanted)
         self._last = arrivals
         self._next = arrivals + 1 + self._chance.randrange(2 * self._every - 1)
+
+    def _note(self, arrivals: int, newest: Instant) -> None:
+        """So many rows had come up to this instant: one of at most 66 points over as many rows as the sample is of."""
+        points, span = self._points, SAMPLE * self._every
+        if len(points) > 1 and arrivals - points[-2][0] < span // 64:
+            points.pop()
+        points.append((arrivals, newest))
+        while len(points) > 2 and arrivals - points[1][0] >= span:
+            points.popleft()
 
     def _keep(self, table: pa.Table, count: int, wanted: int) -> None:
         jitter = np.array([self._chance.random() for _ in range(wanted)])

@@ -30,7 +30,10 @@ def compare(
     """The alternatives of a plan. ``because``: why it is run as it is, if it is; ``reuse``: see ``chosen``."""
     costs = Costs(figures)
     found = alternatives(query, costs, reuse)
-    chosen, reason = choice(query, found, figures, reuse) if because is None else (found[0], because)
+    if because is None:
+        chosen, reason = choice(query, found, figures, reuse)
+    else:
+        chosen, reason = next(a for a in found if a.query == query), because
     assumed = {show_node(node): figure for node in walk(chosen.query) if (figure := costs.node(node).figure)}
     return Comparison(
         tuple(sorted(found, key=lambda a: (a.cost.total, a is not chosen))), chosen, reason, tuple(assumed.items())
