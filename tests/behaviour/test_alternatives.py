@@ -309,7 +309,8 @@ def test_figures_are_of_the_newest_rows() -> None:
         text = "SELECT v FROM s [NOW] WHERE v = 0"
 
         def passing() -> str:
-            return next(f["text"] for f in compared(db, text)["figures"] if f["node"].startswith("Filter"))
+            found = [f["text"] for f in compared(db, text)["figures"] if f["node"].startswith("Filter")]
+            return str(found[0])
 
         db.push("s", pa.table({"t": range(10_000), "v": [0] * 10_000}))
         assert passing() == "100 % of the rows pass"

@@ -164,6 +164,8 @@ class BoundedBody:
         last = tree.stages[tree.root].operator if tree.root >= 0 else None
         if isinstance(last, FastAggregate):
             return last.content(window.instant)  # it has the whole result; nobody else need keep it
+        if not self._reuse and (changes.sign > 0).all():
+            return replace(changes, end=None)  # nothing was there before and nothing has left
         instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
         return emit.process([changes], step, instants)
 

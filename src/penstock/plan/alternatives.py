@@ -45,27 +45,33 @@ class Alternative:
 def chosen(query: Query, figures: Figures | None = None, reuse: bool | None = None) -> Query:
     """The plan that is run: see ``choice``. ``reuse``: whether overlapping windows are computed from the one before, if
     that is not to be chosen."""
-    if not figures or not is_free(query, reuse):
+    known = figures or {}
+    if not (_overlaps(query, reuse) or (known and _has_orders(query))):
         plan = optimize(query)
         return plan if reuse is None else with_reuse(plan, reuse)
-    costs = Costs(figures)
-    return choice(query, _different(_ruled(query, costs, reuse), costs, ruled=True), figures, reuse)[0].query
+    costs = Costs(known)
+    found = _different(_ruled(query, costs, reuse, orders=bool(known)), costs, ruled=True)
+    return choice(query, found, known, reuse)[0].query
 
 
 def choice(
     query: Query, found: Iterable[Alternative], figures: Figures, reuse: bool | None = None
 ) -> tuple[Alternative, str]:
-    """Which of a query's alternatives is run, and why: what the rules make of it or, where joins of three and more
-    inputs or overlapping windows leave them a choice and something was measured, the cheapest of what they allow. A
-    query that can be split over shards stays so."""
+    """Which of a query's alternatives is run, and why: what the rules make of it or, where overlapping windows or joins
+    of three and more inputs leave them a choice, the cheapest of what they allow. By how much windows overlap is known
+    before anything is measured, which order of joins is the cheapest is not. A query that can be split over shards
+    stays so."""
     usual, *others = (a for a in found if a.ruled)
-    if not is_free(query, reuse):
+    if not (_overlaps(query, reuse) or _has_orders(query)):
         return usual, "the rules leave no choice"
     if not figures:
-        return usual, "nothing has been measured"
-    split = partitioning(usual.query).keys is not None
-    best = min((a for a in others if not split or partitioning(a.query).keys is not None), key=_total, default=usual)
-    return best if _total(best) < _LESS * _total(usual) else usual, "it costs the least"
+        same = with_reuse(usual.query, True)
+        others = [a for a in others if with_reuse(a.query, True) == same]
+    elif partitioning(usual.query).keys is not None:
+        others = [a for a in others if partitioning(a.query).keys is not None]
+    best = min(others, key=_total, default=usual)
+    reason = "it costs the least" if figures else "nothing has been measured"
+    return best if _total(best) < _LESS * _total(usual) else usual, reason
 
 
 def alternatives(
@@ -92,9 +98,10 @@ def _different(plans: Iterable[tuple[str, Query]], costs: Costs, *, ruled: bool 
             yield Alternative(plan, costs.of(plan), description, ruled)
 
 
-def _ruled(query: Query, costs: Costs, reuse: bool | None) -> Iterator[tuple[str, Query]]:
+def _ruled(query: Query, costs: Costs, reuse: bool | None, *, orders: bool = True) -> Iterator[tuple[str, Query]]:
     """What the rules make of a query without any figures, and what else they allow."""
-    for description, plan in chain([("optimised", optimize(query))], join_orders(query, costs)):
+    further = join_orders(query, costs) if orders else ()
+    for description, plan in chain([("optimised", optimize(query))], further):
         yield description, plan if reuse is None else with_reuse(plan, reuse)
         if reuse is not None:
             continue
@@ -134,10 +141,13 @@ def join_orders(query: Query, costs: Costs | None = None) -> Iterator[tuple[str,
                     yield f"joins in the order {', '.join(names[i] for i in order)}", optimize(plan, after)
 
 
-def is_free(query: Query, reuse: bool | None = None) -> bool:
-    """Whether the rules leave a choice."""
-    if reuse is None and any(may_reuse(node) for node in walk(query) if isinstance(node, Query)):
-        return True
+def _overlaps(query: Query, reuse: bool | None) -> bool:
+    """Whether it is to be chosen how windows are computed."""
+    return reuse is None and any(may_reuse(node) for node in walk(query) if isinstance(node, Query))
+
+
+def _has_orders(query: Query) -> bool:
+    """Whether joins could be in another order that costs something else."""
     if sum(isinstance(node, Join) for node in walk(query)) < 2:
         return False
     return any(len(found.inputs) > 2 for found in _chains(optimize(query, RULES[: RULES.index(order_joins)])))

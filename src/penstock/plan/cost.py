@@ -40,6 +40,7 @@ from penstock.plan.nodes import (
     bounded_windows,
 )
 from penstock.plan.reuse import reuses
+from penstock.plan.steps import below_steps
 from penstock.plan.window import (
     Generic,
     Now,
@@ -185,29 +186,31 @@ class Costs:
             case Aggregate(below, keys, _, _):
                 e = self.node(below)
                 groups, figure = _groups(keys, e)
-                return Estimate(
-                    2 * e.rate, groups, e.state_rows + groups, e.work + 2 * e.rate, None, e.whole, figure
-                )
+                steps = (2.5 if e.whole else 2.0) * e.rate
+                return Estimate(2 * e.rate, groups, e.state_rows + groups, e.work + steps, None, e.whole, figure)
             case Distinct(below):
                 e = self.node(below)
                 columns = [Column(i, f.type, f.name) for i, f in enumerate(below.schema)]
                 rows, figure = _groups(columns, e) if e.sample is not None else (e.rows * 0.5, _DISTINCT)
                 share = min(1.0, rows / max(e.rows, 1.0))
+                steps = BY_VALUE * e.rate
                 return Estimate(
-                    e.rate * share, rows, e.state_rows + rows, e.work + e.rate, e.sample, e.whole, figure
+                    e.rate * share, rows, e.state_rows + rows, e.work + steps, e.sample, e.whole, figure
                 )
             case SetOp(kind, all_, left, right):
                 a, b = self.node(left), self.node(right)
                 kept = 0.0 if kind == "union" and all_ else a.rows + b.rows
                 rows = a.rows + b.rows if kind == "union" else a.rows * 0.5
                 rate = a.rate + b.rate
+                steps = rate if not kept else BY_VALUE * rate
                 return Estimate(
-                    rate, rows, a.state_rows + b.state_rows + kept, a.work + b.work + rate, None, a.whole
+                    rate, rows, a.state_rows + b.state_rows + kept, a.work + b.work + steps, None, a.whole
                 )
             case TopN(below, _, limit, _):
                 e = self.node(below)
                 rows = e.rows if limit is None else min(e.rows, float(limit))
-                return Estimate(e.rate, rows, e.state_rows + e.rows, e.work + 2 * e.rate, e.sample, e.whole)
+                steps = RANKED * e.rate
+                return Estimate(e.rate, rows, e.state_rows + e.rows, e.work + steps, e.sample, e.whole)
 
     def _measured(self, source: str) -> Measured:
         return self._figures.get(source, _NOTHING)
@@ -226,9 +229,10 @@ class Costs:
         emitted = rate
         spec = bounded_window(query)
         if spec is not None:
-            rate = e.rows * self._windows(query, spec)
-            # With reuse, the result is kept and looked up for each window.
-            emitted = rate * (KEPT_RESULT if reuses(query) and not isinstance(query.input, Aggregate) else 1.0)
+            rate = emitted = e.rows * self._windows(query, spec)
+            if reuses(query) and not isinstance(below_steps(query.input), Aggregate):
+                # The result is kept, row by row; groups are kept by those who count them.
+                emitted = KEPT * emitted + CHANGED * e.rate
         return Estimate(rate, rate * HORIZON_SECONDS, e.state_rows, e.work + emitted, sample)
 
     def _windows(self, node: Node, spec: WindowSpec) -> float:
@@ -253,6 +257,8 @@ class Costs:
         whole = isinstance(spec, Generic | Session) and not (node.reuse and _overlaps(spec))
         if whole:
             rate = rows * self._windows(node, spec)
+        elif isinstance(spec, Generic):
+            rate = e.rate * REUSED
         else:
             rate = e.rate * (1 if isinstance(spec, Unbounded) or not node.retractions else 2)
         # Wide rows take more room and time, so that a plan that drops columns early is the cheaper one.
@@ -291,8 +297,13 @@ class Costs:
 
 _NOTHING = Measured()
 _DISTINCT = Figure("half of the rows are distinct", False)
-KEPT_RESULT = 3.0
-"""What a row of a result costs that is kept from window to window, where one that is made anew costs 1."""
+KEPT, CHANGED, BY_VALUE, RANKED = 25.0, 40.0, 130.0, 400.0
+"""Steps for a row of a result that is kept from one bounded window to the next, for one of it that comes or goes, and for
+a row that DISTINCT or ORDER BY takes. What is visited row by row costs so many times more than what is done in columns;
+measured with ``benchmarks.plans``."""
+REUSED = 1.5
+"""Steps for a row that comes into a bounded window and leaves it again, where one of a window from nothing costs 1: less
+than 2, since the operators are there already."""
 
 
 def _figure(text: str, value: float, measured: bool) -> Figure:
