@@ -30,6 +30,7 @@ from penstock.database.altering import Altering
 from penstock.database.beginning import Beginning
 from penstock.database.declaring import Declaring
 from penstock.database.gathering import Gathering, is_plain
+from penstock.database.planning import planned
 from penstock.database.ticking import Ticking
 from penstock.hosts.history import History
 from penstock.hosts.host import Answers, QuerySettings
@@ -55,13 +56,9 @@ from penstock.model.errors import (
     suggest,
 )
 from penstock.model.schema import Clock
-from penstock.plan.alternatives import chosen
 from penstock.plan.answers import answer_schema
-from penstock.plan.cost import Measured
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.nodes import relation_scans, stream_scans
-from penstock.plan.order import carrying_order
-from penstock.plan.reuse import with_reuse
+from penstock.plan.nodes import stream_scans
 from penstock.rows.apart import Rows
 from penstock.rows.times import TimeForm
 from penstock.scalar.zones import UTC
@@ -284,25 +281,12 @@ class Core(Declaring, Ticking, Beginning, Altering):
         if options.start == "retained":
             self.check_retained(plan)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
-        query = self.made(name, self.planned(plan, options), functions, reads, options, text)
+        query = self.made(name, planned(self, plan, options), functions, reads, options, text)
         query.into = into
         self.instants.check(query)
         self.check_past(query)
         self.start(query)
         return query
-
-    def planned(self, plan: Plan, options: QueryOptions) -> Plan:
-        """The plan that a query is run with: it stays the same, also after a restart."""
-        plan = carrying_order(plan)
-        if options.optimise:
-            return chosen(plan, self.figures(plan), options.reuse)
-        return plan if options.reuse is None else with_reuse(plan, options.reuse)
-
-    def figures(self, plan: Plan) -> dict[str, Measured]:
-        """What has been measured of the streams and relations that a plan reads."""
-        found = {scan.stream: self.inputs[scan.stream].measured() for scan in stream_scans(plan)}
-        found |= {scan.relation: self.relations[scan.relation].measured() for scan in relation_scans(plan)}
-        return {name: measured for name, measured in found.items() if measured is not None}
 
     def made(
         self,

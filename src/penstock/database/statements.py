@@ -31,6 +31,7 @@ from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, parse_rows, position_of
 from penstock.database.core import Core
 from penstock.database.literals import plain_columns
+from penstock.database.planning import compared, compared_options, planned
 from penstock.database.query import Query
 from penstock.database.results import Result, counts_aside, query_started, rows_into
 from penstock.database.show import describe, show
@@ -40,11 +41,9 @@ from penstock.model.errors import BindError, CatalogError, InputError, PenstockE
 from penstock.model.names import counted
 from penstock.model.types import BIGINT, BOOLEAN, TIMESTAMP, DataType, Kind, common_type
 from penstock.model.values import to_arrow, to_rows
-from penstock.plan.comparison import compare, comparison_json, comparison_text
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
 from penstock.rows.values import is_whole
 from penstock.scalar.expr import Call, Cast, Expr
@@ -187,17 +186,6 @@ def explained(core: Core, plan: Plan, format: str, query: Registered | None = No
     raise BindError(f"no format `{format}`", hint="there are text, json, mermaid")
 
 
-def compared(core: Core, plan: Plan, format: str, because: str | None, reuse: bool | None = None) -> str:
-    """The alternatives of a plan, for people, or for programs. ``because``: why it is run as it is, if it is."""
-    found = compare(plan, core.figures(plan), because, reuse)
-    match format.lower():
-        case "text":
-            return Explanation(comparison_text(found))
-        case "json":
-            return json.dumps(comparison_json(found), indent=2, ensure_ascii=False)
-    raise BindError(f"alternatives have no format `{format}`", hint="there are text, json")
-
-
 def explained_query(core: Core, query: Registered, format: str, *, alternatives: bool) -> str:
     """The plan of a registered query."""
     if alternatives:
@@ -207,11 +195,9 @@ def explained_query(core: Core, query: Registered, format: str, *, alternatives:
 
 def explained_plan(core: Core, plan: Plan, options: QueryOptions, format: str, *, alternatives: bool) -> str:
     """The plan that a query would be registered with."""
-    if not alternatives:
-        return explained(core, core.planned(plan, options), format)
-    if options.optimise:
-        return compared(core, carrying_order(plan), format, None, options.reuse)
-    return compared(core, core.planned(plan, options), format, "optimise = FALSE")
+    if alternatives:
+        return compared_options(core, plan, options, format)
+    return explained(core, planned(core, plan, options), format)
 
 
 def _explain(core: Core, tree: exp.Expr) -> Result:

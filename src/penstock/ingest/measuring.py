@@ -1,7 +1,7 @@
 """What is measured of a stream as its rows come: how many there are in a second of its time, and a sample of them.
 
 Of the first rows all are taken, later one of ``THINNEST`` on average, at places that do not follow from their numbers;
-so the sample is of the newest 512 to 131,072 rows, and what was before is forgotten.
+so the sample is of the newest 131,072 rows at most, and what was before is forgotten.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Measuring:
     Bounded: ``SAMPLE`` rows and those taken with the oldest of them, 4 MiB and the newest piece; and some 66 points.
     """
 
-    __slots__ = ("_chance", "_every", "_last", "_next", "_points", "_rows", "_sample", "_since")
+    __slots__ = ("_chance", "_every", "_last", "_points", "_rows", "_sample", "_since", "next")
 
     def __init__(self) -> None:
         self._chance = random.Random(1)
         self._every = 1
         """One row of this many is taken."""
-        self._next = 0
+        self.next = 0
         """How many rows have to have come before one is taken again."""
         self._last = 0
         self._since = 0
@@ -47,8 +47,9 @@ class Measuring:
         self._rows = 0
 
     def take(self, arrivals: int, newest: Instant, batch: Batch) -> None:
-        """So many rows have come, up to this instant; the turn of some of them has come now."""
-        if arrivals < self._next or newest == -math.inf:
+        """So many rows have come, up to this instant; the turn of some of them has come now. Called when there are at
+        least ``next``."""
+        if newest == -math.inf:
             return
         count = len(batch)
         if not self._points and count:
@@ -58,7 +59,7 @@ class Measuring:
         if wanted:
             self._keep(batch.table, count, wanted)
         self._last = arrivals
-        self._next = arrivals + 1 + self._chance.randrange(2 * self._every - 1)
+        self.next = arrivals + 1 + self._chance.randrange(2 * self._every - 1)
 
     def _note(self, arrivals: int, newest: Instant) -> None:
         """So many rows had come up to this instant: one of at most 66 points over as many rows as the sample is of."""
@@ -81,7 +82,7 @@ class Measuring:
             gone = self._sample.popleft()
             self._rows -= len(gone)
             size -= gone.nbytes
-        if self._since >= SAMPLE and self._every < THINNEST:
+        if self._since >= SAMPLE // 8 and self._every < THINNEST:
             self._every, self._since = self._every * 2, 0
 
     def measured(self, schema: Schema) -> Measured | None:

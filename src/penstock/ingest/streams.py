@@ -456,7 +456,8 @@ class StreamInput:
     def pass_on(self, batch: Batch) -> None:
         """The turn of these rows has come, or of those in ``spans``."""
         self.passed = max([self.passed, *(span.furthest for span in self.spans), *batch.ts[-1:].tolist()])
-        self.measuring.take(self._arrivals, self._newest, batch)
+        if self._arrivals >= self.measuring.next:
+            self.measuring.take(self._arrivals, self._newest, batch)
 
     def measured(self) -> Measured | None:
         """What is known of how many rows come, and of what is in them; None if nothing is."""

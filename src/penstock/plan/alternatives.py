@@ -9,9 +9,9 @@ from itertools import chain, islice, permutations
 
 from penstock.plan.cost import Cost, Costs, Figures
 from penstock.plan.derive import partitioning
-from penstock.plan.nodes import Join, Node, Query, sources, walk
+from penstock.plan.nodes import Node, Query, inputs, sources, walk, with_reuse
 from penstock.plan.optimize import optimize
-from penstock.plan.reuse import may_reuse, with_reuse
+from penstock.plan.reuse import may_reuse
 from penstock.plan.rules import (
     RULES,
     hash_keys,
@@ -148,7 +148,7 @@ def _overlaps(query: Query, reuse: bool | None) -> bool:
 
 def _has_orders(query: Query) -> bool:
     """Whether joins could be in another order that costs something else."""
-    if sum(isinstance(node, Join) for node in walk(query)) < 2:
+    if sum(len(inputs(node)) > 1 for node in walk(query)) < 2:
         return False
     return any(len(found.inputs) > 2 for found in _chains(optimize(query, RULES[: RULES.index(order_joins)])))
 

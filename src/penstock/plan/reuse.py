@@ -5,8 +5,6 @@ It may where windows overlap and only move forward, and nothing that is remember
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from penstock.model.types import BIGINT
 from penstock.plan.nodes import (
     Aggregate,
@@ -14,16 +12,14 @@ from penstock.plan.nodes import (
     Prioritise,
     Project,
     Query,
-    Window,
     bounded_window,
     bounded_windows,
     expressions,
-    transform,
     walk,
     with_inputs,
 )
 from penstock.plan.steps import is_step, steps_of
-from penstock.plan.window import Generic, is_bounded
+from penstock.plan.window import Generic
 from penstock.scalar import expr as ex
 from penstock.scalar.expr import Column, Literal, WindowBound
 
@@ -39,19 +35,6 @@ def may_reuse(query: Query) -> bool:
 def reuses(query: Query) -> bool:
     """Whether each window is computed from the one before."""
     return all(window.reuse for window in bounded_windows(query)) and may_reuse(query)
-
-
-def with_reuse(query: Query, reuse: bool) -> Query:
-    """The same query, and the queries that it reads, with windows that are computed this way where they may be."""
-
-    def changed(node: Node) -> Node:
-        if isinstance(node, Window) and is_bounded(node.spec) and node.reuse != reuse:
-            return replace(node, reuse=reuse)
-        return node
-
-    found = transform(query, changed)
-    assert isinstance(found, Query)
-    return found
 
 
 def without_bound_keys(node: Node) -> Node:
