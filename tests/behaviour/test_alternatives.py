@@ -1,4 +1,4 @@
-"""Plans that could be run in the place of another: they are shown with their costs, chosen once, and answer the same."""
+"""Plans that could be run in the place of another: shown with their costs, chosen once, with the same answers."""
 
 from __future__ import annotations
 

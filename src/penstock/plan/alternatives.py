@@ -125,8 +125,8 @@ def _unruled(query: Query) -> Iterator[tuple[str, Query]]:
 
 
 def join_orders(query: Query, costs: Costs | None = None) -> Iterator[tuple[str, Query]]:
-    """The query after all rules, with each chain of inner joins in every left-deep order, where it does not matter which
-    input is the first of all and which is the second; chains of many inputs in the order that the rule finds."""
+    """The query after all rules, with each chain of inner joins in every left-deep order, where it does not matter
+    which input is the first of all and which is the second; chains of many inputs in the order that the rule finds."""
     place = RULES.index(order_joins)
     before, after = optimize(query, RULES[:place]), RULES[place + 1 :]
     chains = {len(found.inputs): found for found in reversed(_chains(before))}

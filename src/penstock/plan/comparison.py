@@ -24,9 +24,7 @@ class Comparison:
     figures: tuple[tuple[str, Figure], ...]
 
 
-def compare(
-    query: Query, figures: Figures, because: str | None = None, reuse: bool | None = None
-) -> Comparison:
+def compare(query: Query, figures: Figures, because: str | None = None, reuse: bool | None = None) -> Comparison:
     """The alternatives of a plan. ``because``: why it is run as it is, if it is; ``reuse``: see ``chosen``."""
     costs = Costs(figures)
     found = alternatives(query, costs, reuse)

@@ -111,7 +111,7 @@ class Figure:
 @dataclass(frozen=True)
 class Estimate:
     """Of one node, with everything below it: ``rows`` is the size of its relation. ``sample``: rows as they come out of
-    it, if that is known. ``whole``: all of them come anew for each bounded window. ``figure``: what was assumed here."""
+    it, if that is known. ``whole``: all of them come anew for each bounded window. ``figure``: what is assumed here."""
 
     rate: float
     rows: float
@@ -168,9 +168,7 @@ class Costs:
                 e = self.node(below)
                 share, sample, figure = _filtered(predicate, e.sample)
                 steps = e.rate * (1 + 0.01 * max(1, len(conjuncts(predicate))))
-                return Estimate(
-                    e.rate * share, e.rows * share, e.state_rows, e.work + steps, sample, e.whole, figure
-                )
+                return Estimate(e.rate * share, e.rows * share, e.state_rows, e.work + steps, sample, e.whole, figure)
             case Project(below, exprs, _):
                 e = self.node(below)
                 # Leaving columns out is next to nothing.
@@ -194,18 +192,14 @@ class Costs:
                 rows, figure = _groups(columns, e) if e.sample is not None else (e.rows * 0.5, _DISTINCT)
                 share = min(1.0, rows / max(e.rows, 1.0))
                 steps = BY_VALUE * e.rate
-                return Estimate(
-                    e.rate * share, rows, e.state_rows + rows, e.work + steps, e.sample, e.whole, figure
-                )
+                return Estimate(e.rate * share, rows, e.state_rows + rows, e.work + steps, e.sample, e.whole, figure)
             case SetOp(kind, all_, left, right):
                 a, b = self.node(left), self.node(right)
                 kept = 0.0 if kind == "union" and all_ else a.rows + b.rows
                 rows = a.rows + b.rows if kind == "union" else a.rows * 0.5
                 rate = a.rate + b.rate
                 steps = rate if not kept else BY_VALUE * rate
-                return Estimate(
-                    rate, rows, a.state_rows + b.state_rows + kept, a.work + b.work + steps, None, a.whole
-                )
+                return Estimate(rate, rows, a.state_rows + b.state_rows + kept, a.work + b.work + steps, None, a.whole)
             case TopN(below, _, limit, _):
                 e = self.node(below)
                 rows = e.rows if limit is None else min(e.rows, float(limit))
@@ -298,12 +292,12 @@ class Costs:
 _NOTHING = Measured()
 _DISTINCT = Figure("half of the rows are distinct", False)
 KEPT, CHANGED, BY_VALUE, RANKED = 25.0, 40.0, 130.0, 400.0
-"""Steps for a row of a result that is kept from one bounded window to the next, for one of it that comes or goes, and for
-a row that DISTINCT or ORDER BY takes. What is visited row by row costs so many times more than what is done in columns;
-measured with ``benchmarks.plans``."""
+"""Steps for a row of a result that is kept from one bounded window to the next, for one of it that comes or goes, and
+for a row that DISTINCT or ORDER BY takes: what is visited row by row costs so many times more than what is done in
+columns. Measured with ``benchmarks.plans``."""
 REUSED = 1.5
-"""Steps for a row that comes into a bounded window and leaves it again, where one of a window from nothing costs 1: less
-than 2, since the operators are there already."""
+"""Steps for a row that comes into a bounded window and leaves it again, where one of a window from nothing costs 1:
+less than 2, since the operators are there already."""
 
 
 def _figure(text: str, value: float, measured: bool) -> Figure:
@@ -370,9 +364,7 @@ def _groups(keys: Sequence[Expr], below: Estimate) -> tuple[float, Figure | None
     return groups, _figure("{} values of the key", groups, True)
 
 
-def _matching(
-    node: Join | SemiJoin, a: Estimate, b: Estimate
-) -> tuple[float, tuple[Row, ...] | None, Figure | None]:
+def _matching(node: Join | SemiJoin, a: Estimate, b: Estimate) -> tuple[float, tuple[Row, ...] | None, Figure | None]:
     """Which share of all pairs has equal keys, and some of these pairs."""
     left, right = [k for k, _ in node.keys], [k for _, k in node.keys]
     if a.sample is None or b.sample is None or not all(map(_computable, (*left, *right))):

@@ -41,7 +41,15 @@ from penstock.plan.show import (
 )
 from penstock.scalar.expr import Column, Expr
 
-__all__ = ["escape_mermaid", "explain_json", "explain_mermaid", "explain_text", "explain_tree", "show_expr", "show_node"]
+__all__ = [
+    "escape_mermaid",
+    "explain_json",
+    "explain_mermaid",
+    "explain_text",
+    "explain_tree",
+    "show_expr",
+    "show_node",
+]
 
 _SEMI = {"semi": "SemiJoin", "anti": "AntiJoin", "mark": "MarkJoin"}
 

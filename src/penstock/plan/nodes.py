@@ -477,7 +477,7 @@ def with_join_priority(query: Query, how: str | PairPriority) -> Query:
 
 
 def with_reuse(query: Query, reuse: bool) -> Query:
-    """The same query, and the queries that it reads, with bounded windows that are computed this way where they may be."""
+    """The same query, and the queries that it reads, with bounded windows computed this way where they may be."""
 
     def changed(node: Node) -> Node:
         if isinstance(node, Window) and is_bounded(node.spec) and node.reuse != reuse:

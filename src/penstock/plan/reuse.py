@@ -27,7 +27,7 @@ from penstock.scalar.expr import Column, Literal, WindowBound
 def may_reuse(query: Query) -> bool:
     """Whether each window can be computed from the one before."""
     spec = bounded_window(query)
-    if not isinstance(spec, Generic) or spec.hop_low < 0 or not 0 < spec.hop_high:
+    if not isinstance(spec, Generic) or spec.hop_low < 0 or spec.hop_high <= 0:
         return False
     return spec.hop_low < spec.end - spec.begin and not _reads_bounds(steps_of(without_bound_keys(query.input))[1])
 

@@ -25,8 +25,8 @@ class Chain:
 
 
 def order_joins(query: Query, costs: Costs | None = None) -> Query:
-    """Rebuild each chain of inner joins in the cheaper order; as it is where nothing is gained. ``costs``: by which that
-    is decided, else by defaults.
+    """Rebuild each chain of inner joins in the cheaper order; as it is where nothing is gained. ``costs``: by which
+    that is decided, else by defaults.
 
     A projection puts the columns back. A joined row is the same pair of rows in any order, and its moment is
     the latest of all, so neither identities nor first/last notice.
