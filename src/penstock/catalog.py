@@ -329,7 +329,8 @@ it is not said, those that they retain, if they do."""
 @dataclass(frozen=True)
 class QueryOptions:
     """``WITH (…)`` of a query. ``lag``: how far it may fall behind, as a text; ``on_lag``: what becomes of it then.
-    ``results``: what is kept for readers that have not had it."""
+    ``results``: what is kept for readers that have not had it. ``optimise``: its plan is chosen, not run as it was
+    submitted; ``reuse``: whether overlapping windows are computed from the one before, None where that is chosen."""
 
     priority: int = 5
     latency: int | None = None
@@ -338,6 +339,8 @@ class QueryOptions:
     lag: str | None = None
     on_lag: OnLag | None = None
     results: Bound | None = None
+    optimise: bool = True
+    reuse: bool | None = None
 
 
 ALTERABLE = ("priority", "latency", "lag", "on_lag", "results")

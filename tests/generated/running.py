@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -26,18 +27,19 @@ def answers(
     plan: Callable[[Plan], object] | None = None,
     *,
     close: bool = True,
+    optimise: bool = True,
 ) -> Counter[object]:
     """The answers when pushed as ``feed`` says (default: whole streams) and, usually, everything is closed after it.
-    ``plan``: what is submitted in the place of the query's text."""
+    ``plan``: what is submitted in the place of the query's text. Without ``optimise`` it is run as it is."""
     with penstock.connect(engine=engine) as db:
         db.execute(case.declare)
         if case.beginning:
             db.push("q", list(case.beginning))
         if plan is None:
-            query = db.query(case.query)
+            query = db.query(case.query, optimise=optimise)
         else:
             bound, _ = plan_of_text(db.catalog, case.query)
-            query = db.query(plan=plan(bound))
+            query = db.query(plan=plan(bound), optimise=optimise)
         if case.relation:
             db.push("q", [{"k": r[0], "name": r[1], "ts": at, "op": op} for at, op, r in case.relation])
         for name, rows in whole(case) if feed is None else feed:
@@ -47,6 +49,14 @@ def answers(
         table = query.fetch()
         found = zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True)
         return Counter(tuple(comparable(v) for v in row) for row in found)
+
+
+def alternatives(case: Case, engine: str) -> dict[str, object]:
+    """The plans that could be run for a case's query, by description."""
+    with penstock.connect(engine=engine) as db:
+        db.execute(case.declare)
+        found = json.loads(db.explain(case.query, "json", alternatives=True))
+    return {each["description"]: each["plan"] for each in found["alternatives"]}
 
 
 def comparable(value: object) -> object:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from penstock.plan.alternatives import alternatives
 from penstock.plan.explain import explain_json
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
@@ -16,39 +16,37 @@ from penstock.plan.order import carrying_order
 from penstock.plan.serial import from_json, to_json
 from tests.budget import examples
 from tests.generated.language import Case, cases
-from tests.generated.running import answers
+from tests.generated.running import alternatives, answers
 
 RELAXED = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-
-
-def unchanged(query: Query) -> Query:
-    return query
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=RELAXED)
 @given(cases())
 def test_the_optimiser_keeps_every_answer(case: Case) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.database.core.optimize", unchanged)
-        plain = answers(case, "reference")
-    assert answers(case, "reference") == plain, str(case)
+    assert answers(case, "reference") == answers(case, "reference", optimise=False), str(case)
 
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=RELAXED)
 @given(cases())
-def test_alternatives_and_the_json_form_keep_every_answer(case: Case) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.database.core.optimize", unchanged)
-        plain = answers(case, "reference")
-        assert answers(case, "reference", plan=lambda p: from_json(to_json(p))) == plain, str(case)
-        for i in range(4):
+def test_the_json_form_keeps_every_answer(case: Case) -> None:
+    plain = answers(case, "reference", optimise=False)
+    assert answers(case, "reference", plan=lambda p: from_json(to_json(p)), optimise=False) == plain, str(case)
 
-            def chosen(plan: Query, i: int = i) -> Query:
-                found = list(alternatives(plan, limit=6))
-                return found[min(i, len(found) - 1)].query
 
-            assert answers(case, "reference", plan=chosen) == plain, str(case)
+@pytest.mark.parametrize("engine", ["reference", "local"])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=RELAXED)
+@given(case=cases())
+def test_every_alternative_gives_every_answer(engine: str, case: Case) -> None:
+    plain = answers(case, "reference", optimise=False)
+    found = alternatives(case, engine)
+    assert {"as written", "optimised"} & found.keys()
+    for description, plan in found.items():
+        assert answers(case, engine, plan=partial(_this, plan), optimise=False) == plain, f"{description}\n{case}"
 
+
+def _this(plan: object, query: Query) -> object:
+    return plan
 
 
 def explained(query: Query) -> str:

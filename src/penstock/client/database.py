@@ -153,8 +153,13 @@ class RemoteDatabase:
                 found |= dict.fromkeys([each["name"], *(column["name"] for column in each["columns"])])
         return list(found)
 
-    def explain(self, query: str, format: str = "text") -> str:
-        """The plan of a registered query, or of a query text, as text, JSON or Mermaid."""
+    def explain(self, query: str, format: str = "text", *, alternatives: bool = False) -> str:
+        """The plan of a registered query, or of a query text, as text, JSON or Mermaid; or all plans that could be run
+        instead."""
+        if alternatives:
+            table = self.execute(f"EXPLAIN (ALTERNATIVES, FORMAT {format}) {query}").table
+            assert table is not None, "EXPLAIN gives one"
+            return "\n".join(table.column("plan").to_pylist())
         if query.strip().isidentifier():
             return self.transport.get(path("queries", query.strip(), "explain"), format=format).body.decode()
         return self.transport.post("/api/explain", {"cql": query, "format": format}, again=True).body.decode()

@@ -149,9 +149,10 @@ class DescribeObject(exp.Expression):
 
 
 class Explain(exp.Expression):
-    """``this`` is a query, or the identifier of a registered one; ``format`` is TEXT, JSON or MERMAID."""
+    """``this`` is a query, or the identifier of a registered one; ``format`` is TEXT, JSON or MERMAID;
+    ``alternatives``: with the plans that could be run in its place."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "format": True}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "format": True, "alternatives": False}
 
 
 class InsertInto(exp.Expression):

@@ -140,6 +140,15 @@ def plan_of_text(catalog: Catalog, text: str) -> tuple[Plan, frozenset[str]]:
     return located(text, tree, lambda: bind_query(tree, catalog))
 
 
+def planned_text(catalog: Catalog, text: str) -> tuple[Plan, QueryOptions]:
+    """The plan of a text that is one query, or ``CREATE QUERY`` of one, and how it is to be run."""
+    plan, _ = plan_of_text(catalog, text)
+    tree = parse(text)[0].tree
+    if not isinstance(tree, ast.CreateQuery):
+        return plan, QueryOptions()
+    return located(text, tree, lambda: with_options(plan, tree, catalog))
+
+
 def parse_type(text: str) -> DataType:
     """The type that a text like ``DECIMAL(10, 2)`` names."""
     tree = parse(f"CREATE STREAM t (c {text})")[0].tree
@@ -428,6 +437,7 @@ def _query_parsers(catalog: Catalog) -> dict[str, Parser]:
         "priority": _priority_option, "latency": _duration_option, "strict": _boolean_option, "start": _start_option,
         "lag": _lag_option, "on_lag": _on_lag_option, "results": _amount_option,
         "join_priority": _join_priority_option(catalog), "ordered": _boolean_option,
+        "optimise": _boolean_option, "reuse": _boolean_option,
     }  # fmt: skip
 
 

@@ -236,7 +236,9 @@ class CqlGenerator(generator.Generator):
 
     def explain_sql(self, expression: ast.Explain) -> str:
         style = expression.args["format"]
-        return self._words("EXPLAIN", "" if style == "TEXT" else f"(FORMAT {style})", self.sql(expression, "this"))
+        said = ["ALTERNATIVES"] if expression.args.get("alternatives") else []
+        said += [] if style == "TEXT" else [f"FORMAT {style}"]
+        return self._words("EXPLAIN", f"({', '.join(said)})" if said else "", self.sql(expression, "this"))
 
     def insertinto_sql(self, expression: ast.InsertInto) -> str:
         columns = self.expressions(expression, key="columns", flat=True)

@@ -259,11 +259,20 @@ class CqlParser(QueryParser):
     # EXPLAIN
 
     def _parse_explain(self) -> exp.Expr:
-        style = "TEXT"
-        if self._match(TokenType.L_PAREN, advance=False) and self._next.text.upper() == "FORMAT":
-            self._advance(2)
-            style = self._parse_word(_FORMATS)
+        said: dict[str, str | bool] = {"format": "TEXT"}
+        if self._match(TokenType.L_PAREN, advance=False) and self._next.text.upper() in ("FORMAT", "ALTERNATIVES"):
+            self._advance()
+            while True:
+                if self._parse_word(("ALTERNATIVES", "FORMAT")) == "FORMAT":
+                    said["format"] = self._parse_word(_FORMATS)
+                else:
+                    said["alternatives"] = True
+                if not self._match(TokenType.COMMA):
+                    break
             self._match_r_paren()
         if self._query_ahead():
-            return ast.Explain(this=self._parse_query(), format=style)
-        return ast.Explain(this=self._name("a query, or the name of a registered one"), format=style)
+            return ast.Explain(this=self._parse_query(), **said)
+        if self._word_ahead(("PLAN",)) and self._next and self._next.token_type == TokenType.STRING:
+            self._advance()
+            return ast.Explain(this=self._parse_plan(), **said)
+        return ast.Explain(this=self._name("a query, or the name of a registered one"), **said)

@@ -30,6 +30,7 @@ from penstock.database.altering import Altering
 from penstock.database.beginning import Beginning
 from penstock.database.declaring import Declaring
 from penstock.database.gathering import Gathering, is_plain
+from penstock.database.planning import planned
 from penstock.database.ticking import Ticking
 from penstock.hosts.history import History
 from penstock.hosts.host import Answers, QuerySettings
@@ -58,8 +59,6 @@ from penstock.model.schema import Clock
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import stream_scans
-from penstock.plan.optimize import optimize
-from penstock.plan.order import carrying_order
 from penstock.rows.apart import Rows
 from penstock.rows.times import TimeForm
 from penstock.scalar.zones import UTC
@@ -281,9 +280,8 @@ class Core(Declaring, Ticking, Beginning, Altering):
             raise CatalogError(f"there is a query `{name}` already", hint="STOP QUERY it, or use another name")
         if options.start == "retained":
             self.check_retained(plan)
-        optimized = optimize(carrying_order(plan))
         functions = {n: f.call for n, f in self.catalog.functions.items()}
-        query = self.made(name, optimized, functions, reads, options, text)
+        query = self.made(name, planned(self, plan, options), functions, reads, options, text)
         query.into = into
         self.instants.check(query)
         self.check_past(query)

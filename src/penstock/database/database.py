@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.catalog import Catalog, Start
-from penstock.cql.declarations import function_def, options_tree, plan_of_text, with_options
+from penstock.catalog import Catalog, QueryOptions, Start
+from penstock.cql.declarations import function_def, options_tree, plan_of_text, planned_text, with_options
 from penstock.cql.expressions import identifier
 from penstock.cql.plan_objects import plan_of_object
 from penstock.cql.text import parse
@@ -27,7 +27,7 @@ from penstock.database.declare import declaration
 from penstock.database.play import play, relation_file
 from penstock.database.query import Query, holds
 from penstock.database.results import Result
-from penstock.database.statements import explained, run_statements
+from penstock.database.statements import explained_plan, explained_query, run_statements
 from penstock.graph.view import GraphView
 from penstock.hosts.durable.writer import written_by
 from penstock.hosts.meter import latencies
@@ -41,8 +41,6 @@ from penstock.model.errors import BindError, CatalogError, InputError, PenstockE
 from penstock.model.names import counted
 from penstock.model.types import DataType
 from penstock.model.values import with_zone
-from penstock.plan.optimize import optimize
-from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
 from penstock.scalar.zones import UTC
 from penstock.storage.objects import Root, root_of
@@ -198,15 +196,27 @@ class Database:
         """The registered queries by name, those that have ended included, until they are stopped."""
         return Queries({name: self._query(found) for name, found in self._core.queries.copy().items()})
 
-    def explain(self, query: str, format: str = "text") -> str:
-        """The plan of a registered query, or of a query text, as text, JSON or Mermaid."""
+    def explain(
+        self, query: str | None = None, format: str = "text", *, plan: object = None, alternatives: bool = False
+    ) -> str:
+        """The plan of a registered query, of a query text, or of a plan object, as text, JSON or Mermaid.
+
+        ``alternatives``: all plans that could be run instead, as text or JSON, with what each costs by what has been
+        measured of streams and relations, and which of them is chosen.
+        """
+        if (query is None) == (plan is None):
+            raise BindError("give either the name or the text of a query, or a plan")
         core = self._core
         with core.holding():
-            if query in core.queries:
-                return explained(core, core.queries[query].plan, format, core.queries[query])
-            if query.strip().isidentifier():
+            if query is None:
+                found, options = plan_of_object(plan, core.catalog)[0], QueryOptions()
+            elif query in core.queries:
+                return explained_query(core, core.queries[query], format, alternatives=alternatives)
+            elif query.strip().isidentifier():
                 raise CatalogError(f"no query `{query}`", hint=suggest(query, core.queries))
-            return explained(core, optimize(carrying_order(plan_of_text(core.catalog, query)[0])), format)
+            else:
+                found, options = planned_text(core.catalog, query)
+            return explained_plan(core, found, options, format, alternatives=alternatives)
 
     def declare(
         self,

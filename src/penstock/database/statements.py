@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from penstock import functions, scalar
-from penstock.catalog import RelationDef, StreamDef
+from penstock.catalog import QueryOptions, RelationDef, StreamDef
 from penstock.cql import ast
 from penstock.cql.declarations import (
     altered_options,
@@ -31,6 +31,7 @@ from penstock.cql.scope import Scope
 from penstock.cql.text import format_statement, parse, parse_rows, position_of
 from penstock.database.core import Core
 from penstock.database.literals import plain_columns
+from penstock.database.planning import compared, compared_options, planned
 from penstock.database.query import Query
 from penstock.database.results import Result, counts_aside, query_started, rows_into
 from penstock.database.show import describe, show
@@ -43,8 +44,6 @@ from penstock.model.values import to_arrow, to_rows
 from penstock.plan.explain import explain_json, explain_mermaid, explain_text
 from penstock.plan.explanation import Explanation
 from penstock.plan.nodes import Query as Plan
-from penstock.plan.optimize import optimize
-from penstock.plan.order import carrying_order
 from penstock.rows.times import to_instant
 from penstock.rows.values import is_whole
 from penstock.scalar.expr import Call, Cast, Expr
@@ -187,18 +186,29 @@ def explained(core: Core, plan: Plan, format: str, query: Registered | None = No
     raise BindError(f"no format `{format}`", hint="there are text, json, mermaid")
 
 
+def explained_query(core: Core, query: Registered, format: str, *, alternatives: bool) -> str:
+    """The plan of a registered query."""
+    if alternatives:
+        return compared(core, query.plan, format, "the query was registered with it")
+    return explained(core, query.plan, format, query)
+
+
+def explained_plan(core: Core, plan: Plan, options: QueryOptions, format: str, *, alternatives: bool) -> str:
+    """The plan that a query would be registered with."""
+    if alternatives:
+        return compared_options(core, plan, options, format)
+    return explained(core, planned(core, plan, options), format)
+
+
 def _explain(core: Core, tree: exp.Expr) -> Result:
-    name = tree.args["format"]
-    what = tree.this
+    format, what, alternatives = tree.args["format"], tree.this, bool(tree.args.get("alternatives"))
     if isinstance(what, exp.Identifier):
-        query = core.query(identifier(what))
-        text = explained(core, query.plan, name, query)
+        text = explained_query(core, core.query(identifier(what)), format, alternatives=alternatives)
     else:
-        if isinstance(what, ast.CreateQuery):
-            what = what.expression
-        text = explained(core, optimize(carrying_order(bind_query(what, core.catalog)[0])), name)
+        plan, _ = bind_query(what, core.catalog)
+        text = explained_plan(core, plan, QueryOptions(), format, alternatives=alternatives)
     # A plan object is one value; what people read comes line by line.
-    lines = [text] if name.upper() == "JSON" else text.splitlines()
+    lines = [text] if format.upper() == "JSON" else text.splitlines()
     return Result("table", text, pa.table({"plan": lines}))
 
 

@@ -2,8 +2,8 @@
 
 Two ways give the same answers. *Fresh*: the operators start from nothing for every window and take all its rows.
 *Reuse*: they keep their state from window to window and take only the rows that the next one adds and loses; the
-result is kept and given whole at each end. Reuse pays where windows overlap; it needs windows that only move forward
-and a plan in which nothing stateful depends on the window's bounds.
+result is kept and given whole at each end. Where both are possible (``plan.reuse``) the plan says which it is: reuse
+pays where windows overlap much, else it takes each row twice and keeps a result that is soon another one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import partial
 import numpy as np
 
 from penstock.model.delta import MIN_TS, Arrivals, Delta, Instant, Step, concat, empty
-from penstock.model.types import BIGINT
 from penstock.operators.base import StateSize
 from penstock.operators.bounded import Ended, GenericEnds, SessionEnds, WindowEnds, entering
 from penstock.operators.build import Leaf, Tree, build
@@ -27,22 +26,12 @@ from penstock.operators.state import LoadedState, Saved, State
 from penstock.operators.stateless import FilterProject
 from penstock.operators.tables import delta_of, delta_table, from_number, number
 from penstock.plan.empty import passes_empty
-from penstock.plan.nodes import (
-    Aggregate,
-    Node,
-    Prioritise,
-    Project,
-    Query,
-    expressions,
-    walk,
-    with_inputs,
-)
+from penstock.plan.nodes import Query
 from penstock.plan.order import delivery_keys
-from penstock.plan.steps import is_step, steps_of
+from penstock.plan.reuse import reuses, without_bound_keys
+from penstock.plan.steps import steps_of
 from penstock.plan.window import Generic, Session
 from penstock.scalar import Context
-from penstock.scalar import expr as ex
-from penstock.scalar.expr import Column, Literal, WindowBound
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +54,7 @@ class BoundedBody:
         self, query: Query, functions: Mapping[str, Callable[..., object]], errors: Context, as_stream: bool
     ) -> None:
         self._functions, self._errors, self._as_stream = functions, errors, as_stream
-        plan = _without_bound_keys(query.input)
+        plan = without_bound_keys(query.input)
         top, below = steps_of(plan)
         self._node = below
         self._top = FilterProject(top, below.schema, functions, errors) if top else None
@@ -81,7 +70,7 @@ class BoundedBody:
             self._ends = GenericEnds(spec, [leaf.schema for leaf in bounded], passes_empty=passes_empty(query))
         self._gates = {i: MasterGate(leaf.schema) for i, leaf in enumerate(self._tree.leaves) if not leaf.bounded}
         self._contents: dict[int, Delta] = {i: empty(self._tree.leaves[i].schema) for i in self._gates}
-        self._reuse = _may_reuse(spec) and not _reads_bounds(below)
+        self._reuse = reuses(query)
         self._relation = Query(below, "rstream", (), query.clock)
         self._emit = Emit(self._relation)
         self._answer = replace(query, input=plan, output="istream")
@@ -175,6 +164,8 @@ class BoundedBody:
         last = tree.stages[tree.root].operator if tree.root >= 0 else None
         if isinstance(last, FastAggregate):
             return last.content(window.instant)  # it has the whole result; nobody else need keep it
+        if not self._reuse and (changes.sign > 0).all():
+            return replace(changes, end=None)  # nothing was there before and nothing has left
         instants = (np.array([window.instant[0]], np.int64), np.array([window.instant[1]], np.int64))
         return emit.process([changes], step, instants)
 
@@ -256,32 +247,6 @@ class BoundedBody:
 
     def sizes(self) -> dict[str, StateSize]:
         return {**self._tree.sizes(), "windows": self._ends.size(), "emit": self._emit.size()}
-
-
-def _may_reuse(spec: object) -> bool:
-    if not isinstance(spec, Generic):
-        return False
-    return spec.hop_low >= 0 and spec.hop_high > 0 and spec.hop_low < spec.end - spec.begin
-
-
-def _reads_bounds(node: Node) -> bool:
-    nodes = walk(node, into_queries=False)
-    return any(isinstance(e, WindowBound) for n in nodes for part in expressions(n) for e in ex.walk(part))
-
-
-def _without_bound_keys(node: Node) -> Node:
-    """``GROUP BY window_start``: within a window that is a constant, so the bound moves above the groups."""
-    if is_step(node) or isinstance(node, Prioritise):
-        return with_inputs(node, (_without_bound_keys(node.input),))
-    if not isinstance(node, Aggregate) or not any(isinstance(k, WindowBound) for k in node.keys):
-        return node
-    keys = tuple(Literal(0, BIGINT) if isinstance(k, WindowBound) else k for k in node.keys)
-    grouped = Aggregate(node.input, keys, node.aggregates, node.names)
-    exprs = tuple(
-        node.keys[i] if i < len(keys) and isinstance(node.keys[i], WindowBound) else Column(i, f.type, f.name)
-        for i, f in enumerate(grouped.schema)
-    )
-    return Project(grouped, exprs, node.names)
 
 
 def _upto(delta: Delta, instant: Instant) -> int:

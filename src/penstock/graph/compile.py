@@ -43,6 +43,7 @@ from penstock.plan.nodes import (
     stream_scans,
 )
 from penstock.plan.order import delivery_keys
+from penstock.plan.reuse import may_reuse, reuses
 from penstock.plan.steps import RowStep, leaves_rows_out, steps_of
 from penstock.scalar import Context
 from penstock.scalar.expr import Column
@@ -291,7 +292,9 @@ class Compiler:
 
         called = tuple((name, identity.function(name, self._functions)) for name in sorted(functions_called(query)))
         # Names of columns do not matter, but finding that out for a whole query is not worth it.
-        key = ("windows", repr(query), as_stream, called, self._strict)
+        key: tuple[Hashable, ...] = ("windows", repr(query), as_stream, called, self._strict)
+        if may_reuse(query) and not reuses(query):
+            key = (*key, "fresh")  # what is saved is not the same
         return self._use(key, make, *(read[p] for p in places))
 
     # -- the graph ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from penstock.model.errors import InputError
 from penstock.model.schema import Clock, Field
 from penstock.model.types import BIGINT, TIMESTAMP
 from penstock.model.values import to_python, to_rows
+from penstock.plan.cost import SAMPLE, Measured
 from penstock.rows.given import as_table
 from penstock.rows.times import FIRST, LAST, TimeForm
 from penstock.rows.values import python_value, said
@@ -126,6 +128,12 @@ class RelationStore:
     def size(self) -> int:
         """How many rows there are."""
         return len(self._written().rows)
+
+    def measured(self) -> Measured | None:
+        """How many rows there are, and some of them; None while there are none."""
+        rows = self._written().rows
+        step = max(1, len(rows) // SAMPLE)
+        return Measured(None, len(rows), lambda: list(islice(rows.values(), 0, None, step))[:SAMPLE]) if rows else None
 
     def copy(self, key: Key | None = None) -> RelationStore:
         """The same content, to be changed in the place of this one; ``key`` is that of the change."""

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from penstock.catalog import StreamDef
 from penstock.ingest.files import RowsFile, Span, cut
 from penstock.ingest.keys import Key, Keys
+from penstock.ingest.measuring import Measuring
 from penstock.ingest.stamps import FULL, Stamps
 from penstock.kernels.batch import RowErrors
 from penstock.kernels.buffers import integers
@@ -32,6 +33,7 @@ from penstock.model.errors import InputError, StateError
 from penstock.model.names import counted
 from penstock.model.schema import Field, arrow_schema
 from penstock.model.types import Kind
+from penstock.plan.cost import Measured
 from penstock.rows.apart import SCHEMA, BadRow, Kept, Rows, apart_table, row_text, sifted
 from penstock.rows.columns import check_texts
 from penstock.rows.given import RowNames, check_begin, given, typed
@@ -105,6 +107,8 @@ class StreamInput:
     """The rows of files whose turn has come with what was taken in last."""
     stamps: Stamps = field(default_factory=Stamps)
     """When it was given what; copies have the same."""
+    measuring: Measuring = field(default_factory=Measuring)
+    """How many rows come, and some of them; copies have the same."""
     late: Kept = field(init=False)
     """Rows that came too late."""
     apart: Kept = field(init=False, default=Kept(SCHEMA))
@@ -452,6 +456,12 @@ class StreamInput:
     def pass_on(self, batch: Batch) -> None:
         """The turn of these rows has come, or of those in ``spans``."""
         self.passed = max([self.passed, *(span.furthest for span in self.spans), *batch.ts[-1:].tolist()])
+        if self._arrivals >= self.measuring.next:
+            self.measuring.take(self._arrivals, self._newest, batch)
+
+    def measured(self) -> Measured | None:
+        """What is known of how many rows come, and of what is in them; None if nothing is."""
+        return self.measuring.measured(self.definition.schema)
 
     def _instants(self, table: pa.Table, now: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         column = self.definition.timestamp_by

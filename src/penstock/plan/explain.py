@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.model.schema import Clock, Schema
-from penstock.plan.cost import estimate, estimate_node
+from penstock.plan.cost import Costs, estimate
 from penstock.plan.derive import is_monotonic, partitioning
 from penstock.plan.nodes import (
     Aggregate,
@@ -41,7 +41,15 @@ from penstock.plan.show import (
 )
 from penstock.scalar.expr import Column, Expr
 
-__all__ = ["escape_mermaid", "explain_json", "explain_mermaid", "explain_text", "show_expr", "show_node"]
+__all__ = [
+    "escape_mermaid",
+    "explain_json",
+    "explain_mermaid",
+    "explain_text",
+    "explain_tree",
+    "show_expr",
+    "show_node",
+]
 
 _SEMI = {"semi": "SemiJoin", "anti": "AntiJoin", "mark": "MarkJoin"}
 
@@ -57,7 +65,8 @@ def show_node(node: Node) -> str:
             return f"QueryStream {show_name(node.name)}"
         case Window(_, spec, retractions):
             silent = "" if retractions else " without retractions"
-            return f"Window {show_window(spec, _names(node), _clock(node))}{silent}"
+            fresh = "" if node.reuse else " from nothing"
+            return f"Window {show_window(spec, _names(node), _clock(node))}{silent}{fresh}"
         case Filter():
             return f"Filter {show_with(node.predicate, _names(node))}"
         case Project(below, exprs, names):
@@ -84,12 +93,17 @@ def show_node(node: Node) -> str:
 
 def explain_text(query: Query, *, costs: bool = False) -> str:
     """The plan as a tree, then what was derived from it; ``costs`` adds estimates to every node."""
-    lines = list(_tree(query, "", "", costs))
+    lines = list(_tree(query, "", "", Costs() if costs else None))
     lines += ["", *(f"{name}: {text}" for name, text in _facts(query))]
     if costs:
         cost = estimate(query)
         lines.append(f"cost: {cost.rate:,.0f} answers/s, {cost.state_rows:,.0f} rows kept, {cost.work:,.0f} steps/s")
     return "\n".join(lines)
+
+
+def explain_tree(query: Query) -> Iterator[str]:
+    """The lines of the tree alone."""
+    return _tree(query, "", "")
 
 
 def explain_json(query: Query) -> Json:
@@ -133,10 +147,10 @@ def escape_mermaid(text: str) -> str:
     return "".join(c if c.isalnum() or c in kept or ord(c) > 127 else f"#{ord(c)};" for c in text)
 
 
-def _tree(node: Node, first: str, rest: str, costs: bool) -> Iterator[str]:
+def _tree(node: Node, first: str, rest: str, costs: Costs | None = None) -> Iterator[str]:
     text = first + " ".join(show_node(node).splitlines())
-    if costs:
-        e = estimate_node(node)
+    if costs is not None:
+        e = costs.node(node)
         text += f"  (~{e.rate:,.0f}/s, {e.rows:,.0f} rows)"
     yield text
     below = inputs(node)

@@ -12,7 +12,7 @@ position.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeGuard, TypeVar, cast
 from typing import Literal as OneOf
 
@@ -76,11 +76,16 @@ class QueryStream:
 
 @dataclass(frozen=True)
 class Window:
-    """Stream to relation. ``retractions``: somebody above needs to know when rows leave."""
+    """Stream to relation. ``retractions``: somebody above needs to know when rows leave. ``reuse``: a bounded window is
+    computed from the one before, where that is possible, not from nothing.
+
+    States are saved under names that have the ``repr`` of plans in them, so that is what it was before ``reuse``.
+    """
 
     input: Node
     spec: WindowSpec
     retractions: bool = True
+    reuse: bool = field(default=True, repr=False)
 
     @property
     def schema(self) -> Schema:
@@ -465,6 +470,19 @@ def with_join_priority(query: Query, how: str | PairPriority) -> Query:
 
     def changed(node: Node) -> Node:
         return replace(node, priority=how) if isinstance(node, Join) and node.priority != how else node
+
+    found = transform(query, changed)
+    assert isinstance(found, Query)
+    return found
+
+
+def with_reuse(query: Query, reuse: bool) -> Query:
+    """The same query, and the queries that it reads, with bounded windows computed this way where they may be."""
+
+    def changed(node: Node) -> Node:
+        if isinstance(node, Window) and is_bounded(node.spec) and node.reuse != reuse:
+            return replace(node, reuse=reuse)
+        return node
 
     found = transform(query, changed)
     assert isinstance(found, Query)

@@ -107,7 +107,7 @@ def from_json(obj: object, *, whatever_it_meant: bool = False, meant: object = N
     return query
 
 
-_OMITTED = {"priority": "max", "hidden": 0, "ordered": False}
+_OMITTED = {"priority": "max", "hidden": 0, "ordered": False, "reuse": True}
 """Fields that are not written where they have these values."""
 
 
@@ -207,7 +207,7 @@ def _node(value: object, path: str) -> Node:
         case "Window":
             below = _stream(obj, "input")
             spec = _window(obj.take("spec"), obj.at("spec"), len(below.schema))
-            node = Window(below, spec, obj.flag("retractions", True))
+            node = Window(below, spec, obj.flag("retractions", True), obj.flag("reuse", True))
         case "Filter":
             below = _node(obj.take("input"), obj.at("input"))
             node = Filter(below, condition_from_json(obj.take("predicate"), obj.at("predicate"), below.schema))

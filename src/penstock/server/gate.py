@@ -219,7 +219,7 @@ class Gate:
             _, name = self.find(session, identifier(what), "query", exact=True)
             self.check_knows(session, name)
         else:
-            bind_query(what.expression if isinstance(what, ast.CreateQuery) else what, self.catalog(session))
+            bind_query(what, self.catalog(session))
 
     def check_knows(self, session: Session, query: str) -> None:
         """Refuse who may read a query's results, but not all that it reads."""

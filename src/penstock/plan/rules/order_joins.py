@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.plan.cost import Cost, estimate_node
+from penstock.plan.cost import Cost, Costs
 from penstock.plan.nodes import Join, Node, Project, Query, conditions, expressions, map_inputs
 from penstock.plan.scope import all_columns, each_query, equality, names_of, shift
 from penstock.scalar.expr import Expr, columns, conjunction, is_pure, remap
@@ -24,24 +24,26 @@ class Chain:
         return range(start, start + len(self.inputs[i].schema))
 
 
-def order_joins(query: Query) -> Query:
-    """Rebuild each chain of inner joins in the cheaper order; as it is where nothing is gained.
+def order_joins(query: Query, costs: Costs | None = None) -> Query:
+    """Rebuild each chain of inner joins in the cheaper order; as it is where nothing is gained. ``costs``: by which
+    that is decided, else by defaults.
 
     A projection puts the columns back. A joined row is the same pair of rows in any order, and its moment is
     the latest of all, so neither identities nor first/last notice.
     """
-    return each_query(query, lambda q: replace(q, input=_down(q.input)))
+    known = costs or Costs()
+    return each_query(query, lambda q: replace(q, input=_down(q.input, known)))
 
 
-def _down(node: Node) -> Node:
-    return on_chains(node, _reordered)
+def _down(node: Node, costs: Costs) -> Node:
+    return on_chains(node, lambda join, chain: _reordered(join, chain, costs))
 
 
-def _reordered(node: Node, chain: Chain) -> Node:
-    chain = replace(chain, inputs=tuple(_down(n) for n in chain.inputs))
+def _reordered(node: Node, chain: Chain, costs: Costs) -> Node:
+    chain = replace(chain, inputs=tuple(_down(n, costs) for n in chain.inputs))
     same = _with_leaves(node, list(chain.inputs))
-    best = put_together(chain, _greedy(chain))
-    return best if _cost(best) < 0.999 * _cost(same) else same
+    best = put_together(chain, _greedy(chain, costs))
+    return best if _total(best, costs) < 0.999 * _total(same, costs) else same
 
 
 def on_chains(node: Node, change: Callable[[Node, Chain], Node]) -> Node:
@@ -115,9 +117,9 @@ def put_together(chain: Chain, order: Sequence[int]) -> Node:
     return Project(result, exprs, names_of(schema))
 
 
-def _greedy(chain: Chain) -> list[int]:
+def _greedy(chain: Chain, costs: Costs) -> list[int]:
     left = set(range(len(chain.inputs)))
-    first = min(left, key=lambda i: (estimate_node(chain.inputs[i]).rows, i))
+    first = min(left, key=lambda i: (costs.node(chain.inputs[i]).rows, i))
     order = [first]
     left.remove(first)
     while left:
@@ -129,7 +131,7 @@ def _greedy(chain: Chain) -> list[int]:
                 columns(c) <= seen | mine and columns(c) & mine and columns(c) & seen
                 for c in chain.conditions
             )
-            return not connected, estimate_node(chain.inputs[i]).rows, i
+            return not connected, costs.node(chain.inputs[i]).rows, i
 
         nearest = min(left, key=rank)
         order.append(nearest)
@@ -137,6 +139,6 @@ def _greedy(chain: Chain) -> list[int]:
     return order
 
 
-def _cost(node: Node) -> float:
-    e = estimate_node(node)
+def _total(node: Node, costs: Costs) -> float:
+    e = costs.node(node)
     return Cost(e.rate, e.state_rows, e.work).total
