@@ -64,6 +64,7 @@ from penstock.server.session import (
 )
 from penstock.server.sessions import Sessions
 from penstock.server.settings import Settings
+from penstock.server.stop import Stop
 from penstock.server.subscriptions import Named, Subscriptions
 from penstock.server.texts import RowsFormat, rows_of
 
@@ -192,22 +193,26 @@ class Service:
     # -- statements -----------------------------------------------------------------------------------
 
     def execute(
-        self, session: Session, text: str, parameters: Sequence[object] = (), *, deadline: float | None = None
-    ) -> list[Outcome]:
+        self, session: Session, text: str, parameters: Sequence[object] = (), *, deadline: float | None = None,
+        stop: Stop | None = None,
+    ) -> list[Outcome]:  # fmt: skip
         """Run the statements of a text in order; the first that fails ends it, those before it stay done.
 
-        ``parameters``: of ``$1`` … or ``?``. ``deadline``: of ``time.monotonic``, for a plain SELECT.
+        ``parameters``: of ``$1`` … or ``?``. ``deadline``: of ``time.monotonic``, for a plain SELECT, which
+        ``stop`` ends at once; no other statement is left half done.
         """
         self._check_length(text)
         with self.asked(session, text):
-            return self._executing.run(session, text, parameters, deadline)
+            return self._executing.run(session, text, parameters, deadline, stop)
 
-    def describe(self, session: Session, text: str) -> tuple[list[DataType | None], pa.Schema | None]:
+    def describe(
+        self, session: Session, text: str, *, stop: Stop | None = None
+    ) -> tuple[list[DataType | None], pa.Schema | None]:
         """The types of the parameters of one statement (None: any) and the schema of its result (None: it has none),
         without running it."""
         self._check_length(text)
         with self.asked(session, text):
-            return self._executing.describe(session, text)
+            return self._executing.describe(session, text, stop)
 
     def _check_length(self, text: str) -> None:
         if len(text) > self.settings.statement:
@@ -299,7 +304,7 @@ class Service:
 
     def _create_by_statement(self, session: Session, text: str) -> QueryInfo:
         """``CREATE QUERY …`` where a query is expected."""
-        outcome = self._executing.run(session, text, (), None)[-1]
+        outcome = self._executing.run(session, text, ())[-1]
         if outcome.query is None:
             raise StateError("the text registers no query")
         return self.query(session, outcome.query)

@@ -57,6 +57,7 @@ class FlightListener:
         closing = threading.Thread(target=self._server.shutdown, name="penstock-flight-stop", daemon=True)
         closing.start()
         closing.join(max(0.0, deadline - time.monotonic()))
+        self._server.give_up()
         self._thread.join(max(0.0, deadline - time.monotonic()))
         self._server.close()
         self._server = None

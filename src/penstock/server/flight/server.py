@@ -25,6 +25,7 @@ from penstock.server.flight import catalog, wire
 from penstock.server.flight.errors import ending, told
 from penstock.server.service import Service
 from penstock.server.session import Outcome, Session, Subscribe
+from penstock.server.stop import Stop
 from penstock.storage.packing import packed, unpacked
 
 _PAGE = 10_000
@@ -195,7 +196,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         self._service = service
         self._auth = Auth(service)
         self._endless = _Endless()
-        self._ending = threading.Event()
+        self._ending, self._over = threading.Event(), threading.Event()
         super().__init__(
             location, auth_handler=Handshake(), middleware={"auth": self._auth}, tls_certificates=certificates
         )
@@ -204,8 +205,16 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         """Endless streams end; other calls finish."""
         self._ending.set()
 
+    def give_up(self) -> None:
+        """Plain SELECTs that run end."""
+        self._over.set()
+
     def close(self) -> None:
         self._auth.close()
+
+    def _stop(self, context: flight.ServerCallContext) -> Stop:
+        """Ends a plain SELECT when its client has cancelled the call, or has gone."""
+        return Stop(lambda: self._over.is_set() or context.is_cancelled())
 
     # -- information ----------------------------------------------------------------------------------
 
@@ -214,20 +223,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         with told():
             session = self._auth.session(context)
             names = [q.name for q in self._service.queries(session, ended=False)]
-            found = [self._path_info(session, flight.FlightDescriptor.for_path(name)) for name in names]
+            stop = self._stop(context)
+            found = [self._path_info(session, flight.FlightDescriptor.for_path(name), stop) for name in names]
         yield from found
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         with told():
-            return self._info(self._auth.session(context), descriptor)
+            return self._info(self._auth.session(context), descriptor, self._stop(context))
 
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
         with told():
             session = self._auth.session(context)
             if descriptor.descriptor_type == flight.DescriptorType.PATH:
-                return flight.SchemaResult(self._path_info(session, descriptor).schema)
+                return flight.SchemaResult(self._path_info(session, descriptor, self._stop(context)).schema)
             name, found = wire.command(descriptor.command)
             about = catalog.answer(self._service, session, name, found)
             if about is not None:
@@ -236,27 +246,27 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             schema = self._service.describe(session, str(text))[1]
             return flight.SchemaResult(_SAID if schema is None else schema)
 
-    def _info(self, session: Session, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def _info(self, session: Session, descriptor: flight.FlightDescriptor, stop: Stop) -> flight.FlightInfo:
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
-            return self._path_info(session, descriptor)
+            return self._path_info(session, descriptor, stop)
         name, found = wire.command(descriptor.command)
         about = catalog.answer(self._service, session, name, found)
         if about is not None:
             return _flight_info(about[0], descriptor, descriptor.command)
         match name:
             case "CommandStatementQuery":
-                return self._statement(session, descriptor, self._text(wire.as_text(found, 1)), [])
+                return self._statement(session, descriptor, self._text(wire.as_text(found, 1)), [], stop)
             case "CommandPreparedStatementQuery":
                 prepared = _prepared(found)
                 text, rows = self._text(prepared["text"]), _unpacked(prepared.get("rows"))
-                return self._statement(session, descriptor, text, rows, prepared=True)
+                return self._statement(session, descriptor, text, rows, stop, prepared=True)
         raise InputError(f"{name} is not answered here", hint="statements are sent as CommandStatementQuery")
 
-    def _path_info(self, session: Session, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def _path_info(self, session: Session, descriptor: flight.FlightDescriptor, stop: Stop) -> flight.FlightInfo:
         """What a name stands for: a query that has a current result, or the rows of a relation."""
         path = [p.decode() for p in descriptor.path]
         text = "SELECT * FROM " + ".".join('"' + p.replace('"', '""') + '"' for p in path)
-        return self._statement(session, descriptor, text, [])
+        return self._statement(session, descriptor, text, [], stop)
 
     def _text(self, text: object) -> str:
         if not isinstance(text, str):
@@ -272,6 +282,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         descriptor: flight.FlightDescriptor,
         text: str,
         rows: list[list[object]],
+        stop: Stop,
         *,
         prepared: bool = False,
     ) -> flight.FlightInfo:
@@ -280,9 +291,9 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             ticket = _ticket({"run": text, "rows": _packed_rows(rows)})
             if prepared:  # its client has a schema, which values of parameters may have changed
                 return _flight_info(None, descriptor, ticket)
-            schema = self._service.describe(session, text)[1]
+            schema = self._service.describe(session, text, stop=stop)[1]
             return _flight_info(_SAID if schema is None else schema, descriptor, ticket)
-        outcomes = [o for row in rows or [[]] for o in self._service.execute(session, text, row)]
+        outcomes = [o for row in rows or [[]] for o in self._service.execute(session, text, row, stop=stop)]
         last = outcomes[-1] if outcomes else Outcome("", "")
         if last.subscribe is not None:
             return self._endless_info(session, descriptor, last.subscribe)
@@ -309,7 +320,8 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 case {"table": str(data)}:
                     return flight.RecordBatchStream(_read_ipc(data))
                 case {"run": str(text), **more}:
-                    return flight.RecordBatchStream(self._run(session, self._text(text), _unpacked(more.get("rows"))))
+                    rows = _unpacked(more.get("rows"))
+                    return flight.RecordBatchStream(self._run(context, session, self._text(text), rows))
                 case {"current": str(query)}:
                     return flight.RecordBatchStream(self._service.current(session, query))
                 case {"changes": str(query), **more}:
@@ -329,10 +341,13 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             raise InputError(f"{name} is not a ticket")
         return about[1]()
 
-    def _run(self, session: Session, text: str, rows: list[list[object]]) -> pa.Table:
+    def _run(
+        self, context: flight.ServerCallContext, session: Session, text: str, rows: list[list[object]]
+    ) -> pa.Table:
         tables = []
+        stop = self._stop(context)
         for row in rows or [[]]:
-            outcomes = self._service.execute(session, text, row)
+            outcomes = self._service.execute(session, text, row, stop=stop)
             tables.append(_said(outcomes) if not outcomes or outcomes[-1].table is None else outcomes[-1].table)
         return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
 
@@ -406,7 +421,8 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             name, found = wire.command(descriptor.command)
             match name:
                 case "CommandStatementUpdate":
-                    outcomes = self._service.execute(session, self._text(wire.as_text(found, 1)))
+                    text, stop = self._text(wire.as_text(found, 1)), self._stop(context)
+                    outcomes = self._service.execute(session, text, stop=stop)
                     writer.write(wire.message(f1=_count(outcomes)))
                 case "CommandPreparedStatementUpdate":
                     prepared = _prepared(found)

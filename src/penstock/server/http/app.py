@@ -25,6 +25,7 @@ from penstock.server.http.routing import Endpoint, Router
 from penstock.server.service import Service
 from penstock.server.session import Session
 from penstock.server.settings import Settings
+from penstock.server.stop import Stop
 from penstock.server.watching import Requests
 
 T = TypeVar("T")
@@ -61,6 +62,8 @@ class Site:
         self.quick = ThreadPoolExecutor(QUICK, "penstock-http-quick")
         self.streams: set[Callable[[], object]] = set()
         """What ends each response that has no end of its own. One for each such response."""
+        self.stops: set[Stop] = set()
+        """Of statements that run: one for each request."""
         self.closing = False
 
     def close_streams(self) -> None:
@@ -70,7 +73,9 @@ class Site:
             end()
 
     def close(self) -> None:
-        """Wait for what the threads do, and end them."""
+        """Give plain SELECTs up, wait for what else the threads do, and end them."""
+        for stop in list(self.stops):
+            stop.set()
         self.work.shutdown(wait=True, cancel_futures=True)
         self.quick.shutdown(wait=True, cancel_futures=True)
 
@@ -123,6 +128,28 @@ class Call:
         session = self.session
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.site.work, lambda: function(session, *args, **options))
+
+    async def ask_while_there(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """The same for a function that takes a ``stop``: it is set, and ClientGone is raised, when the client has gone.
+        The body has been read before."""
+        stop = Stop()
+        work = asyncio.ensure_future(self.ask(function, *args, stop=stop, **options))
+        gone = asyncio.ensure_future(self._gone())
+        self.site.stops.add(stop)
+        try:
+            await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                work.add_done_callback(_forgotten)
+                raise ClientGone
+            return work.result()
+        finally:
+            self.site.stops.discard(stop)
+            stop.set()
+            gone.cancel()
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def quick(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """What a function gives that takes no time but may wait for a lock."""
@@ -211,6 +238,12 @@ class Call:
     @property
     def send(self) -> Send:
         return self._send
+
+
+def _forgotten(work: asyncio.Future[Any]) -> None:
+    """Nobody hears what became of it."""
+    if not work.cancelled():
+        work.exception()
 
 
 class ClientGone(Exception):

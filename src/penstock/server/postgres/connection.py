@@ -23,6 +23,7 @@ from penstock.server.postgres.exchange import MECHANISM, Exchange, ScramError
 from penstock.server.postgres.messages import FULL, Body, Bound, Incoming, Malformed, Parsed
 from penstock.server.postgres.parameters import Parameters
 from penstock.server.service import Service, Session
+from penstock.server.stop import Stop
 
 T = TypeVar("T")
 BY_TOKEN = "token"
@@ -298,6 +299,14 @@ class Connection:
     async def call(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Call the service in the pool."""
         return await self.server.call(function, *args, **named)
+
+    async def reading(self, function: Callable[..., T], *args: object, **named: object) -> T:
+        """The same for what changes nothing: it is given up as soon as the client cancels it or goes."""
+        stop = Stop()
+        try:
+            return await self.unless_cancelled(self.server.call(function, *args, stop=stop, **named))
+        finally:
+            stop.set()
 
     def send(self, data: bytes) -> None:
         """Gather what goes to the client."""

@@ -51,6 +51,9 @@ class Client(Protocol):
     async def call(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Call the service in the pool."""
 
+    async def reading(self, function: Callable[..., T], *args: object, **named: object) -> T:
+        """Call it with a ``stop``, which is set as soon as the client cancels it or goes."""
+
     async def unless_cancelled(self, work: Awaitable[T]) -> T:
         """The result of the work, or an error as soon as the client cancels it or goes."""
 
@@ -169,10 +172,10 @@ class Dialogue:
 
     async def _described(self, text: str, given: Sequence[int]) -> tuple[list[int], pa.Schema | None]:
         """The types of parameters and rows of a statement that the service or the catalog runs."""
-        known = await self._call(self._catalog.ask, self._asking(), text, None, given)
+        known = await self._connection.reading(self._catalog.ask, self._asking(), text, None, given)
         if known is not None:
             return known.parameters, known.schema
-        dtypes, schema = await self._call(self._service.describe, self._session, text)
+        dtypes, schema = await self._connection.reading(self._service.describe, self._session, text)
         if pieces(text)[0].words[0] == "SUBSCRIBE" and schema is not None:
             schema = with_position(schema)
         oids = [0 if dtype is None else types.of_cql(dtype)[0] for dtype in dtypes]
@@ -287,8 +290,7 @@ class Dialogue:
 
     async def _other(self, text: str, values: Sequence[object]) -> Answer:
         """What the catalog answers, or the service."""
-        question = self._call(self._catalog.ask, self._asking(), text, values, ())
-        known = await self._connection.unless_cancelled(question)
+        known = await self._connection.reading(self._catalog.ask, self._asking(), text, values, ())
         if known is not None:
             for name, value in known.settings:
                 self._set(name, value)
@@ -297,8 +299,8 @@ class Dialogue:
         reading = pieces(text)[0].words[0] in _READING
         seconds = self._parameters.timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        work = self._call(self._service.execute, self._session, text, tuple(values), deadline=deadline)
-        outcomes = await (self._connection.unless_cancelled(work) if reading else work)
+        call = self._connection.reading if reading else self._call
+        outcomes = await call(self._service.execute, self._session, text, tuple(values), deadline=deadline)
         outcome = outcomes[-1]
         self._note(outcome)
         if outcome.subscribe is not None:
