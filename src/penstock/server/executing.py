@@ -48,7 +48,7 @@ class Selects(Protocol):
 
     def select(
         self, sql: str, tables: Mapping[str, Callable[[], pa.Table]], parameters: Sequence[object] = (),
-        deadline: float | None = None, stop: Stop | None = None,
+        deadline: float | None = None, stop: Stop | None = None, room: Callable[[int], None] = ...,
     ) -> pa.Table: ...  # fmt: skip
 
     def describe(
@@ -103,11 +103,16 @@ class Executing:
         stop: Stop | None,
     ) -> Outcome:  # fmt: skip
         latest = time.monotonic() + self._service.settings.adhoc_seconds
-        table = self._selects().select(
-            piece.in_place, self._service.moment(session, piece.text), tuple(parameters),
-            latest if deadline is None else min(deadline, latest), stop,
-        )  # fmt: skip
-        return Outcome(f"SELECT {table.num_rows}", counted(table.num_rows, "row"), table)
+        hold = self._service.holding.hold(session.user)
+        try:
+            table = self._selects().select(
+                piece.in_place, self._service.moment(session, piece.text), tuple(parameters),
+                latest if deadline is None else min(deadline, latest), stop, hold.grow,
+            )  # fmt: skip
+        except BaseException:
+            hold.release()  # at once: the error may live on
+            raise
+        return Outcome(f"SELECT {table.num_rows}", counted(table.num_rows, "row"), table, hold=hold)
 
     def _selects(self) -> Selects:
         with self._starting:

@@ -45,6 +45,7 @@ from penstock.server.audit import Audit
 from penstock.server.executing import Executing, sessions_table, subscriptions_table
 from penstock.server.feeds import Feed, Page, SharedFeed
 from penstock.server.gate import Gate
+from penstock.server.holding import Holding
 from penstock.server.looking import SYS, Looking, is_table
 from penstock.server.moment import Moment
 from penstock.server.scram import Verifier
@@ -80,7 +81,8 @@ def _wall_clock() -> int:
 
 
 class Service:
-    """One database for all clients. Bounded by ``Settings``: sessions, named subscriptions; a feed for each query."""
+    """One database for all clients. Bounded by ``Settings``: sessions, named subscriptions, what is held for
+    clients; a feed for each query."""
 
     def __init__(
         self, db: Database, settings: Settings | None = None, *, directory: Path | None = None,
@@ -98,6 +100,7 @@ class Service:
         self._subscriptions = Subscriptions(notes, self._note, self.settings.subscriptions)
         self._sessions = Sessions(self.settings.sessions, self.settings.idle, clock)
         self.audit = Audit(None if directory is None else directory / AUDIT, self.settings.audit, clock)
+        self.holding = Holding(self.settings.held_memory, self.settings.user_memory)
         self._gate = Gate(self.access, self._core)
         self._looking = Looking(db, self._gate, self._subscribed)
         self._declaring = threading.RLock()

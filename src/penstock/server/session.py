@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from penstock.server.holding import Hold
+
 Protocol = Literal["http", "flight", "postgres", "python"]
 Start = Literal["start", "now"] | int
 """Where a reader of results begins: with the oldest that is retained, with the next one, or at a position."""
@@ -58,6 +60,8 @@ class Outcome:
     note: str | None = None
     """What people should know besides."""
     subscribe: Subscribe | None = None
+    hold: Hold | None = None
+    """The memory that the table counts for; it goes with the last reference to it."""
 
 
 @dataclass(frozen=True)

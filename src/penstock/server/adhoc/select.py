@@ -90,11 +90,12 @@ class AdHoc:
         parameters: Sequence[object] = (),
         deadline: float | None = None,
         stop: Stop | None = None,
+        room: Callable[[int], None] = lambda size: None,
     ) -> pa.Table:
         """The answer; of the tables those that the text names are made. ``deadline`` is of ``time.monotonic``; ``stop``
-        ends the statement at once."""
+        ends the statement at once; ``room`` is called with the bytes of each batch of the answer, and may refuse it."""
         try:
-            return self._run(sql, tables, parameters, deadline, "", stop or Stop())
+            return self._run(sql, tables, parameters, deadline, "", stop or Stop(), room)
         except RecursionError:
             raise guards.too_deep() from None
 
@@ -116,6 +117,7 @@ class AdHoc:
         deadline: float | None,
         limit: str,
         stop: Stop,
+        room: Callable[[int], None] = lambda size: None,
     ) -> pa.Table:
         statement = self._parse(sql)
         given = [None] * statement.parameters if parameters is None else list(parameters)
@@ -143,7 +145,7 @@ class AdHoc:
             left = self._seconds if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 with interrupted(connection, left, stop):
-                    found = guards.fetched(connection.sql(text, params=given), self._most)
+                    found = guards.fetched(connection.sql(text, params=given), self._most, room)
             except (duckdb.Error, pa.ArrowException, OSError) as e:  # the latter while the rows are read
                 if stop.is_set:
                     raise _given_up() from None

@@ -23,6 +23,7 @@ from penstock.model.errors import CatalogError, InputError, LimitExceeded, Login
 from penstock.server.feeds import Feed
 from penstock.server.flight import catalog, wire
 from penstock.server.flight.errors import ending, told
+from penstock.server.holding import Hold
 from penstock.server.service import Service
 from penstock.server.session import Outcome, Session, Subscribe
 from penstock.server.stop import Stop
@@ -30,6 +31,8 @@ from penstock.storage.packing import packed, unpacked
 
 _PAGE = 10_000
 """Results in one batch of an endless stream."""
+_CHUNK = 50_000
+"""Rows in one batch of a table."""
 _WAIT = 0.5
 """Seconds after which an endless stream looks whether its client is still there."""
 _READERS = 500
@@ -315,15 +318,15 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             session = self._auth.session(context)
             asked = self._asked(session, ticket.ticket)
             if isinstance(asked, pa.Table):
-                return flight.RecordBatchStream(asked)
+                return self._table(session, asked)
             match asked:
                 case {"table": str(data)}:
-                    return flight.RecordBatchStream(_read_ipc(data))
+                    return self._table(session, _read_ipc(data))
                 case {"run": str(text), **more}:
                     rows = _unpacked(more.get("rows"))
-                    return flight.RecordBatchStream(self._run(context, session, self._text(text), rows))
+                    return self._run(context, session, self._text(text), rows)
                 case {"current": str(query)}:
-                    return flight.RecordBatchStream(self._service.current(session, query))
+                    return self._table(session, self._service.current(session, query))
                 case {"changes": str(query), **more}:
                     return self._changes(context, session, query, more)
             raise InputError(
@@ -343,13 +346,18 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def _run(
         self, context: flight.ServerCallContext, session: Session, text: str, rows: list[list[object]]
-    ) -> pa.Table:
-        tables = []
+    ) -> flight.FlightDataStream:
+        tables, holds = [], []
         stop = self._stop(context)
         for row in rows or [[]]:
             outcomes = self._service.execute(session, text, row, stop=stop)
             tables.append(_said(outcomes) if not outcomes or outcomes[-1].table is None else outcomes[-1].table)
-        return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+            holds += [outcome.hold for outcome in outcomes[-1:]]
+        found = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+        return _sent(found, holds)
+
+    def _table(self, session: Session, table: pa.Table) -> flight.FlightDataStream:
+        return _sent(table, [self._service.holding.hold(session.user, table.nbytes)])
 
     def _changes(
         self, context: flight.ServerCallContext, session: Session, query: str, more: Mapping[Any, Any]
@@ -426,14 +434,14 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                     writer.write(wire.message(f1=_count(outcomes)))
                 case "CommandPreparedStatementUpdate":
                     prepared = _prepared(found)
-                    rows = self._bound(reader) or _unpacked(prepared.get("rows")) or [[]]
+                    rows = self._bound(session, reader) or _unpacked(prepared.get("rows")) or [[]]
                     count = 0
                     for row in rows:
                         count += _count(self._service.execute(session, self._text(prepared["text"]), row))
                     writer.write(wire.message(f1=count))
                 case "CommandPreparedStatementQuery":
                     prepared = _prepared(found)
-                    handle = _handle({"text": prepared["text"], "rows": _packed_rows(self._bound(reader))})
+                    handle = _handle({"text": prepared["text"], "rows": _packed_rows(self._bound(session, reader))})
                     writer.write(wire.message(f1=handle))
                 case "CommandStatementIngest":
                     key = context.get_middleware("auth").key
@@ -441,11 +449,13 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 case _:
                     raise InputError(f"{name} takes no rows")
 
-    def _bound(self, reader: flight.MetadataRecordBatchReader) -> list[list[object]]:
+    def _bound(self, session: Session, reader: flight.MetadataRecordBatchReader) -> list[list[object]]:
         """Values of parameters: a row for each run of the statement."""
-        return [list(row.values()) for chunk in self._batches(reader) for row in chunk.data.to_pylist()]
+        hold = self._service.holding.hold(session.user)
+        return [list(row.values()) for chunk in self._batches(reader, hold) for row in chunk.data.to_pylist()]
 
-    def _batches(self, reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:
+    def _batches(self, reader: flight.MetadataRecordBatchReader, hold: Hold) -> Iterator[flight.FlightStreamChunk]:
+        """The batches of a client, which count for ``hold``."""
         limits = self._service.settings
         while True:
             try:
@@ -461,18 +471,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             if chunk.data.num_rows > limits.rows or chunk.data.nbytes > limits.body:
                 what = f"a batch has {chunk.data.num_rows:,} rows in {chunk.data.nbytes:,} bytes"
                 raise LimitExceeded(f"{what}, at most {limits.rows:,} rows in {limits.body:,} bytes are taken")
+            hold.grow(chunk.data.nbytes)
             yield chunk
 
     def _push(
         self, session: Session, name: str, reader: flight.MetadataRecordBatchReader, writer: flight.FlightMetadataWriter
     ) -> None:
         """Batches into a stream or relation, each all or none, each acknowledged when it is durable."""
-        for chunk in self._batches(reader):
+        hold = self._service.holding.hold(session.user)
+        for chunk in self._batches(reader, hold):
             said = _json(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
             key = _key(said["key"]) if said.get("key") is not None else None
             pushed = self._service.push(session, name, pa.table(chunk.data), at=said.get("at"), key=key)
             done = {"rows": pushed.rows, "apart": pushed.apart, "late": pushed.late}
             writer.write(json.dumps(done).encode())
+            hold.release()
 
     def _ingest(
         self, session: Session, ingest: wire.Ingest, reader: flight.MetadataRecordBatchReader, key: str | None
@@ -492,16 +505,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             self._service.execute(session, text)
         elif ingest.if_exists == 1:
             raise CatalogError(f"`{name}` is there already", hint="mode='append' adds rows to it")
+        hold = self._service.holding.hold(session.user)
         if key is not None:
-            gathered = [chunk.data for chunk in self._batches(reader)]
+            gathered, rows = [], 0
+            for chunk in self._batches(reader, hold):
+                gathered.append(chunk.data)
+                rows += chunk.data.num_rows
+                if rows > self._service.settings.rows:
+                    raise LimitExceeded(f"with a key, at most {self._service.settings.rows:,} rows go in at once")
             table = pa.Table.from_batches(gathered, reader.schema)
-            if table.num_rows > self._service.settings.rows:
-                raise LimitExceeded(f"with a key, at most {self._service.settings.rows:,} rows go in at once")
             return self._service.push(session, name, table, key=_key(key.rsplit("/", 1))).rows
         count = 0
-        for chunk in self._batches(reader):
+        for chunk in self._batches(reader, hold):
             try:
                 count += self._service.push(session, name, pa.table(chunk.data)).rows
+                hold.release()
             except PenstockError as error:
                 if count:
                     error.message += f" ({count:,} rows of earlier batches have been taken)"
@@ -579,6 +597,15 @@ def _flight_info(
     schema: pa.Schema | None, descriptor: flight.FlightDescriptor, ticket: bytes, rows: int = -1
 ) -> flight.FlightInfo:
     return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], rows, -1)
+
+
+def _sent(table: pa.Table, holds: Sequence[Hold | None]) -> flight.FlightDataStream:
+    """A table on its way; the memory that it counts for is held until the client has taken it, or is gone."""
+
+    def batches(held: Sequence[Hold | None]) -> Iterator[pa.RecordBatch]:
+        yield from table.to_batches(max_chunksize=_CHUNK)
+
+    return flight.GeneratorStream(table.schema, batches(holds))
 
 
 def _ticket(said: dict[str, Any]) -> bytes:

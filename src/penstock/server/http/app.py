@@ -19,7 +19,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.model.errors import LoginFailed, PenstockError
+from penstock.model.errors import LimitExceeded, LoginFailed, PenstockError
+from penstock.server.holding import Hold
 from penstock.server.http.problems import HttpProblem, Told, plain_problem, response_of
 from penstock.server.http.routing import Endpoint, Router
 from penstock.server.service import Service
@@ -50,6 +51,8 @@ _HEADERS = [
      b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
 ]  # fmt: skip
 _TLS = (b"strict-transport-security", b"max-age=31536000")
+_SMALL = 65_536
+"""Bytes of a response that are not counted."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -92,6 +95,8 @@ class Call:
         self.names: dict[str, str] = {}
         """The parts of the path that stand for names."""
         self._query: dict[str, str] | None = None
+        self.hold: Hold | None = None
+        """The memory that the body, and after it the response, counts for."""
 
     @property
     def session(self) -> Session:
@@ -209,6 +214,7 @@ class Call:
             raise _too_large(most)
         parts: list[bytes] = []
         size, more = 0, True
+        hold = self.hold = self.service.holding.hold(self.session.user)
         loop = asyncio.get_running_loop()
         began = loop.time()
         while more:
@@ -223,6 +229,10 @@ class Call:
             size += len(part)
             if size > most:
                 raise _too_large(most)
+            try:
+                hold.grow(len(part))
+            except LimitExceeded as error:
+                raise Told(error, 429, {"Connection": "close"}) from None
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
@@ -307,9 +317,13 @@ def app(site: Site) -> ASGIApp:
             endpoint, response = await _answer(call)
             if response is not None:
                 await response(scope, receive, sending)
+                if call.hold is not None:  # until the client has taken most of it
+                    await scope["state"]["connection"].flow.drain()
         except ClientGone:
             pass
         finally:
+            if call.hold is not None:
+                call.hold.release()
             seconds = time.perf_counter() - began
             route = endpoint.path if endpoint is not None else "other"
             site.requests.add(scope["method"], route, status, seconds)
@@ -342,11 +356,14 @@ async def _answer(call: Call) -> tuple[Endpoint | None, Response | None]:
             call.names = {key: unquote(part, errors="strict") for key, part in found.names.items()}
         except UnicodeDecodeError:
             raise HttpProblem(404, "the path is not UTF-8") from None
-        return endpoint, await endpoint.run(call)
+        response = await endpoint.run(call)
+        if response is not None and call.user is not None and len(response.body) > _SMALL:
+            call.hold = call.service.holding.hold(call.user, len(response.body))
+        return endpoint, response
     except PenstockError as error:
         return endpoint, response_of(error, call.id)
     except Told as told:
-        return endpoint, response_of(told.error, call.id, status=told.status)
+        return endpoint, response_of(told.error, call.id, status=told.status, headers=told.headers)
     except HttpProblem as problem:
         return endpoint, plain_problem(
             problem.status, problem.detail, call.id, hint=problem.hint, headers=problem.headers

@@ -81,6 +81,7 @@ class Connection:
     async def run(self) -> None:
         """Talk until the client goes, or the server ends the connection."""
         session: Session | None = None
+        dialogue: Dialogue | None = None
         try:
             async with asyncio.timeout(STARTUP_SECONDS):
                 found = await self._startup()
@@ -105,6 +106,8 @@ class Connection:
         except (asyncio.IncompleteReadError, OSError):
             pass  # it has gone
         finally:
+            if dialogue is not None:
+                dialogue.end()
             if session is not None:
                 await asyncio.shield(self.server.call(self.service.logout, session))
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from penstock.model.names import counted
+from penstock.server.holding import Hold
 from penstock.server.postgres import copying, errors, messages, statements, types
 from penstock.server.postgres.catalog import Asking, Catalog, Seen
 from penstock.server.postgres.errors import Refused
@@ -66,6 +67,7 @@ class Prepared:
     statement: Statement | None
     oids: list[int] = field(default_factory=list)
     schema: pa.Schema | None = None
+    hold: Hold | None = None
 
 
 @dataclass
@@ -80,6 +82,7 @@ class Portal:
     source: Source | None = None
     tag: str | None = None
     declared: bool = False
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,8 @@ class Answer:
 
 
 class Dialogue:
-    """The state of one login. Bounded by: ``_MOST_PREPARED`` statements, ``_MOST_PORTALS`` portals and cursors, each
-    with the rows of one answer at most."""
+    """The state of one login. Bounded by: ``_MOST_PREPARED`` statements, ``_MOST_PORTALS`` portals and cursors; their
+    texts, values and rows count for ``Settings.user_memory``."""
 
     def __init__(
         self, connection: Client, service: Service, catalog: Catalog, session: Session, parameters: Parameters,
@@ -108,6 +111,11 @@ class Dialogue:
         self.status = b"I"
         self.text = ""
         """What the client has sent, in which positions of errors count."""
+
+    def end(self) -> None:
+        """The client is gone: nothing is held for it any more."""
+        self._portals.clear()
+        self._prepared.clear()
 
     def fail(self) -> None:
         """A statement has failed: in a transaction, nothing runs until its end."""
@@ -152,6 +160,7 @@ class Dialogue:
             statement = statements.read(found[0], NAMES)
             self._check_transaction(statement)
             made = await self._describe_statement(message.text, statement, message.types)
+        made.hold = self._held(len(message.text))
         self._prepared[message.name] = made
         self._connection.send(messages.PARSE_COMPLETE)
 
@@ -206,8 +215,9 @@ class Dialogue:
         if prepared.schema is not None:
             messages.spread(message.results, len(prepared.schema))
         self._portals[message.portal] = Portal(
-            prepared.statement, values, message.results, prepared.schema, prepared.text
-        )
+            prepared.statement, values, message.results, prepared.schema, prepared.text,
+            hold=self._held(sum(len(data) for data in message.values if data is not None)),
+        )  # fmt: skip
         self._connection.send(messages.BIND_COMPLETE)
 
     async def describe(self, what: bytes, name: str) -> None:
@@ -295,7 +305,7 @@ class Dialogue:
             for name, value in known.settings:
                 self._set(name, value)
             assert known.table is not None
-            return Answer(f"SELECT {known.table.num_rows}", Held(known.table))
+            return Answer(f"SELECT {known.table.num_rows}", Held(known.table, self._held(known.table.nbytes)))
         reading = pieces(text)[0].words[0] in _READING
         seconds = self._parameters.timeout
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -308,7 +318,7 @@ class Dialogue:
             waiting = self._connection.unless_cancelled
             return Answer("SUBSCRIBE", Following(feed, outcome.subscribe.position, self._call, waiting))
         if outcome.table is not None:
-            return Answer(outcome.tag, Held(outcome.table))
+            return Answer(outcome.tag, Held(outcome.table, outcome.hold))
         if not reading:
             self._written += 1
             self._seen.forget()
@@ -425,7 +435,8 @@ class Dialogue:
         table, _ = await portal.source.fetch(statement.count, statement.seconds)
         if statement.moves:
             return Answer(f"MOVE {table.num_rows}")
-        return Answer(f"FETCH {table.num_rows}", Held(table))
+        own = isinstance(portal.source, Following)  # other rows are those of the cursor, which has counted them
+        return Answer(f"FETCH {table.num_rows}", Held(table, self._held(table.nbytes) if own else None))
 
     def _close_cursor(self, name: str | None) -> Answer:
         if name is None:
@@ -451,10 +462,11 @@ class Dialogue:
         schema = await self._call(self._columns_of, statement)
         self._connection.send(messages.copy_response(b"G", int(statement.options.format == "binary"), len(schema)))
         await self._connection.flush()
-        data, most = bytearray(), self._service.settings.body
+        data, most, hold = bytearray(), self._service.settings.body, self._held(0)
         while True:
             letter, body = await self._connection.message()
             if letter == b"d":
+                hold.grow(len(body.data))
                 data += body.data
                 if len(data) > most:
                     raise Refused("54000", f"COPY takes at most {most} bytes at once", "send the rows in parts")
@@ -542,6 +554,10 @@ class Dialogue:
             self._connection.send(messages.message(b"d", data))
 
     # -- helpers --------------------------------------------------------------------------------------
+
+    def _held(self, size: int) -> Hold:
+        """Memory that the client uses as long as it has what this belongs to."""
+        return self._service.holding.hold(self._session.user, size)
 
     def _asking(self) -> Asking:
         return Asking(
