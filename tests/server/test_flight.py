@@ -58,10 +58,10 @@ class Flying:
 
 
 @contextmanager
-def flying(settings: Settings | None = None) -> Iterator[Flying]:
+def flying(settings: Settings | None = None, clock: Callable[[], int] | None = None) -> Iterator[Flying]:
     used = settings or Settings(flight=0)
     with penstock.connect(engine="local") as db:
-        service = Service(db, used)
+        service = Service(db, used, **({} if clock is None else {"clock": clock}))
         token = service.access.first_start()
         assert token is not None
         made = listener()

@@ -1,4 +1,4 @@
-"""What the server holds in memory for clients is bounded, for each user and for all. Over loopback, with real clients."""
+"""What the server holds in memory for clients is bounded, for each user and for all."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from penstock.model.errors import (
     BindError,
     CatalogError,
     LimitExceeded,
+    LoginFailed,
     PenstockError,
     StateError,
     suggest,
@@ -41,7 +42,7 @@ from penstock.model.version import VERSION
 from penstock.server import access as who
 from penstock.server.access import Access
 from penstock.server.audit import FILE as AUDIT
-from penstock.server.audit import Audit
+from penstock.server.audit import REFUSED, Audit
 from penstock.server.executing import Executing, sessions_table, subscriptions_table
 from penstock.server.feeds import Feed, Page, SharedFeed
 from penstock.server.gate import Gate
@@ -68,12 +69,16 @@ from penstock.server.settings import Settings
 from penstock.server.stop import Stop
 from penstock.server.subscriptions import Named, Subscriptions
 from penstock.server.texts import RowsFormat, rows_of
+from penstock.server.throttle import Throttle
 
 __all__ = ["Feed", "Outcome", "Page", "Service", "Session", "Subscription"]
 
 
 _NAME = 63
 """Characters of a name that nobody has vouched for, in the audit log."""
+
+
+_AT_ONCE = 4
 
 
 def _wall_clock() -> int:
@@ -100,6 +105,10 @@ class Service:
         self._subscriptions = Subscriptions(notes, self._note, self.settings.subscriptions)
         self._sessions = Sessions(self.settings.sessions, self.settings.idle, clock)
         self.audit = Audit(None if directory is None else directory / AUDIT, self.settings.audit, clock)
+        self._refused = Audit(None if directory is None else directory / REFUSED, self.settings.audit, clock)
+        self._throttle = Throttle(clock)
+        self._verifying = threading.BoundedSemaphore(_AT_ONCE)
+        """Passwords that are looked at together: by so many more than the throttle allows may one be tried."""
         self.holding = Holding(self.settings.held_memory, self.settings.user_memory)
         self._gate = Gate(self.access, self._core)
         self._looking = Looking(db, self._gate, self._subscribed)
@@ -131,6 +140,7 @@ class Service:
             feed.close()
         self._executing.close()
         self.audit.close()
+        self._refused.close()
 
     # -- who it is ------------------------------------------------------------------------------------
 
@@ -141,19 +151,27 @@ class Service:
         return self._session(user, protocol, remote, name, expires)
 
     def login(self, user: str, password: str, *, protocol: Protocol, remote: str) -> Session:
-        """A session for a user and its password, or one of its tokens; LoginFailed."""
-        with self._login(user, protocol, remote):
-            name, expires = self.access.of_password(user, password)
-        return self._session(user, protocol, remote, name, expires)
+        """A session for a user and its password, or one of its tokens; LoginFailed, Throttled."""
+        token = self.access.token_as_password(user, password)
+        if token is None:
+            with self._verifying, self._login(user, protocol, remote):
+                self._throttle.check(user, remote)
+                self.access.check_password(user, password)
+        return self._session(user, protocol, remote, *(token or (None, None)))
 
-    def scram(self, user: str) -> Verifier:
-        """What a SCRAM exchange needs; for a user that is not there, one that no password fits."""
-        return self.access.scram(user)[0]
+    def scram(self, user: str, *, remote: str) -> list[Verifier]:
+        """What a SCRAM exchange needs: one of these is to be shown; they have one salt. For a user that is not there,
+        one that no password fits. Throttled."""
+        self._throttle.check(user, remote)
+        return self.access.scram(user)
 
-    def login_verified(self, user: str, *, protocol: Protocol, remote: str) -> Session:
-        """A session for a user after a SCRAM exchange has succeeded."""
-        with self._login(user, protocol, remote):
-            name = self.access.verified(user)
+    def login_verified(self, user: str, shown: Verifier | None, *, protocol: Protocol, remote: str) -> Session:
+        """A session for a user after a SCRAM exchange, which has shown one of the verifiers; None: none of them."""
+        with self._verifying, self._login(user, protocol, remote):
+            self._throttle.check(user, remote)
+            if shown is None:
+                raise LoginFailed("the user or the password is wrong")
+            name = self.access.verified(user, shown)
             expires = None if name is None else self.access.state.tokens[name].expires
         return self._session(user, protocol, remote, name, expires)
 
@@ -166,7 +184,12 @@ class Service:
         try:
             yield
         except AccessDenied as error:
-            self.audit.write((user or "")[:_NAME], "login refused", protocol=protocol, remote=remote, why=error.message)
+            # A wrong token does not count: nobody guesses one.
+            unseen = 0 if user is None else self._throttle.failed(user, remote)
+            facts = {"unseen before": unseen} if unseen else {}
+            self._refused.write(
+                (user or "")[:_NAME], "login refused", protocol=protocol, remote=remote, why=error.message, **facts
+            )
             raise
 
     def _session(
@@ -190,7 +213,7 @@ class Service:
             yield
         except PenstockError as error:
             if isinstance(error, AccessDenied):
-                self.audit.write(session, "denied", why=error.message)
+                self._refused.write(session, "denied", why=error.message)
             raise self._gate.told(session, error, *given) from None
 
     # -- statements -----------------------------------------------------------------------------------
@@ -440,15 +463,15 @@ class Service:
                 if query is not None and self._gate.find(session, query, "query")[1] != found.query:
                     hint = "DROP SUBSCRIPTION it, or use another name"
                     raise CatalogError(f"subscription `{name}` is for query `{found.query}`", hint=hint)
-                return self._shown(found)
+                return self._shown(session, found)
             if query is None:
                 raise self._no_subscription(session, name)
-            return self._shown(self._subscribe(session, name, query, start))
+            return self._shown(session, self._subscribe(session, name, query, start))
 
     def create_subscription(self, session: Session, name: str, query: str, start: Start) -> Subscription:
         """A new one; CatalogError where there is one of this name."""
         with self.asked(session, name, query):
-            return self._shown(self._subscribe(session, name, query, start))
+            return self._shown(session, self._subscribe(session, name, query, start))
 
     def _subscribe(self, session: Session, name: str, query: str, start: Start) -> Named:
         who.check_name(name)
@@ -475,9 +498,11 @@ class Service:
         """Those of the user; all for who administers."""
         with self.asked(session):
             every = self._gate.administers(session)
-            return [self._shown(s) for s in self._subscriptions.all if every or s.owner == session.user]
+            return [self._shown(session, s) for s in self._subscriptions.all if every or s.owner == session.user]
 
-    def _shown(self, named: Named) -> Subscription:
+    def _shown(self, session: Session, named: Named) -> Subscription:
+        if not self._gate.may(session, "read", "query", named.query):  # so it does not hear how far the query is
+            return Subscription(named.name, named.query, named.position, named.owner)
         held = query_of(self._db, named.query)
         first, next = (named.position, named.position) if held is None else held.retained
         return Subscription(
@@ -499,6 +524,7 @@ class Service:
         """The client has every result before a position. It is durable when this returns."""
         with self.asked(session, name):
             found = self._own(session, name)
+            self._gate.find(session, found.query, "query")
             next = self._held(found.query).answered
             if position > next:
                 raise StateError(

@@ -179,9 +179,9 @@ class Subscription:
     position: int
     """The first result that is not confirmed."""
     owner: str
-    lag: int = 0
-    """Results that are there and not confirmed."""
-    gone: int = 0
+    lag: int | None = None
+    """Results that are there and not confirmed; None where the user may not read the query any more."""
+    gone: int | None = None
     """Of these, results that are not retained any more: the reader is told with ResultsGone."""
 
 

@@ -24,6 +24,7 @@ from penstock.model.errors import (
     StorageError,
 )
 from penstock.rows.apart import BadRow
+from penstock.server.throttle import Throttled
 
 MEDIA_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="penstock", Basic realm="penstock", charset="UTF-8"'
@@ -102,7 +103,7 @@ def response_of(
     if told["status"] == HTTPStatus.UNAUTHORIZED:
         more["WWW-Authenticate"] = CHALLENGE
     if told["status"] in _LATER:
-        more.setdefault("Retry-After", "1")
+        more.setdefault("Retry-After", str(error.seconds) if isinstance(error, Throttled) else "1")
     return _response({**told, "request": request}, more)
 
 

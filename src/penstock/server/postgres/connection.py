@@ -75,7 +75,8 @@ class Connection:
         self._cancelled = asyncio.Event()
         self._out = bytearray()
         peer = writer.get_extra_info("peername")
-        self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
+        host = "" if not isinstance(peer, tuple) else f"[{peer[0]}]" if ":" in peer[0] else peer[0]
+        self.remote = f"{host}:{peer[1]}" if host else "unknown"
         self.near = isinstance(peer, tuple) and peer[0] in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
     async def run(self) -> None:
@@ -191,23 +192,27 @@ class Connection:
             raise
 
     async def _by_scram(self, user: str) -> Session:
-        verifier = await self.server.call(self.service.scram, user)
+        verifiers = await self.server.call(self.service.scram, user, remote=self.remote)
         self.send(messages.authentication(10, messages.text(MECHANISM) + b"\0"))
         body = await self._password()
         mechanism = body.text()
         if mechanism != MECHANISM:
             raise Refused("28000", f"there is {MECHANISM}, not {mechanism}", fatal=True)
-        exchange = Exchange(verifier)
+        exchange = Exchange(verifiers)
         try:
             self.send(messages.authentication(11, exchange.first(body.value() or b"")))
-            signature = exchange.final((await self._password()).rest())
+            found = exchange.final((await self._password()).rest())
         except ScramError as error:
             raise Malformed(str(error)) from None
-        if signature is None:
-            _log.warning("login of %s from %s failed", user, self.remote)
-            raise Refused("28P01", f'password authentication failed for user "{user}"', fatal=True)
+        signature, shown = found or (b"", None)
+        try:
+            session = await self.server.call(
+                self.service.login_verified, user, shown, protocol="postgres", remote=self.remote
+            )
+        except LoginFailed:
+            raise Refused("28P01", f'password authentication failed for user "{user}"', fatal=True) from None
         self.send(messages.authentication(12, signature))
-        return await self.server.call(self.service.login_verified, user, protocol="postgres", remote=self.remote)
+        return session
 
     async def _by_token(self) -> Session:
         """A token is checked as a whole, so the client must send it: only where nobody listens in."""
