@@ -57,7 +57,7 @@ def serving(
     """A server while the block runs."""
     settings = replace(settings or Settings(), postgres=0, engine="local")
     with penstock.connect(path, engine="local") as db:
-        service = Service(db, settings, directory=path, **({} if clock is None else {"clock": clock}))
+        service = Service(db, settings, directory=path, clock=clock or (lambda: time.time_ns() // 1_000))
         token = service.access.first_start()
         assert token is not None
         service.access.set_password("admin", PASSWORD)

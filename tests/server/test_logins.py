@@ -83,7 +83,8 @@ def test_what_is_remembered_is_bounded_and_forgotten() -> None:
     [
         ("10.0.0.9", "10.0.0.9"), ("10.0.0.9:5000", "10.0.0.9"), ("ipv4:10.0.0.9:5000", "10.0.0.9"),
         ("[::ffff:10.0.0.9]:5000", "10.0.0.9"), ("2001:db8::1", "2001:db8::/64"),
-        ("[2001:db8::2]:5000", "2001:db8::/64"), ("ipv6:%5B2001:db8::3%5D:5000", "2001:db8::/64"), ("handshake", "handshake"),
+        ("[2001:db8::2]:5000", "2001:db8::/64"), ("ipv6:%5B2001:db8::3%5D:5000", "2001:db8::/64"),
+        ("handshake", "handshake"),
     ],
 )  # fmt: skip
 def test_the_address_of_a_client(remote: str, address: str) -> None:

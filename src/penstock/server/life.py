@@ -102,6 +102,7 @@ class Server:
             stack.callback(self._stop_listeners)
             for name, each in made.items():
                 self.addresses[name] = each.start(service, settings)
+                service.ports[name] = int(self.addresses[name].rpartition(":")[2])
                 self._listeners[name] = each
             service.status = "ready"
             self._stack = stack.pop_all()

@@ -97,6 +97,8 @@ class Service:
         for tokens and sessions."""
         self.settings = settings or Settings()
         self.status: Literal["starting", "ready", "stopping"] = "ready"
+        self.ports: dict[str, int] = {}
+        """Where the other protocols listen."""
         self._db, self._core, self._clock = db, core_of(db), clock
         notes = db.note()
         self.access = Access(

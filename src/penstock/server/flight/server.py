@@ -36,8 +36,10 @@ _CHUNK = 50_000
 """Rows in one batch of a table."""
 _WAIT = 0.5
 """Seconds after which an endless stream looks whether its client is still there."""
+_LARGEST, _LONGEST = 100_000, 60
+"""Results of one page, and seconds that it may wait for the first."""
 _READERS = 500
-"""Endless streams at a time: each has a thread of gRPC."""
+"""Endless streams, and pages that wait, at a time: each has a thread of gRPC."""
 _READING = {"SELECT", "WITH", "VALUES", "FROM", "TABLE", "SHOW", "DESCRIBE", "EXPLAIN"}
 """What a statement begins with that can be run when its rows are fetched."""
 _SAID = pa.schema([pa.field("tag", pa.string()), pa.field("message", pa.string())])
@@ -340,10 +342,12 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                     return self._run(context, session, self._text(text), rows)
                 case {"current": str(query)}:
                     return self._table(session, self._service.current(session, query))
+                case {"page": str(query), **more}:
+                    return self._page(context, session, query, more)
                 case {"changes": str(query), **more}:
                     return self._changes(context, session, query, more)
             raise InputError(
-                "the ticket is not one of this server", hint='{"current": "query"} or {"changes": "query"}'
+                "the ticket is not one of this server", hint='{"current": "query"}, {"page": …} or {"changes": "query"}'
             )
 
     def _asked(self, session: Session, ticket: bytes) -> pa.Table | dict[str, Any]:
@@ -371,6 +375,39 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def _table(self, session: Session, table: pa.Table) -> flight.FlightDataStream:
         return _sent(table, [self._service.holding.hold(session.user, table.nbytes)])
+
+    def _page(
+        self, context: flight.ServerCallContext, session: Session, query: str, more: Mapping[Any, Any]
+    ) -> flight.FlightDataStream:
+        """Results that are there, after waiting for the first of them; what they are stands in the schema."""
+        feed = self._service.feed(session, query)
+        asked, limit, wait = more.get("from", "start"), more.get("limit", _PAGE), more.get("wait", 0)
+        if type(limit) is not int or not 0 < limit <= _LARGEST or type(wait) is not int or not 0 <= wait <= _LONGEST:
+            raise InputError(f"`limit` is from 1 to {_LARGEST:,}, `wait` from 0 to {_LONGEST} seconds")
+        position = {"start": feed.first, "now": feed.next}.get(asked) if isinstance(asked, str) else asked
+        if type(position) is not int or position < 0:
+            raise InputError("`from` is a position, `start` or `now`")
+        if wait and not feed.wait_blocking(position, 0):
+            self._await(context, session, feed, position, time.monotonic() + wait)
+        page = feed.read(position, limit, fresh=True)
+        said = json.dumps({"start": page.start, "next": page.stop, "first": feed.first, "ended": feed.ended})
+        metadata = {**(page.table.schema.metadata or {}), b"penstock.page": said.encode()}
+        return self._table(session, page.table.replace_schema_metadata(metadata))
+
+    def _await(
+        self, context: flight.ServerCallContext, session: Session, feed: Feed, position: int, end: float
+    ) -> None:
+        name = secrets.token_hex(8)
+        self._begin(session, name)
+        try:
+            while (left := end - time.monotonic()) > 0 and not context.is_cancelled():
+                if self._ending.is_set():
+                    raise ending()
+                if feed.wait_blocking(position, min(_WAIT, left)):
+                    return
+        finally:
+            with self._endless.lock:
+                self._endless.streams.pop(name, None)
 
     def _changes(
         self, context: flight.ServerCallContext, session: Session, query: str, more: Mapping[Any, Any]
