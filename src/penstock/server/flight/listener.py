@@ -38,7 +38,7 @@ class FlightListener:
         except (pa.ArrowException, OSError) as problem:
             hint = "name another port: --flight 0 takes a free one"
             raise InputError(f"Flight cannot listen on {host}:{port}: {problem}", hint=hint) from None
-        self._thread = threading.Thread(target=self._server.serve, name="penstock-flight", daemon=True)
+        self._thread = threading.Thread(target=self._server.wait, name="penstock-flight", daemon=True)
         self._thread.start()
         return f"{host}:{self._server.port}"
 

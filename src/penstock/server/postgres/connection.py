@@ -173,6 +173,9 @@ class Connection:
 
     async def _login(self, given: dict[str, str]) -> tuple[Session, Dialogue]:
         user = given.pop("user")
+        if self.server.has_tls and not self.encrypted:
+            said = "this server has a certificate, and is reached with TLS only"
+            raise Refused("28000", said, "sslmode=require", fatal=True)
         session = await (self._by_token() if user == BY_TOKEN else self._by_scram(user))
         try:
             parameters = Parameters(session.user, admin=session.admin, encrypted=self.encrypted)
