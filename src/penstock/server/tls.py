@@ -61,13 +61,14 @@ def stamp(settings: Settings) -> tuple[object, ...] | None:
 
 
 def reload(settings: Settings) -> None:
-    """Read the certificates again; InputError, and all stay as they were, where they do not fit."""
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), settings.tls_cert, settings.tls_key)
+    """Read the certificate again; InputError, and it stays as it was, where the files do not fit."""
+    cert, key = settings.tls_cert, settings.tls_key
+    if cert is None or key is None:
+        return
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # raises before the one in use is touched
     with _lock:
-        for (cert, key), each in _contexts.items():
-            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # raises before the one in use is touched
-            _load(each, cert, key)
+        if (cert, key) in _contexts:
+            _load(_contexts[cert, key], cert, key)
 
 
 def _load(made: ssl.SSLContext, cert: Path, key: Path) -> None:

@@ -74,7 +74,7 @@ class PatientProtocol(H11Protocol):
         self._part()
 
     def _part(self) -> None:
-        """The server ends: what the client has asked for is sent. Its goodbye, for which TLS would wait, is not needed."""
+        """The server ends: what the client has asked for is sent. Nobody waits for its goodbye, as TLS would."""
         idle = self.cycle is None or self.cycle.response_complete
         if idle and self._parting is not None and not self.transport.get_write_buffer_size():
             self.transport.abort()
