@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import adbc_driver_flightsql.dbapi as dbapi
 import httpx
@@ -166,6 +167,14 @@ def test_the_time_limit_ends_it_and_a_stop_that_came_before_it_began() -> None:
         stop.set()
         with pytest.raises(QueryFailed, match="given up"):
             to.service.execute(to.admin, ENDLESS, stop=stop)
+
+
+def test_postgresql_knows_a_statement_whose_time_is_over_and_rows_that_are_too_many() -> None:
+    with pg.serving(replace(PATIENT, rows=2)) as to, connected(to, 1) as (client,):
+        client.execute("SET statement_timeout = 300")
+        assert raised(client, ENDLESS) == "57014"
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded), client.cursor().copy("COPY rooms FROM STDIN") as copy:
+            copy.write("a\t1\nb\t2\nc\t3\n")
 
 
 def test_a_server_that_ends_gives_selects_up() -> None:

@@ -148,6 +148,14 @@ def test_the_certificate_is_read_again_by_all_protocols(tmp_path: Path, monkeypa
         server.stop()
 
 
+def test_a_certificate_that_is_none_is_found_before_the_server_starts(tmp_path: Path) -> None:
+    made = tls.prepared(Settings(engine="local", tls_self_signed=True), tmp_path)
+    assert life.problems(made) == []
+    (tmp_path / tls.KEY).write_text("no key")
+    (problem,) = life.problems(made)
+    assert "are not a certificate and its key" in problem
+
+
 def test_a_client_that_takes_a_long_answer_slowly_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "STUCK_SECONDS", 0.5)
     looks = []

@@ -269,8 +269,12 @@ def logs(settings: Settings) -> None:
 
 
 def problems(settings: Settings) -> list[str]:
-    """What would stop a server with these settings: libraries that are missing."""
+    """What would stop a server with these settings: libraries that are missing, a certificate that is none."""
     found = []
+    try:
+        tls.reload(settings)
+    except InputError as error:
+        found.append(error.one_line)
     for name in PORTS:
         if getattr(settings, name) is not None:
             try:

@@ -119,6 +119,8 @@ class AdHoc:
         stop: Stop,
         room: Callable[[int], None] = lambda size: None,
     ) -> pa.Table:
+        seconds = self._seconds if deadline is None else max(0.0, deadline - time.monotonic())
+        deadline = time.monotonic() + seconds
         statement = self._parse(sql)
         given = [None] * statement.parameters if parameters is None else list(parameters)
         if len(given) != statement.parameters:
@@ -142,14 +144,13 @@ class AdHoc:
             text = self._written(statement.tree)
             if limit:
                 text = f"SELECT * FROM ({text}) {limit}"
-            left = self._seconds if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                with interrupted(connection, left, stop):
+                with interrupted(connection, deadline - time.monotonic(), stop):
                     found = guards.fetched(connection.sql(text, params=given), self._most, room)
             except (duckdb.Error, pa.ArrowException, OSError) as e:  # the latter while the rows are read
                 if stop.is_set:
                     raise _given_up() from None
-                raise self._explained(e, statement, left) from None
+                raise self._explained(e, statement, seconds) from None
             return _taken(found)
 
     def _parse(self, sql: str) -> Statement:
@@ -205,7 +206,7 @@ class AdHoc:
         if "max_expression_depth" in message:
             return guards.too_deep()
         if isinstance(error, duckdb.InterruptException) or "INTERRUPT" in message:
-            return QueryFailed(f"the SELECT did not end within {seconds:g} s", hint="ask for less, or CREATE QUERY")
+            return QueryFailed(f"the SELECT did not end within {seconds:.3g} s", hint="ask for less, or CREATE QUERY")
         if isinstance(error, duckdb.OutOfMemoryException) or str(error).startswith("Out of Memory"):
             return QueryFailed("the SELECT needs more memory than it may have", hint="ask for less, or CREATE QUERY")
         if isinstance(error, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
