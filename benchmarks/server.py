@@ -5,8 +5,10 @@
 500 subscribers over 50 queries and 20 writers that send 1,000 rows a second in requests of 50, each row for one of the
 queries: about 10,000 events a second go out. The server runs in a process of its own on the local engine, so its
 processor time is its own. One more subscriber never reads. Each subscriber checks that positions follow each other
-without a gap; the time from the request of a row to its event is measured by clients on the same machine. The last line
-is JSON.
+without a gap; the time from the request of a row to its event is measured by clients on the same machine.
+
+Pushes of one row and of 50,000 rows, and a fetch, are measured through the Python client, by Flight and over HTTP, and
+with the same calls in process. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from http.client import HTTPConnection
@@ -260,6 +263,61 @@ def load(report: Report, seconds: float) -> None:
         server.close()
 
 
+# -- the Python client ----------------------------------------------------------------------------------
+
+
+def pushes(report: Report, quick: bool) -> None:
+    """The same calls through the client and in process, each on a durable database with ``sync = group``."""
+    import penstock
+
+    for way in ("flight", "HTTP", "in process"):
+        with tempfile.TemporaryDirectory() as folder:
+            if way == "in process":
+                with penstock.connect(folder, engine="local", sync="group") as db:
+                    _pushes(report, db, way, quick)
+                continue
+            command = [sys.executable, "-m", "penstock", "serve", folder, "--engine", "local", "--http", "0"]
+            command += ["--flight", "0" if way == "flight" else "off", "--postgres", "off"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                banner = ""
+                while "/api" not in banner:
+                    banner += process.stdout.readline()
+                token, url = re.search(r"pst_[\w-]+", banner), re.search(r"HTTP +(\S+)/api", banner)
+                assert token is not None
+                assert url is not None
+                with penstock.connect(url[1], token=token[0]) as db:
+                    _pushes(report, db, way, quick)
+                process.terminate()
+
+
+def _pushes(report: Report, db: Any, way: str, quick: bool) -> None:
+    import pyarrow as pa
+
+    db.execute("CREATE STREAM s (t BIGINT, v DOUBLE, g STRING) TIMESTAMP BY t")
+    query = db.query("SELECT ISTREAM t, v FROM s [NOW]", name="each", results="200 MB")
+    t = 0
+
+    def took(size: int, times: int) -> float:
+        nonlocal t
+        found = []
+        for _ in range(times):
+            rows = pa.table({"t": range(t, t + size), "v": [1.0] * size, "g": ["abcdefgh"] * size})
+            t += size
+            began = time.perf_counter()
+            db.push("s", rows)
+            found.append(time.perf_counter() - began)
+        return statistics.median(found)
+
+    took(1, 20)
+    report.add(f"server: milliseconds to push one row, {way}", 1e3 * took(1, 50 if quick else 300))
+    report.add(f"server: rows a second in pushes of 50,000, {way}", 50_000 / took(50_000, 5 if quick else 20))
+    db.settle()
+    began = time.perf_counter()
+    count = query.fetch().num_rows
+    report.add(f"server: results a second in one fetch, {way}", count / (time.perf_counter() - began))
+
+
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--seconds", type=float)
@@ -269,6 +327,7 @@ def main() -> None:
         serve()
         return
     report = Report("server")
+    pushes(report, given.quick)
     load(report, given.seconds or (10.0 if given.quick else 60.0))
     report.finish()
 

@@ -255,7 +255,7 @@ RUNS = [{"threading": "hybrid", "workers": 2}, {"threading": "hybrid", "workers"
 
 @pytest.fixture(autouse=True)
 def as_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions are taken to cost what other operators do: what a test measures moves buffers, and nothing else does."""
+    """Functions are taken to cost what other operators do: only what a test measures moves buffers."""
     monkeypatch.setattr(placing, "PYTHON", placing.COLUMNAR)
 
 

@@ -170,7 +170,7 @@ def test_what_a_filter_computes_twice_is_not_what_the_projection_above_it_comput
     more, less = Call("+", (D, Literal(1.0, DOUBLE)), DOUBLE), Call("-", (D, Literal(1.0, DOUBLE)), DOUBLE)
     ends = (Call("<", (more, Literal(100.0, DOUBLE)), BOOLEAN), Call(">", (more, Literal(1000.0, DOUBLE)), BOOLEAN))
     passing = Filter(SCAN, Call("or", ends, BOOLEAN))
-    steps = [passing, Project(passing, (Call("*", (less, less), DOUBLE),), ("square",))]
+    steps: list[Filter | Project] = [passing, Project(passing, (Call("*", (less, less), DOUBLE),), ("square",))]
     result = FilterProject(steps, SCAN.schema, {}, Context()).process([delta_of([3.0, 5.0])], STEP)
     assert result.columns[0].to_pylist() == [4.0, 16.0]
 

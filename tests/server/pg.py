@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import penstock
 from penstock.database.database import Database
@@ -49,11 +50,14 @@ class Served:
 
 
 @contextmanager
-def serving(settings: Settings | None = None, script: str = SCRIPT) -> Iterator[Served]:
+def serving(
+    settings: Settings | None = None, script: str = SCRIPT, clock: Callable[[], int] | None = None,
+    path: Path | None = None,
+) -> Iterator[Served]:  # fmt: skip
     """A server while the block runs."""
     settings = replace(settings or Settings(), postgres=0, engine="local")
-    with penstock.connect(engine="local") as db:
-        service = Service(db, settings)
+    with penstock.connect(path, engine="local") as db:
+        service = Service(db, settings, directory=path, clock=clock or (lambda: time.time_ns() // 1_000))
         token = service.access.first_start()
         assert token is not None
         service.access.set_password("admin", PASSWORD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,14 +12,18 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock
 from penstock import Database, PenstockError
+from penstock.client.flight import Flight
+from penstock.server.flight.listener import FlightListener
 from penstock.server.http.listener import listener
 from penstock.server.service import Service
 from penstock.server.settings import Settings
@@ -29,10 +34,12 @@ TOTALS = "SELECT k, sum(v) AS total, count(*) AS n FROM s [ROWS 3] WHERE v > 0 G
 
 
 class Serving:
-    """A server over a local database, in this process; it can be ended and started again on the same port."""
+    """A server over a local database, in this process; it can be ended and started again on the same port. ``flight``:
+    whether it offers Flight, on another port each time."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, flight: bool = False) -> None:
         self._folder, self.port, self.token = folder, 0, ""
+        self._flight = FlightListener() if flight else None
         self.start()
 
     def start(self) -> None:
@@ -44,8 +51,13 @@ class Serving:
         self._listener = listener()
         address = self._listener.start(self.service, chosen)
         self.port = int(address.rpartition(":")[2])
+        if self._flight is not None:
+            reached = self._flight.start(self.service, replace(Settings(), flight=0))
+            self.service.ports["flight"] = int(reached.rpartition(":")[2])
 
     def stop(self) -> None:
+        if self._flight is not None:
+            self._flight.stop(time.monotonic() + 5)
         self._listener.stop(time.monotonic() + 5)
         self.service.close()
         self.db.close()
@@ -54,9 +66,9 @@ class Serving:
         return penstock.connect(f"http://127.0.0.1:{port or self.port}", token=self.token)
 
 
-@pytest.fixture
-def serving() -> Iterator[Serving]:
-    server = Serving()
+@pytest.fixture(params=["http", "flight"])
+def serving(request: pytest.FixtureRequest) -> Iterator[Serving]:
+    server = Serving(flight=request.param == "flight")
     yield server
     server.stop()
 
@@ -120,6 +132,9 @@ def test_rows_of_every_kind_arrive_as_they_are(db: Database) -> None:
         lambda db: db.explain("nowhere"),
         lambda db: db.execute("SUSPEND QUERY nowhere"),
         lambda db: db.query("SELECT k FROM s [NOW]", priority=12),
+        lambda db: db.push("s", pa.table({"t": ["soon"], "k": [1], "v": [1.0], "g": [""]})),
+        lambda db: db.push("s", pa.table({"t": [1], "k": [1], "v": [1.0], "g": [""], "more": [1]})),
+        lambda db: db.push("s", pa.table({"t": pa.array([1, None]), "k": [1, 1], "v": [1.0, 1.0], "g": ["", ""]})),
     ],
 )
 def test_errors_are_those_of_the_same_process(db: Database, wrong: Callable[[Database], object]) -> None:
@@ -201,8 +216,12 @@ def until(there: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_clients_go_on_when_the_server_starts_again(tmp_path: Path) -> None:
-    serving = Serving(tmp_path / "plant")
+@pytest.mark.parametrize("flight", [False, True])
+def test_clients_go_on_when_the_server_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flight: bool
+) -> None:
+    monkeypatch.setattr("penstock.client.flight._AGAIN", 0.05)  # the way back to Flight is tried, too
+    serving = Serving(tmp_path / "plant", flight=flight)
     with serving.client() as db:
         db.execute(DECLARE)
         query = db.query("SELECT ISTREAM t, v FROM s [NOW]", name="each")
@@ -212,7 +231,7 @@ def test_clients_go_on_when_the_server_starts_again(tmp_path: Path) -> None:
             if t in (10, 25):
                 serving.stop()
                 threading.Timer(0.2, serving.start).start()
-            db.push("s", [(t, 1, 1.0, "")])
+            db.push("s", pa.table({"t": [t], "k": [1], "v": [1.0], "g": [""]}))
         db.close_stream("s")
         until(lambda: len(told) >= 40)
         assert told == list(range(40))
@@ -350,3 +369,98 @@ def test_keys_of_producers_with_any_name(db: Database) -> None:
         for _ in range(2):
             db.push("s", [(1, 1, 1.0, "")], key=(producer, 1))
     assert db.stream("s").given == 5
+
+
+TABLE = pa.table({"t": [1, 2], "k": [1, 2], "v": [1.5, 2.5], "g": ["a", None]})
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that went by Flight."""
+    found: list[str] = []
+    push, page = Flight.push, Flight.page
+
+    def pushed(self: Flight, *given: object) -> None:
+        push(self, *given)  # type: ignore[arg-type]
+        found.append("push")
+
+    def paged(self: Flight, *given: object) -> object:
+        made = page(self, *given)  # type: ignore[arg-type]
+        found.append("page")
+        return made
+
+    monkeypatch.setattr(Flight, "push", pushed)
+    monkeypatch.setattr(Flight, "page", paged)
+    return found
+
+
+def test_tables_and_results_go_by_flight_where_it_is_there(serving: Serving, counted: list[str]) -> None:
+    with serving.client() as db:
+        db.execute(DECLARE)
+        query = db.query("SELECT ISTREAM t, g FROM s [NOW]", name="each")
+        for _ in range(2):
+            db.push("s", TABLE, key=("me", 1))
+        db.push("s", TABLE.slice(0, 0))
+        db.close_stream("s")
+        assert rows(query.fetch().select(["t", "g"])) == [{"t": 1, "g": "a"}, {"t": 2, "g": None}]
+        assert db.stream("s").given == 2
+    offered = "flight" in serving.service.ports
+    assert set(counted) == ({"push", "page"} if offered else set())
+
+
+def test_what_a_table_is_does_not_depend_on_the_way(serving: Serving) -> None:
+    with serving.client() as db, penstock.connect(engine="local") as here:
+        schemas = []
+        for each in (db, here):
+            each.execute(DECLARE)
+            query = each.query(TOTALS, name="totals")
+            each.push("s", TABLE)
+            each.close_stream("s")
+            schemas.append((query.fetch().schema, query.schema))
+        assert schemas[0][0].equals(schemas[1][0], check_metadata=True)
+        assert schemas[0][1].equals(schemas[1][1])
+
+
+@pytest.mark.parametrize("away", ["no listener", "nobody answers", "no library"])
+def test_http_takes_over_where_flight_is_not_reached(
+    monkeypatch: pytest.MonkeyPatch, counted: list[str], away: str
+) -> None:
+    monkeypatch.setattr("penstock.client.flight._FIRST", 0.2)
+    serving = Serving()
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent, serving.client() as db:
+        if away == "nobody answers":
+            serving.service.ports["flight"] = silent.getsockname()[1]
+        elif away == "no library":
+            serving.service.ports["flight"] = 1
+            monkeypatch.setitem(sys.modules, "pyarrow.flight", None)
+        db.execute(DECLARE)
+        query = db.query("SELECT ISTREAM t FROM s [NOW]", name="each")
+        told: list[int] = []
+        query.subscribe(lambda table: told.extend(table.column("t").to_pylist()))
+        db.push("s", TABLE)
+        db.close_stream("s")
+        assert query.fetch().num_rows == 2
+        until(lambda: told == [1, 2])
+    assert counted == []
+    serving.stop()
+
+
+def test_a_push_that_flight_lost_is_sent_over_http_and_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows have arrived, and the acknowledgement has not."""
+    serving = Serving(flight=True)
+    push, lost = serving.service.push, [True]
+
+    def pushed(*given: Any, **more: Any) -> object:
+        done = push(*given, **more)
+        if lost[0]:
+            lost[0] = False
+            raise flight.FlightInternalError("the connection is cut")
+        return done
+
+    monkeypatch.setattr(serving.service, "push", pushed)
+    with serving.client() as db:
+        db.execute(DECLARE)
+        db.push("s", TABLE)
+        assert lost == [False]
+        assert db.stream("s").given == 2
+    serving.stop()

@@ -58,10 +58,10 @@ class Flying:
 
 
 @contextmanager
-def flying(settings: Settings | None = None) -> Iterator[Flying]:
+def flying(settings: Settings | None = None, clock: Callable[[], int] | None = None) -> Iterator[Flying]:
     used = settings or Settings(flight=0)
     with penstock.connect(engine="local") as db:
-        service = Service(db, used)
+        service = Service(db, used, clock=clock or (lambda: time.time_ns() // 1_000))
         token = service.access.first_start()
         assert token is not None
         made = listener()

@@ -362,7 +362,7 @@ def test_tls(tmp_path: Path) -> None:
         for file in tmp_path.iterdir():
             file.unlink()
         tls.prepared(replace(Settings(), tls_self_signed=True), tmp_path)
-        tls.reload()
+        tls.reload(how)
         with Raw(served.port) as raw:
             raw.socket.sendall(struct.pack("!ii", 8, 80877103))
             assert raw.socket.recv(1) == b"S"

@@ -258,20 +258,23 @@ def test_scram_lets_in_who_knows_the_password() -> None:
         (scram.verifier("pencil"), "pencil", True), (scram.verifier("pencil"), "pen", False),
         (scram.mock(b"s" * 32, "nobody"), "pencil", False),
     ):  # fmt: skip
-        exchange = Exchange(verifier)
+        exchange = Exchange([verifier])
         last, expected = answer(exchange.first(b"n,," + first.encode()), first, password)
-        assert exchange.final(last) == (expected if right else None)
+        assert exchange.final(last) == ((expected, verifier) if right else None)
 
 
 def test_scram_of_the_rfc() -> None:
     """The example of RFC 7677."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    exchange = Exchange(scram.verifier("pencil", salt=salt), nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    others = [scram.verifier(f"token {i}", salt=salt) for i in range(2)]
+    exchange = Exchange([*others, scram.verifier("pencil", salt=salt)], nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     assert exchange.first(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
     last = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    assert exchange.final(last) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    found = exchange.final(last)
+    assert found is not None
+    assert found[0] == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 @pytest.mark.parametrize(
@@ -279,12 +282,12 @@ def test_scram_of_the_rfc() -> None:
 )
 def test_scram_refuses_what_is_none(first: bytes) -> None:
     with pytest.raises(ScramError):
-        Exchange(scram.verifier("pencil")).first(first)
+        Exchange([scram.verifier("pencil")]).first(first)
 
 
 @pytest.mark.parametrize("last", [b"", b"c=biws,r=x,p=", b"c=eSws,r={r},p=AAAA", b"c=biws,r={r},p=!", b"r={r},p=AAAA"])
 def test_scram_refuses_another_last_message(last: bytes) -> None:
-    exchange = Exchange(scram.verifier("pencil"), nonce="y")
+    exchange = Exchange([scram.verifier("pencil")], nonce="y")
     exchange.first(b"n,,n=,r=x")
     with pytest.raises(ScramError):
         exchange.final(last.replace(b"{r}", b"xy"))

@@ -235,12 +235,12 @@ def test_a_certificate_of_its_own_is_made_once_and_read_again(tmp_path: Path) ->
     for name in (tls.CERT, tls.KEY):
         shutil.copy(other / name, tmp_path / name)
     assert _subject(context, _trusting(tmp_path, before)) == before
-    tls.reload()
+    tls.reload(settings)
     assert _subject(context, settings.tls_cert) != before
     settings.tls_key.write_text("no key")
     now = _subject(context, settings.tls_cert)
     with pytest.raises(InputError, match="not a certificate and its key"):
-        tls.reload()
+        tls.reload(settings)
     assert _subject(context, settings.tls_cert) == now
     assert tls.context(Settings()) is None
 

@@ -13,6 +13,7 @@ import pytest
 from penstock import CatalogError, InputError, LimitExceeded, LoginFailed
 from penstock.server import scram
 from penstock.server.access import ADMIN
+from penstock.server.scram import Verifier
 from penstock.server.settings import Settings
 from tests.server.serving import DAY, Clock, Served, served
 
@@ -25,6 +26,11 @@ def token_of(it: Served, text: str) -> str:
     return token
 
 
+def shown(it: Served, user: str) -> Verifier:
+    """What a SCRAM exchange shows that goes well."""
+    return it.service.scram(user, remote="x")[0]
+
+
 def test_the_first_start_makes_an_admin_with_a_token() -> None:
     with served() as it:
         assert it.token is not None
@@ -33,11 +39,11 @@ def test_the_first_start_makes_an_admin_with_a_token() -> None:
         assert it.service.access.first_start() is None
         # It is the admin's password too, until another is set.
         assert it.service.login(ADMIN, it.token, protocol="flight", remote="x").user == ADMIN
-        assert it.service.scram(ADMIN).fits(it.token)
-        assert it.service.login_verified(ADMIN, protocol="postgres", remote="x").token == ADMIN
+        assert it.service.scram(ADMIN, remote="x")[0].fits(it.token)
+        assert it.service.login_verified(ADMIN, shown(it, ADMIN), protocol="postgres", remote="x").token == ADMIN
         it.run("ALTER USER admin PASSWORD 'correct horse'")
-        assert not it.service.scram(ADMIN).fits(it.token)
-        assert it.service.scram(ADMIN).fits("correct horse")
+        assert not it.service.scram(ADMIN, remote="x")[0].fits(it.token)
+        assert it.service.scram(ADMIN, remote="x")[0].fits("correct horse")
 
 
 def test_a_token_expires() -> None:
@@ -53,11 +59,11 @@ def test_a_token_expires() -> None:
             lambda: it.run("SHOW STREAMS", bob),
             lambda: it.service.login_token(token, protocol="http", remote="x"),
             lambda: it.service.login("bob", token, protocol="flight", remote="x"),
-            lambda: it.service.login_verified("bob", protocol="postgres", remote="x"),
+            lambda: it.service.login_verified("bob", shown(it, "bob"), protocol="postgres", remote="x"),
         ):
             with pytest.raises(LoginFailed):
                 attempt()
-        assert not it.service.scram("bob").fits(token)
+        assert not it.service.scram("bob", remote="x")[0].fits(token)
 
 
 def test_a_token_is_exchanged_for_another() -> None:
@@ -68,7 +74,7 @@ def test_a_token_is_exchanged_for_another() -> None:
         it.clock.now += 1
         new = token_of(it, "CREATE TOKEN two FOR bob")
         assert it.service.login_token(old, protocol="http", remote="x").user == "bob", "both are good meanwhile"
-        assert it.service.scram("bob").fits(new)
+        assert it.service.scram("bob", remote="x")[0].fits(new)
         it.run("DROP TOKEN one")
         with pytest.raises(LoginFailed):
             it.run("SHOW STREAMS", session)
@@ -88,9 +94,9 @@ def test_a_wrong_password_tells_nothing(user: str) -> None:
             it.service.login(user, "wrong-password", protocol="flight", remote="x")
         assert refused.value.message == "the user or the password is wrong"
         # Who is not there has a verifier too, the same each time, which nothing fits.
-        verifier = it.service.scram(user)
-        assert verifier == it.service.scram(user)
-        assert verifier.iterations == it.service.scram(ADMIN).iterations
+        verifier = it.service.scram(user, remote="x")[0]
+        assert verifier == it.service.scram(user, remote="x")[0]
+        assert verifier.iterations == it.service.scram(ADMIN, remote="x")[0].iterations
         assert not verifier.fits("wrong-password")
 
 
@@ -106,7 +112,7 @@ def test_a_user_without_password_and_token_cannot_log_in() -> None:
     with served() as it:
         it.run("CREATE USER bob")
         with pytest.raises(LoginFailed):
-            it.service.login_verified("bob", protocol="postgres", remote="x")
+            it.service.login_verified("bob", shown(it, "bob"), protocol="postgres", remote="x")
         it.run("ALTER USER bob PASSWORD 'correct horse'")
         it.service.login("bob", "correct horse", protocol="postgres", remote="x")
         it.run("ALTER USER bob NO PASSWORD")

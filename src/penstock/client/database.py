@@ -1,4 +1,4 @@
-"""A database on a server: the interface of ``penstock.Database``, over HTTP."""
+"""A database on a server: the interface of ``penstock.Database``, over HTTP; tables go by Flight where it is there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import textwrap
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from datetime import date, datetime
 from datetime import time as dt_time
@@ -20,6 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
+from penstock.client.flight import Flight, Unreachable
 from penstock.client.query import RemoteQuery
 from penstock.client.transport import ARROW, Reply, Transport, path
 from penstock.database.database import StreamStatus
@@ -69,6 +71,7 @@ class RemoteDatabase:
     ) -> None:  # fmt: skip
         self.transport = Transport(url, token=token, user=user, password=password, ca=ca, patience=patience)
         self._about = self.transport.get("/api/me").json()
+        self.flight = Flight(self._flight_address, self.transport.credential, ca, patience)
         self._producer = f"{_PRODUCER}{secrets.token_hex(12)}"
         self._sequence = 0
         self._guard = threading.Lock()
@@ -77,6 +80,12 @@ class RemoteDatabase:
         """The queries that this client has asked for, by name: bounded by their number."""
         self._relations: dict[str, bool] = {}
         """Of the names that were pushed to, whether it is a relation."""
+
+    def _flight_address(self) -> str | None:
+        """Asked for when it is needed: a server that starts again may listen on another port."""
+        port = self.transport.get("/api/me").json()["ports"]["flight"]
+        scheme = "grpc+tls" if self.url.startswith("https") else "grpc"
+        return None if port is None else f"{scheme}://{self.transport.host}:{port}"
 
     @property
     def engine(self) -> str:
@@ -202,6 +211,12 @@ class RemoteDatabase:
         sent again, and count once. ``key``: a producer and a sequence of your own.
         """
         key = self._key() if key is None else checked_key(key)
+        table = None if at is not None or isinstance(rows, list) else frame_as_table(rows)
+        if table is not None:
+            with suppress(Unreachable):
+                self.flight.push(name, table, key)
+                return
+            rows = table
         where = "relations" if at is not None or self._is_relation(name) else "streams"
         body, kind = _body(rows, lambda: self._columns(where, name))
         instant = None if at is None else at.isoformat() if isinstance(at, date) else str(at)
@@ -294,6 +309,7 @@ class RemoteDatabase:
     def close(self) -> None:
         """Close the connections. What is on the server goes on."""
         self.transport.close()
+        self.flight.close()
 
     def __enter__(self) -> RemoteDatabase:
         return self

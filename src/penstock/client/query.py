@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from penstock.catalog import QueryOptions
-from penstock.client.transport import Reply, Transport, path
+from penstock.client.flight import Page, Unreachable
+from penstock.client.transport import Transport, path
 from penstock.graph.latency import Latency
 from penstock.model import shown
 from penstock.model.amounts import parse_bound
@@ -48,7 +51,7 @@ class RemoteSubscription:
     def _run(self) -> None:
         while not self._over.is_set() and not self._transport.closed:
             try:
-                reply = self._query.page(self.position, wait=_WAIT)
+                page = self._query.page(self.position, wait=_WAIT)
             except ResultsGone as gone:
                 self._query.complain(gone)
                 self.position = "start" if gone.first is None else gone.first
@@ -64,14 +67,13 @@ class RemoteSubscription:
                 return
             if self._over.is_set():
                 return
-            start, table = int(reply.headers["penstock-start"]), reply.table()
-            if table.num_rows:
+            if page.table.num_rows:
                 try:
-                    self._callback(table)
+                    self._callback(page.table)
                 except Exception as error:
                     self._query.complain(error)
-            self.position = start + table.num_rows
-            if not table.num_rows and "penstock-ended" in reply.headers:
+            self.position = page.start + page.table.num_rows
+            if not page.table.num_rows and page.ended is not None:
                 return
 
 
@@ -99,12 +101,16 @@ class RemoteQuery:
         found: Mapping[str, Any] = self.transport.get(path("queries", self._name)).json()
         return found
 
-    def page(self, position: int | str, *, wait: int | None = None, limit: int = _PAGE) -> Reply:
-        """Results from a position on, ``start`` or ``now``: a table, and headers that say where it begins.  ``wait``:
-        seconds in which the first of them may come."""
-        asked = {"from": position, "wait": wait, "limit": limit, "format": "arrow"}
+    def page(self, position: int | str, *, wait: int = 0, limit: int = _PAGE) -> Page:
+        """Results from a position on, ``start`` or ``now``. ``wait``: seconds in which the first of them may come."""
+        with suppress(Unreachable):
+            if not self.transport.closed:
+                return self._db.flight.page(self._name, position, limit, wait)
+        asked = {"from": position, "wait": wait or None, "limit": limit, "format": "arrow"}
         where = path("queries", self._name, "answers")
-        return self.transport.ask("GET", where, parameters=asked, wait=wait or 0, again=True)
+        reply = self.transport.ask("GET", where, parameters=asked, wait=wait, again=True)
+        ended = reply.headers.get("penstock-ended")
+        return Page(int(reply.headers["penstock-start"]), reply.table(), None if ended is None else unquote(ended))
 
     def complain(self, error: Exception) -> None:
         """Something went wrong that nobody can be told but by ``trouble``."""
@@ -121,7 +127,7 @@ class RemoteQuery:
     def schema(self) -> pa.Schema:
         """Of its results: ts, op, then the columns."""
         if self._schema is None:
-            self._schema = self.page("now", limit=1).table().schema
+            self._schema = self.page("now", limit=1).table.schema
         return self._schema
 
     @property
@@ -192,24 +198,23 @@ class RemoteQuery:
         with self._reading:
             while True:
                 try:
-                    reply = self.page(self._position)
+                    page = self.page(self._position)
                 except ResultsGone as gone:
                     if tables:
                         break  # the next call tells
                     self._position = "start" if gone.first is None else gone.first
                     raise
-                table = reply.table()
-                tables.append(table)
-                self._position = int(reply.headers["penstock-start"]) + table.num_rows
-                if table.num_rows < _PAGE:
+                tables.append(page.table)
+                self._position = page.start + page.table.num_rows
+                if page.table.num_rows < _PAGE:
                     break
         results = pa.concat_tables(tables)
         if not results.num_rows:
-            self._raise_failure(reply)
+            self._raise_failure(page)
         return results
 
-    def _raise_failure(self, reply: Reply) -> None:
-        if reply.headers.get("penstock-ended", "").startswith("failed"):
+    def _raise_failure(self, page: Page) -> None:
+        if (page.ended or "").startswith("failed"):
             error = self.error
             if error is not None:
                 raise error
@@ -218,7 +223,7 @@ class RemoteQuery:
         """Let the next ``fetch`` or iteration begin at a position, with the oldest result that is retained, or with the
         next that comes."""
         with self._reading:
-            self._position = int(self.page(position, limit=1).headers["penstock-start"])
+            self._position = self.page(position, limit=1).start
 
     def current(self) -> pa.Table:
         """The rows of the answer as it stands now, without ts and op."""
@@ -228,27 +233,26 @@ class RemoteQuery:
         """Batches of results as they come; ends with the query."""
         while True:
             with self._reading:
-                reply = self.page(self._position, wait=_WAIT)
-                table = reply.table()
-                self._position = int(reply.headers["penstock-start"]) + table.num_rows
-            if table.num_rows:
-                yield table
-            elif "penstock-ended" in reply.headers:
-                self._raise_failure(reply)
+                page = self.page(self._position, wait=_WAIT)
+                self._position = page.start + page.table.num_rows
+            if page.table.num_rows:
+                yield page.table
+            elif page.ended is not None:
+                self._raise_failure(page)
                 return
 
     def subscribe(self, callback: Callable[[pa.Table], object], *, position: int | None = None) -> RemoteSubscription:
         """Call back with every batch of results from now on, or from a position that is still there, in a thread of its
         own. When the connection breaks, or the server starts again, it goes on where it was."""
-        reply = self.page("now" if position is None else position, limit=1)
-        return RemoteSubscription(self, callback, int(reply.headers["penstock-start"]))
+        page = self.page("now" if position is None else position, limit=1)
+        return RemoteSubscription(self, callback, page.start)
 
     def wait(self, seconds: float) -> bool:
         """Return when there are new results or the query has ended, at the latest after ``seconds``; False then."""
         end, position = time.monotonic() + seconds, self.answered
         while (left := end - time.monotonic()) > 0:
-            reply = self.page(position, wait=max(1, min(_WAIT, int(left))), limit=1)
-            if reply.table().num_rows or "penstock-ended" in reply.headers:
+            page = self.page(position, wait=max(1, min(_WAIT, int(left))), limit=1)
+            if page.table.num_rows or page.ended is not None:
                 return True
         return False
 

@@ -63,6 +63,7 @@ class Transport:
             raise EngineError(f"{url!r} is not the address of a server", hint="such as http://127.0.0.1:7070")
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._host, self._port = parts.hostname, parts.port
+        self.host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self._context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
         if token is None and parts.fragment.startswith("token="):
             token = parts.fragment.removeprefix("token=")
@@ -70,8 +71,9 @@ class Transport:
         if token is None and user is None:
             raise EngineError(f"{self.url} wants to know who asks", hint="give a token=…, or a user=… and password=…")
         basic = b64encode(f"{user}:{password or ''}".encode()).decode()
-        self._credential = f"Basic {basic}" if token is None else f"Bearer {token}"
-        self._patience = patience
+        self.ca = ca
+        self.credential = f"Basic {basic}" if token is None else f"Bearer {token}"
+        self.patience = patience
         self._idle: list[http.client.HTTPConnection] = []
         self._guard = threading.Lock()
         self.closed = False
@@ -92,8 +94,8 @@ class Transport:
         does no harm."""
         query = urlencode({k: str(v) for k, v in (parameters or {}).items() if v is not None})
         target = f"{where}?{query}" if query else where
-        said = {"Authorization": self._credential, **(headers or {})}
-        end = time.monotonic() + self._patience
+        said = {"Authorization": self.credential, **(headers or {})}
+        end = time.monotonic() + self.patience
         attempt = 0
         while True:
             if self.closed:
@@ -161,12 +163,12 @@ class Transport:
             if kept is None:
                 return self._new(wait), False
             if kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
-                kept.sock.settimeout(self._patience + wait)
+                kept.sock.settimeout(self.patience + wait)
                 return kept, True
             kept.close()  # the server has closed it: it closes connections that are idle
 
     def _new(self, wait: float) -> http.client.HTTPConnection:
-        seconds = self._patience + wait
+        seconds = self.patience + wait
         if self._context is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
         return http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=self._context)
@@ -207,17 +209,25 @@ def error_of(reply: Reply) -> PenstockError:
     """The error that a response tells, as it would be raised in the process."""
     try:
         told = reply.json()
-        kind = getattr(errors, str(told.get("error", "")), None)
+        kind = told.get("error")
     except (ValueError, AttributeError):
         return EngineError(f"the server answered {reply.status}, and what came with it is no problem of Penstock's")
+    other = errors.InputError if reply.status in (400, 413, 415, 422) else EngineError
+    return told_error(kind, {"detail": f"the server answered {reply.status}", **told}, other)
+
+
+def told_error(
+    name: object, told: Mapping[str, Any], other: type[PenstockError] = EngineError
+) -> PenstockError:
+    """The error of a class, with what a server tells of it; ``other``: the class where there is none of this name."""
+    kind = getattr(errors, str(name), None)
     if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
-        kind = errors.InputError if reply.status in (400, 413, 415, 422) else EngineError
+        kind = other
     place = told.get("position")
     position = None if place is None else Position(place["line"], place["column"], place["length"])
     found: PenstockError = kind(
-        str(told.get("detail", f"the server answered {reply.status}")), hint=told.get("hint"), position=position,
-        text=told.get("text"),
-    )  # fmt: skip
+        str(told.get("detail")), hint=told.get("hint"), position=position, text=told.get("text")
+    )
     if isinstance(found, ResultsGone):
         found.first = told.get("first")
     return found

@@ -167,41 +167,48 @@ class Access:
             raise LoginFailed(f"token `{name}` has expired", hint="an administrator makes one: CREATE TOKEN")
         return found.user, name, found.expires
 
-    def of_password(self, user: str, password: str) -> tuple[str | None, int | None]:
-        """Check a password, or a token in its place; the token's name and when it expires, if it was one."""
+    def token_as_password(self, user: str, password: str) -> tuple[str, int | None] | None:
+        """The name of a token of the user that stands in the place of its password, and when it expires; None: none."""
         name = self._digests.get(_digest(password))
         token = None if name is None else self.state.tokens.get(name)
-        if token is not None and token.user == user and self._valid(token):
-            return name, token.expires
+        if name is None or token is None or token.user != user or not self._valid(token):
+            return None
+        return name, token.expires
+
+    def check_password(self, user: str, password: str) -> None:
+        """LoginFailed if it is not that of the user."""
         known = self.state.users.get(user)
         kept = None if known is None or known.password is None else scram.parsed(known.password)
         # What takes time is done for everybody, so that it tells nobody whether the user is there.
         if not (kept or self._mock(user)).fits(password) or kept is None:
             raise LoginFailed("the user or the password is wrong")
-        return None, None
 
-    def scram(self, user: str) -> tuple[Verifier, str | None]:
-        """The verifier of a user's password or else of its newest token, and that token's name. One that nothing fits
-        for users that are not there."""
+    def scram(self, user: str) -> list[Verifier]:
+        """What a user may show by SCRAM: the verifier of its password, or else those of its tokens. They have one salt.
+        For users that are not there, one that nothing fits."""
         known = self.state.users.get(user)
-        if known is None:
-            return self._mock(user), None
-        if known.password is not None:
-            return scram.parsed(known.password), None
-        tokens = {n: t for n, t in self.state.tokens.items() if t.user == user and self._valid(t)}
-        if not tokens:
-            return self._mock(user), None
-        newest = max(tokens, key=lambda n: tokens[n].created)
-        return scram.parsed(tokens[newest].verifier), newest
+        if known is not None and known.password is not None:
+            return [scram.parsed(known.password)]
+        found = [scram.parsed(token.verifier) for _, token in self._tokens_of(user)]
+        # Tokens that were made before a user's tokens had one salt: of these the newest.
+        return [v for v in found if v.salt == found[0].salt] or [self._mock(user)]
 
-    def verified(self, user: str) -> str | None:
-        """The name of the token that a user has just shown by SCRAM; None: it was its password. LoginFailed if it could
-        not have."""
-        known = self.state.users.get(user)
-        _, token = self.scram(user)
-        if known is None or (known.password is None and token is None):
-            raise LoginFailed("the user or the password is wrong")
-        return token
+    def _tokens_of(self, user: str) -> list[tuple[str, Token]]:
+        """The names and tokens of a user that have not expired, the newest first."""
+        found = [(n, t) for n, t in self.state.tokens.items() if t.user == user and self._valid(t)]
+        return sorted(found, key=lambda each: each[1].created, reverse=True)
+
+    def verified(self, user: str, verifier: Verifier) -> str | None:
+        """The name of the token that a user has just shown by SCRAM; None: it was its password. LoginFailed if that has
+        been withdrawn meanwhile."""
+        known, shown = self.state.users.get(user), str(verifier)
+        if known is not None and known.password is not None and known.password == shown:
+            return None
+        if known is not None and known.password is None:
+            for name, token in self._tokens_of(user):
+                if token.verifier == shown:
+                    return name
+        raise LoginFailed("the user or the password is wrong")
 
     def _mock(self, user: str) -> Verifier:
         return scram.mock(bytes.fromhex(self.state.secret), user)
@@ -371,9 +378,11 @@ class Access:
                 raise CatalogError(f"there is a token `{name}` already", hint="DROP TOKEN it, or use another name")
             check_name(name)
             token, now = TOKEN + secrets.token_urlsafe(32), self._clock()
-            kept = Token(
-                user, _digest(token), str(scram.verifier(token)), now, None if lifetime is None else now + lifetime
-            )
+            others = self._tokens_of(user)
+            # One salt for all of a user's tokens: a SCRAM exchange begins with it, before it is known which one comes.
+            salt = scram.parsed(others[0][1].verifier).salt if others else None
+            verifier = str(scram.verifier(token, salt=salt))
+            kept = Token(user, _digest(token), verifier, now, None if lifetime is None else now + lifetime)
             made[0] = replace(made[0], tokens={**made[0].tokens, name: kept})
         return token
 

@@ -14,6 +14,8 @@ from typing import TextIO
 from penstock.server.session import Session
 
 FILE = "audit.jsonl"
+REFUSED = "refused.jsonl"
+"""What was refused has a file of its own: however much it is, it pushes nothing out of the other."""
 _log = logging.getLogger("penstock.audit")
 
 

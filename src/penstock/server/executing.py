@@ -26,6 +26,7 @@ from penstock.model.types import DataType
 from penstock.server import statements as st
 from penstock.server.gate import Gate
 from penstock.server.session import Outcome, Session, Start, Subscribe, Subscription
+from penstock.server.stop import Stop
 
 if TYPE_CHECKING:
     from penstock.server.service import Service
@@ -47,11 +48,11 @@ class Selects(Protocol):
 
     def select(
         self, sql: str, tables: Mapping[str, Callable[[], pa.Table]], parameters: Sequence[object] = (),
-        deadline: float | None = None,
+        deadline: float | None = None, stop: Stop | None = None, room: Callable[[int], None] = ...,
     ) -> pa.Table: ...  # fmt: skip
 
     def describe(
-        self, sql: str, tables: Mapping[str, Callable[[], pa.Table]]
+        self, sql: str, tables: Mapping[str, Callable[[], pa.Table]], stop: Stop | None = None
     ) -> tuple[list[DataType | None], pa.Schema]: ...
 
     def close(self) -> None: ...
@@ -71,18 +72,20 @@ class Executing:
                 self._adhoc.close()
 
     def run(
-        self, session: Session, text: str, parameters: Sequence[object], deadline: float | None
-    ) -> list[Outcome]:
+        self, session: Session, text: str, parameters: Sequence[object], deadline: float | None = None,
+        stop: Stop | None = None,
+    ) -> list[Outcome]:  # fmt: skip
         found = st.pieces(text)
         if parameters and len(found) > 1:
             raise BindError("only one statement can have parameters", hint="send the statements one by one")
-        return [self._one(session, piece, parameters, deadline) for piece in found]
+        return [self._one(session, piece, parameters, deadline, stop) for piece in found]
 
     def _one(
-        self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None
-    ) -> Outcome:
+        self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None,
+        stop: Stop | None,
+    ) -> Outcome:  # fmt: skip
         if _is_plain(piece):
-            return self._select(session, piece, parameters, deadline)
+            return self._select(session, piece, parameters, deadline, stop)
         if parameters:
             (piece,) = st.pieces(st.spliced(piece.whole, parameters))
         try:
@@ -96,14 +99,20 @@ class Executing:
     # -- a plain SELECT -------------------------------------------------------------------------------
 
     def _select(
-        self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None
-    ) -> Outcome:
+        self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None,
+        stop: Stop | None,
+    ) -> Outcome:  # fmt: skip
         latest = time.monotonic() + self._service.settings.adhoc_seconds
-        table = self._selects().select(
-            piece.in_place, self._service.moment(session, piece.text), tuple(parameters),
-            latest if deadline is None else min(deadline, latest),
-        )  # fmt: skip
-        return Outcome(f"SELECT {table.num_rows}", counted(table.num_rows, "row"), table)
+        hold = self._service.holding.hold(session.user)
+        try:
+            table = self._selects().select(
+                piece.in_place, self._service.moment(session, piece.text), tuple(parameters),
+                latest if deadline is None else min(deadline, latest), stop, hold.grow,
+            )  # fmt: skip
+        except BaseException:
+            hold.release()  # at once: the error may live on
+            raise
+        return Outcome(f"SELECT {table.num_rows}", counted(table.num_rows, "row"), table, hold=hold)
 
     def _selects(self) -> Selects:
         with self._starting:
@@ -271,7 +280,9 @@ class Executing:
 
     # -- describing -----------------------------------------------------------------------------------
 
-    def describe(self, session: Session, text: str) -> tuple[list[DataType | None], pa.Schema | None]:
+    def describe(
+        self, session: Session, text: str, stop: Stop | None = None
+    ) -> tuple[list[DataType | None], pa.Schema | None]:
         found = st.pieces(text)
         if not found:
             return [], None
@@ -282,7 +293,7 @@ class Executing:
         if _is_plain(piece):
             moment = self._service.moment(session, text)
             empty = {name: schema.empty_table for name, schema in moment.schemas().items()}
-            return self._selects().describe(piece.in_place, empty)
+            return self._selects().describe(piece.in_place, empty, stop)
         nothing: list[DataType | None] = [None] * count
         (filled,) = st.pieces(st.spliced(text, [None] * count))
         own = None

@@ -33,6 +33,8 @@ from penstock.storage.objects import files_at, root_of
 from penstock.storage.store import HEAD, checked_sync
 
 _log = logging.getLogger("penstock.server")
+_LOOK = 5.0
+"""Seconds between two looks at the files of the certificate."""
 PORTS = {"http": "HTTP", "flight": "Flight SQL", "postgres": "PostgreSQL"}
 MODULES = {
     "http": "penstock.server.http.listener", "flight": "penstock.server.flight.listener",
@@ -84,6 +86,10 @@ class Server:
         self.token: str | None = None
         """The admin's, where the database is new."""
         self._stack = ExitStack()
+        self._stopped = threading.Event()
+        self._reloading = threading.Lock()
+        self._stamp: object = None
+        """That of the certificate in use."""
         self._listeners: dict[str, Listener] = {}
         self.service: Service | None = None
 
@@ -92,8 +98,10 @@ class Server:
         settings = self.settings
         made = {name: listener(name) for name in PORTS if getattr(settings, name) is not None}
         with ExitStack() as stack:
-            db = stack.enter_context(open_database(self.directory, settings))
             local = Path(self.directory) if "://" not in self.directory else None
+            if local is not None and not local.exists():
+                local.mkdir(0o700, parents=True)  # what is in it is for who runs the server
+            db = stack.enter_context(open_database(self.directory, settings))
             self.settings = settings = tls.prepared(settings, local)
             self.service = service = Service(db, settings, directory=local)
             stack.callback(service.close)
@@ -102,20 +110,39 @@ class Server:
             stack.callback(self._stop_listeners)
             for name, each in made.items():
                 self.addresses[name] = each.start(service, settings)
+                service.ports[name] = int(self.addresses[name].rpartition(":")[2])
                 self._listeners[name] = each
             service.status = "ready"
+            if settings.tls_cert is not None:
+                self._stamp = tls.stamp(settings)
+                threading.Thread(target=self._follow_certificate, name="penstock-certificate", daemon=True).start()
             self._stack = stack.pop_all()
 
     def reload(self) -> None:
-        """The certificate has been replaced."""
-        tls.reload()
-        for each in self._listeners.values():
-            again: Callable[[], None] | None = getattr(each, "reload", None)
-            if again is not None:
-                again()
+        """The certificate may have been replaced; one that cannot be used is logged, and the one before stays."""
+        with self._reloading:
+            self._stamp = tls.stamp(self.settings)
+            try:
+                tls.reload(self.settings)
+            except InputError as error:
+                _log.error("the certificate cannot be used, the one before it stays: %s", error.one_line)
+                return
+            for each in list(self._listeners.values()):
+                again: Callable[[], None] | None = getattr(each, "reload", None)
+                if again is not None:
+                    again()
+            _log.info("the certificate has been read: new connections have it")
+
+    def _follow_certificate(self) -> None:
+        """Read it again when its files have changed. In a thread, which ``stop`` ends."""
+        while not self._stopped.wait(_LOOK):
+            now = tls.stamp(self.settings)
+            if now is not None and now != self._stamp:
+                self.reload()
 
     def stop(self) -> None:
         """End within ``Settings.grace``, as far as it depends on clients."""
+        self._stopped.set()
         if self.service is not None:
             self.service.status = "stopping"
         self._stack.close()
@@ -242,8 +269,12 @@ def logs(settings: Settings) -> None:
 
 
 def problems(settings: Settings) -> list[str]:
-    """What would stop a server with these settings: libraries that are missing."""
+    """What would stop a server with these settings: libraries that are missing, a certificate that is none."""
     found = []
+    try:
+        tls.reload(settings)
+    except InputError as error:
+        found.append(error.one_line)
     for name in PORTS:
         if getattr(settings, name) is not None:
             try:

@@ -32,6 +32,7 @@ from penstock.model.errors import (
     BindError,
     CatalogError,
     LimitExceeded,
+    LoginFailed,
     PenstockError,
     StateError,
     suggest,
@@ -41,10 +42,11 @@ from penstock.model.version import VERSION
 from penstock.server import access as who
 from penstock.server.access import Access
 from penstock.server.audit import FILE as AUDIT
-from penstock.server.audit import Audit
+from penstock.server.audit import REFUSED, Audit
 from penstock.server.executing import Executing, sessions_table, subscriptions_table
 from penstock.server.feeds import Feed, Page, SharedFeed
 from penstock.server.gate import Gate
+from penstock.server.holding import Holding
 from penstock.server.looking import SYS, Looking, is_table
 from penstock.server.moment import Moment
 from penstock.server.scram import Verifier
@@ -64,8 +66,10 @@ from penstock.server.session import (
 )
 from penstock.server.sessions import Sessions
 from penstock.server.settings import Settings
+from penstock.server.stop import Stop
 from penstock.server.subscriptions import Named, Subscriptions
 from penstock.server.texts import RowsFormat, rows_of
+from penstock.server.throttle import Throttle
 
 __all__ = ["Feed", "Outcome", "Page", "Service", "Session", "Subscription"]
 
@@ -74,12 +78,16 @@ _NAME = 63
 """Characters of a name that nobody has vouched for, in the audit log."""
 
 
+_AT_ONCE = 4
+
+
 def _wall_clock() -> int:
     return time.time_ns() // 1_000
 
 
 class Service:
-    """One database for all clients. Bounded by ``Settings``: sessions, named subscriptions; a feed for each query."""
+    """One database for all clients. Bounded by ``Settings``: sessions, named subscriptions, what is held for
+    clients; a feed for each query."""
 
     def __init__(
         self, db: Database, settings: Settings | None = None, *, directory: Path | None = None,
@@ -89,6 +97,8 @@ class Service:
         for tokens and sessions."""
         self.settings = settings or Settings()
         self.status: Literal["starting", "ready", "stopping"] = "ready"
+        self.ports: dict[str, int] = {}
+        """Where the other protocols listen."""
         self._db, self._core, self._clock = db, core_of(db), clock
         notes = db.note()
         self.access = Access(
@@ -97,6 +107,11 @@ class Service:
         self._subscriptions = Subscriptions(notes, self._note, self.settings.subscriptions)
         self._sessions = Sessions(self.settings.sessions, self.settings.idle, clock)
         self.audit = Audit(None if directory is None else directory / AUDIT, self.settings.audit, clock)
+        self._refused = Audit(None if directory is None else directory / REFUSED, self.settings.audit, clock)
+        self._throttle = Throttle(clock)
+        self._verifying = threading.BoundedSemaphore(_AT_ONCE)
+        """Passwords that are looked at together: by so many more than the throttle allows may one be tried."""
+        self.holding = Holding(self.settings.held_memory, self.settings.user_memory)
         self._gate = Gate(self.access, self._core)
         self._looking = Looking(db, self._gate, self._subscribed)
         self._declaring = threading.RLock()
@@ -127,6 +142,7 @@ class Service:
             feed.close()
         self._executing.close()
         self.audit.close()
+        self._refused.close()
 
     # -- who it is ------------------------------------------------------------------------------------
 
@@ -137,19 +153,27 @@ class Service:
         return self._session(user, protocol, remote, name, expires)
 
     def login(self, user: str, password: str, *, protocol: Protocol, remote: str) -> Session:
-        """A session for a user and its password, or one of its tokens; LoginFailed."""
-        with self._login(user, protocol, remote):
-            name, expires = self.access.of_password(user, password)
-        return self._session(user, protocol, remote, name, expires)
+        """A session for a user and its password, or one of its tokens; LoginFailed, Throttled."""
+        token = self.access.token_as_password(user, password)
+        if token is None:
+            with self._verifying, self._login(user, protocol, remote):
+                self._throttle.check(user, remote)
+                self.access.check_password(user, password)
+        return self._session(user, protocol, remote, *(token or (None, None)))
 
-    def scram(self, user: str) -> Verifier:
-        """What a SCRAM exchange needs; for a user that is not there, one that no password fits."""
-        return self.access.scram(user)[0]
+    def scram(self, user: str, *, remote: str) -> list[Verifier]:
+        """What a SCRAM exchange needs: one of these is to be shown; they have one salt. For a user that is not there,
+        one that no password fits. Throttled."""
+        self._throttle.check(user, remote)
+        return self.access.scram(user)
 
-    def login_verified(self, user: str, *, protocol: Protocol, remote: str) -> Session:
-        """A session for a user after a SCRAM exchange has succeeded."""
-        with self._login(user, protocol, remote):
-            name = self.access.verified(user)
+    def login_verified(self, user: str, shown: Verifier | None, *, protocol: Protocol, remote: str) -> Session:
+        """A session for a user after a SCRAM exchange, which has shown one of the verifiers; None: none of them."""
+        with self._verifying, self._login(user, protocol, remote):
+            self._throttle.check(user, remote)
+            if shown is None:
+                raise LoginFailed("the user or the password is wrong")
+            name = self.access.verified(user, shown)
             expires = None if name is None else self.access.state.tokens[name].expires
         return self._session(user, protocol, remote, name, expires)
 
@@ -162,7 +186,12 @@ class Service:
         try:
             yield
         except AccessDenied as error:
-            self.audit.write((user or "")[:_NAME], "login refused", protocol=protocol, remote=remote, why=error.message)
+            # A wrong token does not count: nobody guesses one.
+            unseen = 0 if user is None else self._throttle.failed(user, remote)
+            facts = {"unseen before": unseen} if unseen else {}
+            self._refused.write(
+                (user or "")[:_NAME], "login refused", protocol=protocol, remote=remote, why=error.message, **facts
+            )
             raise
 
     def _session(
@@ -186,28 +215,32 @@ class Service:
             yield
         except PenstockError as error:
             if isinstance(error, AccessDenied):
-                self.audit.write(session, "denied", why=error.message)
+                self._refused.write(session, "denied", why=error.message)
             raise self._gate.told(session, error, *given) from None
 
     # -- statements -----------------------------------------------------------------------------------
 
     def execute(
-        self, session: Session, text: str, parameters: Sequence[object] = (), *, deadline: float | None = None
-    ) -> list[Outcome]:
+        self, session: Session, text: str, parameters: Sequence[object] = (), *, deadline: float | None = None,
+        stop: Stop | None = None,
+    ) -> list[Outcome]:  # fmt: skip
         """Run the statements of a text in order; the first that fails ends it, those before it stay done.
 
-        ``parameters``: of ``$1`` … or ``?``. ``deadline``: of ``time.monotonic``, for a plain SELECT.
+        ``parameters``: of ``$1`` … or ``?``. ``deadline``: of ``time.monotonic``, for a plain SELECT, which
+        ``stop`` ends at once; no other statement is left half done.
         """
         self._check_length(text)
         with self.asked(session, text):
-            return self._executing.run(session, text, parameters, deadline)
+            return self._executing.run(session, text, parameters, deadline, stop)
 
-    def describe(self, session: Session, text: str) -> tuple[list[DataType | None], pa.Schema | None]:
+    def describe(
+        self, session: Session, text: str, *, stop: Stop | None = None
+    ) -> tuple[list[DataType | None], pa.Schema | None]:
         """The types of the parameters of one statement (None: any) and the schema of its result (None: it has none),
         without running it."""
         self._check_length(text)
         with self.asked(session, text):
-            return self._executing.describe(session, text)
+            return self._executing.describe(session, text, stop)
 
     def _check_length(self, text: str) -> None:
         if len(text) > self.settings.statement:
@@ -299,7 +332,7 @@ class Service:
 
     def _create_by_statement(self, session: Session, text: str) -> QueryInfo:
         """``CREATE QUERY …`` where a query is expected."""
-        outcome = self._executing.run(session, text, (), None)[-1]
+        outcome = self._executing.run(session, text, ())[-1]
         if outcome.query is None:
             raise StateError("the text registers no query")
         return self.query(session, outcome.query)
@@ -432,15 +465,15 @@ class Service:
                 if query is not None and self._gate.find(session, query, "query")[1] != found.query:
                     hint = "DROP SUBSCRIPTION it, or use another name"
                     raise CatalogError(f"subscription `{name}` is for query `{found.query}`", hint=hint)
-                return self._shown(found)
+                return self._shown(session, found)
             if query is None:
                 raise self._no_subscription(session, name)
-            return self._shown(self._subscribe(session, name, query, start))
+            return self._shown(session, self._subscribe(session, name, query, start))
 
     def create_subscription(self, session: Session, name: str, query: str, start: Start) -> Subscription:
         """A new one; CatalogError where there is one of this name."""
         with self.asked(session, name, query):
-            return self._shown(self._subscribe(session, name, query, start))
+            return self._shown(session, self._subscribe(session, name, query, start))
 
     def _subscribe(self, session: Session, name: str, query: str, start: Start) -> Named:
         who.check_name(name)
@@ -467,9 +500,11 @@ class Service:
         """Those of the user; all for who administers."""
         with self.asked(session):
             every = self._gate.administers(session)
-            return [self._shown(s) for s in self._subscriptions.all if every or s.owner == session.user]
+            return [self._shown(session, s) for s in self._subscriptions.all if every or s.owner == session.user]
 
-    def _shown(self, named: Named) -> Subscription:
+    def _shown(self, session: Session, named: Named) -> Subscription:
+        if not self._gate.may(session, "read", "query", named.query):  # so it does not hear how far the query is
+            return Subscription(named.name, named.query, named.position, named.owner)
         held = query_of(self._db, named.query)
         first, next = (named.position, named.position) if held is None else held.retained
         return Subscription(
@@ -491,6 +526,7 @@ class Service:
         """The client has every result before a position. It is durable when this returns."""
         with self.asked(session, name):
             found = self._own(session, name)
+            self._gate.find(session, found.query, "query")
             next = self._held(found.query).answered
             if position > next:
                 raise StateError(

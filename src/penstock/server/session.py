@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from penstock.server.holding import Hold
+
 Protocol = Literal["http", "flight", "postgres", "python"]
 Start = Literal["start", "now"] | int
 """Where a reader of results begins: with the oldest that is retained, with the next one, or at a position."""
@@ -58,6 +60,8 @@ class Outcome:
     note: str | None = None
     """What people should know besides."""
     subscribe: Subscribe | None = None
+    hold: Hold | None = None
+    """The memory that the table counts for; it goes with the last reference to it."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,9 @@ class Subscription:
     position: int
     """The first result that is not confirmed."""
     owner: str
-    lag: int = 0
-    """Results that are there and not confirmed."""
-    gone: int = 0
+    lag: int | None = None
+    """Results that are there and not confirmed; None where the user may not read the query any more."""
+    gone: int | None = None
     """Of these, results that are not retained any more: the reader is told with ResultsGone."""
 
 

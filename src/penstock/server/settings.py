@@ -63,6 +63,10 @@ class Settings:
     """Seconds that a plain SELECT may take."""
     adhoc_memory: int = 512_000_000
     """Bytes that it may use."""
+    held_memory: int = 1_000_000_000
+    """Bytes that the server holds for clients, all together: answers that wait, cursors, rows on their way in."""
+    user_memory: int = 500_000_000
+    """Of these, bytes for one user."""
     idle: float = 3600.0
     """Seconds after which an HTTP session that nobody uses is forgotten."""
     audit: int = 10_000_000
@@ -196,7 +200,8 @@ _READ: Mapping[str, Callable[[object], Any]] = {
     "flight": _port, "postgres": _port, "sync": lambda v: checked_sync(_text(v)), "zone": _zone, "tls_cert": _path,
     "tls_key": _path, "tls_self_signed": _flag, "functions": _flag, "grace": _seconds, "results": _bound,
     "body": _bytes, "rows": _count, "statement": _count, "sessions": _count, "subscriptions": _count,
-    "adhoc_seconds": _seconds, "adhoc_memory": _bytes, "idle": _seconds, "audit": _bytes, "quota": _quota,
+    "adhoc_seconds": _seconds, "adhoc_memory": _bytes,
+    "held_memory": _bytes, "user_memory": _bytes, "idle": _seconds, "audit": _bytes, "quota": _quota,
     "log": _one_of("text", "json"), "spark": _table,
 }  # fmt: skip
 

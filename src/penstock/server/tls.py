@@ -49,12 +49,26 @@ def context(settings: Settings) -> ssl.SSLContext | None:
         return _contexts[cert, key]
 
 
-def reload() -> None:
-    """Read the certificates again. One that cannot be read stays as it was."""
+def stamp(settings: Settings) -> tuple[object, ...] | None:
+    """What tells that the files of the certificate are others; None where one of them is not there just now."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    try:
+        found = [path.stat() for path in (settings.tls_cert, settings.tls_key)]
+    except OSError:
+        return None
+    return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
+
+
+def reload(settings: Settings) -> None:
+    """Read the certificate again; InputError, and it stays as it was, where the files do not fit."""
+    cert, key = settings.tls_cert, settings.tls_key
+    if cert is None or key is None:
+        return
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # raises before the one in use is touched
     with _lock:
-        for (cert, key), each in _contexts.items():
-            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # raises before the one in use is touched
-            _load(each, cert, key)
+        if (cert, key) in _contexts:
+            _load(_contexts[cert, key], cert, key)
 
 
 def _load(made: ssl.SSLContext, cert: Path, key: Path) -> None:
@@ -93,13 +107,13 @@ def _make(cert: Path, key: Path, host: str) -> None:
     )  # fmt: skip
     plain = serialization.NoEncryption()
     pem = serialization.Encoding.PEM
-    _write(key, secret.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    _write(cert, made.public_bytes(pem))
+    _write(key, secret.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), 0o600)
+    _write(cert, made.public_bytes(pem), 0o644)  # who trusts it reads it
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Appears in one step, and only who runs the server may read it."""
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Appears in one step."""
     made = path.with_name(path.name + ".new")
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)
     made.replace(path)

@@ -114,8 +114,9 @@ class _Collector:
             "penstock_subscription_gone", "Of these, results that are not retained", labels=["subscription", "query"]
         )
         for each in self._service.subscriptions(self._session):
-            lag.add_metric([each.name, each.query], each.lag)
-            gone.add_metric([each.name, each.query], each.gone)
+            if each.lag is not None and each.gone is not None:
+                lag.add_metric([each.name, each.query], each.lag)
+                gone.add_metric([each.name, each.query], each.gone)
         yield from (lag, gone)
 
     def _http(self) -> Iterator[Metric]:

@@ -155,11 +155,15 @@ GUARDS: dict[str, Callable[[Sequence[pa.Array]], None]] = {
 """Functions whose cost depends on their values: each raises where it would be too high."""
 
 
-def fetched(relation: duckdb.DuckDBPyRelation, most: int) -> pa.Table:
-    """All rows, up to ``most`` bytes: DuckDB does not count what it hands out."""
+def fetched(
+    relation: duckdb.DuckDBPyRelation, most: int, room: Callable[[int], None] = lambda size: None
+) -> pa.Table:
+    """All rows, up to ``most`` bytes: DuckDB does not count what it hands out. ``room`` is called with the bytes of
+    each batch, and may refuse them."""
     reader = relation.to_arrow_reader(10_000)
     batches, size = [], 0
     for batch in reader:
+        room(batch.nbytes)
         batches.append(batch)
         size += batch.nbytes
         if size > most:

@@ -180,7 +180,7 @@ AGGREGATES: dict[str, str] = {
 BEYOND = frozenset({
     "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value",
     "last_value", "nth_value", "string_agg", "arg_min", "arg_max", "any_value", "list_value", "struct_pack", "row",
-    "grouping", "typeof", "range", "generate_series", "unnest",
+    "grouping", "typeof", "unnest",
 })  # fmt: skip
 """CQL has no function of these names with this meaning."""
 
@@ -190,7 +190,10 @@ TABLES = frozenset({"range", "generate_series", "unnest"})
 """Functions that give rows and reach nothing outside of the statement."""
 
 _NO_ORDER = "rows have no order in an ad-hoc SELECT; write arg_min(x, ts) or arg_max(x, ts)"
+_ROWS = "it gives rows: write FROM {}(…); a list of them could not be given up while it is made"
 REFUSED: dict[str, str] = {
+    "range": _ROWS.format("range"),
+    "generate_series": _ROWS.format("generate_series"),
     "first": _NO_ORDER,
     "last": _NO_ORDER,
     "collect": "rows have no order in an ad-hoc SELECT; write string_agg(x, ',' ORDER BY ts)",

@@ -31,6 +31,7 @@ from penstock.model.types import (
 )
 from penstock.server.adhoc import guards, meaning
 from penstock.server.adhoc.tree import Node, Statement, macro_name
+from penstock.server.stop import Stop, interrupted
 
 _WINDOW = re.compile(
     r"\[\s*(RANGE|ROWS|NOW|PARTITION|BEGIN|TUMBLING|HOPPING|SESSION|UNBOUNDED|FORWARD|REVERSE|LANDMARK)\b",
@@ -88,19 +89,22 @@ class AdHoc:
         tables: Mapping[str, Callable[[], pa.Table]],
         parameters: Sequence[object] = (),
         deadline: float | None = None,
+        stop: Stop | None = None,
+        room: Callable[[int], None] = lambda size: None,
     ) -> pa.Table:
-        """The answer; of the tables those that the text names are made. ``deadline`` is of ``time.monotonic``."""
+        """The answer; of the tables those that the text names are made. ``deadline`` is of ``time.monotonic``; ``stop``
+        ends the statement at once; ``room`` is called with the bytes of each batch of the answer, and may refuse it."""
         try:
-            return self._run(sql, tables, parameters, deadline, "")
+            return self._run(sql, tables, parameters, deadline, "", stop or Stop(), room)
         except RecursionError:
             raise guards.too_deep() from None
 
     def describe(
-        self, sql: str, tables: Mapping[str, Callable[[], pa.Table]]
+        self, sql: str, tables: Mapping[str, Callable[[], pa.Table]], stop: Stop | None = None
     ) -> tuple[list[DataType | None], pa.Schema]:
         """The types of the parameters, as far as they are known (None: any), and the columns of the answer."""
         try:
-            found = self._run(sql, tables, None, None, "LIMIT 0")
+            found = self._run(sql, tables, None, None, "LIMIT 0", stop or Stop())
         except RecursionError:
             raise guards.too_deep() from None
         return [None] * self._parse(sql).parameters, found.schema
@@ -112,7 +116,11 @@ class AdHoc:
         parameters: Sequence[object] | None,
         deadline: float | None,
         limit: str,
+        stop: Stop,
+        room: Callable[[int], None] = lambda size: None,
     ) -> pa.Table:
+        seconds = self._seconds if deadline is None else max(0.0, deadline - time.monotonic())
+        deadline = time.monotonic() + seconds
         statement = self._parse(sql)
         given = [None] * statement.parameters if parameters is None else list(parameters)
         if len(given) != statement.parameters:
@@ -121,7 +129,11 @@ class AdHoc:
         named = Statement(
             statement.text, json.loads(json.dumps(statement.tree)), self._declare, self._written, self._zone
         ).rewrite(tables)
-        made = {name: tables[name]() for name in named}
+        made: dict[str, pa.Table] = {}
+        for name in named:
+            if stop.is_set:
+                raise _given_up()
+            made[name] = tables[name]()
         statement.reals = frozenset(
             f.name.lower() for t in made.values() for f in t.schema if pa.types.is_float32(f.type)
         )
@@ -132,18 +144,14 @@ class AdHoc:
             text = self._written(statement.tree)
             if limit:
                 text = f"SELECT * FROM ({text}) {limit}"
-            left = self._seconds if deadline is None else max(0.0, deadline - time.monotonic())
-            timer = threading.Timer(left, connection.interrupt)  # ends with the statement
-            timer.daemon = True
-            timer.start()
             try:
-                return _taken(guards.fetched(connection.sql(text, params=given), self._most))
-            except duckdb.Error as e:
-                raise self._explained(e, statement, left) from None
-            except (pa.ArrowException, OSError) as e:  # while the rows are read
-                raise self._explained(e, statement, left) from None
-            finally:
-                timer.cancel()
+                with interrupted(connection, deadline - time.monotonic(), stop):
+                    found = guards.fetched(connection.sql(text, params=given), self._most, room)
+            except (duckdb.Error, pa.ArrowException, OSError) as e:  # the latter while the rows are read
+                if stop.is_set:
+                    raise _given_up() from None
+                raise self._explained(e, statement, seconds) from None
+            return _taken(found)
 
     def _parse(self, sql: str) -> Statement:
         guards.check_text(sql)
@@ -198,7 +206,7 @@ class AdHoc:
         if "max_expression_depth" in message:
             return guards.too_deep()
         if isinstance(error, duckdb.InterruptException) or "INTERRUPT" in message:
-            return QueryFailed(f"the SELECT did not end within {seconds:g} s", hint="ask for less, or CREATE QUERY")
+            return QueryFailed(f"the SELECT did not end within {seconds:.3g} s", hint="ask for less, or CREATE QUERY")
         if isinstance(error, duckdb.OutOfMemoryException) or str(error).startswith("Out of Memory"):
             return QueryFailed("the SELECT needs more memory than it may have", hint="ask for less, or CREATE QUERY")
         if isinstance(error, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
@@ -328,6 +336,10 @@ class AdHoc:
         self._base.execute(f"CREATE MACRO {base}{', '.join([*ways, f'(a) AS {rest}'])}")
         self._base.execute(f"CREATE MACRO {base}_any(a) AS {rest}")
         return base
+
+
+def _given_up() -> QueryFailed:
+    return QueryFailed("the SELECT was given up: its client has cancelled it or has gone")
 
 
 def _quoted(sql: str) -> str:

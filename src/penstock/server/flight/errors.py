@@ -18,6 +18,7 @@ from penstock.model.errors import (
     LimitExceeded,
     LoginFailed,
     PenstockError,
+    ResultsGone,
     StateError,
 )
 
@@ -27,12 +28,16 @@ _log = logging.getLogger("penstock.server.flight")
 def described(error: PenstockError) -> dict[str, Any]:
     """What ``problem+json`` says over HTTP."""
     place = error.position
+    kind = next(c for c in type(error).__mro__ if "code" in vars(c))
+    more = {"first": error.first} if isinstance(error, ResultsGone) else {}
     return {
-        "code": type(error).__name__,
+        **more,
+        "code": kind.__name__,
         "number": error.code,
         "detail": error.message,
         "hint": error.hint,
         "position": None if place is None else {"line": place.line, "column": place.column, "length": place.length},
+        "text": None if place is None else error.text,
     }
 
 
@@ -68,4 +73,4 @@ def told() -> Iterator[None]:
 def ending() -> flight.FlightError:
     """For readers of a server that ends."""
     problem = StateError("the server ends")
-    return flight.FlightUnavailableError(str(problem), json.dumps(described(problem)).encode())
+    return flight.FlightUnavailableError(str(problem), json.dumps({**described(problem), "ending": True}).encode())

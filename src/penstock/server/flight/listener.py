@@ -38,7 +38,7 @@ class FlightListener:
         except (pa.ArrowException, OSError) as problem:
             hint = "name another port: --flight 0 takes a free one"
             raise InputError(f"Flight cannot listen on {host}:{port}: {problem}", hint=hint) from None
-        self._thread = threading.Thread(target=self._server.serve, name="penstock-flight", daemon=True)
+        self._thread = threading.Thread(target=self._server.wait, name="penstock-flight", daemon=True)
         self._thread.start()
         return f"{host}:{self._server.port}"
 
@@ -57,6 +57,7 @@ class FlightListener:
         closing = threading.Thread(target=self._server.shutdown, name="penstock-flight-stop", daemon=True)
         closing.start()
         closing.join(max(0.0, deadline - time.monotonic()))
+        self._server.give_up()
         self._thread.join(max(0.0, deadline - time.monotonic()))
         self._server.close()
         self._server = None

@@ -23,21 +23,32 @@ from penstock.model.errors import CatalogError, InputError, LimitExceeded, Login
 from penstock.server.feeds import Feed
 from penstock.server.flight import catalog, wire
 from penstock.server.flight.errors import ending, told
+from penstock.server.holding import Hold
 from penstock.server.service import Service
 from penstock.server.session import Outcome, Session, Subscribe
+from penstock.server.stop import Stop
+from penstock.server.throttle import Throttled
 from penstock.storage.packing import packed, unpacked
 
 _PAGE = 10_000
 """Results in one batch of an endless stream."""
+_CHUNK = 50_000
+"""Rows in one batch of a table."""
 _WAIT = 0.5
 """Seconds after which an endless stream looks whether its client is still there."""
+_LARGEST, _LONGEST = 100_000, 60
+"""Results of one page, and seconds that it may wait for the first."""
 _READERS = 500
-"""Endless streams at a time: each has a thread of gRPC."""
+"""Endless streams, and pages that wait, at a time: each has a thread of gRPC."""
 _READING = {"SELECT", "WITH", "VALUES", "FROM", "TABLE", "SHOW", "DESCRIBE", "EXPLAIN"}
 """What a statement begins with that can be run when its rows are fetched."""
 _SAID = pa.schema([pa.field("tag", pa.string()), pa.field("message", pa.string())])
 """What a statement without rows of its own gives."""
 _BEARER, _BASIC = "bearer ", "basic "
+_HANDSHAKE = "handshake"
+"""The address of every client that shakes hands."""
+_LATER = "basic."
+"""What a bearer begins with that is a user and a password, to be looked at with the first call."""
 _KEY = "penstock-key"
 """The header that makes an ingest idempotent: producer/sequence."""
 
@@ -77,7 +88,11 @@ class Auth(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def _handshake(self, given: str) -> str:
         if not given.lower().startswith(_BASIC):
             raise LoginFailed("log in with a user and a password, or with a token", hint="authorization: Basic …")
-        session = self._room(lambda: self._basic(given, "handshake"))
+        try:
+            session = self._room(lambda: self._basic(given, _HANDSHAKE))
+        except Throttled:
+            # gRPC does not tell who shakes hands. The first call does, and is looked at in the place of this.
+            return _LATER + given[len(_BASIC) :].strip()
         made = secrets.token_urlsafe(32)
         with self._lock:
             self._logins[_digest(f"Bearer {made}")] = _Login(session, time.monotonic())
@@ -109,6 +124,8 @@ class Auth(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                 return known.session
             except PenstockError:
                 self._forget(digest)
+        if given[len(_BEARER) :].startswith(_LATER):
+            given = f"Basic {given[len(_BEARER) + len(_LATER) :]}"
         lower = given.lower()
         if lower.startswith(_BEARER):
             token = given[len(_BEARER) :].strip()
@@ -128,6 +145,8 @@ class Auth(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._sweep()
         try:
             return login()
+        except Throttled:
+            raise
         except LimitExceeded:
             with self._lock:
                 oldest = min(self._logins, key=lambda digest: self._logins[digest].used, default=None)
@@ -195,7 +214,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         self._service = service
         self._auth = Auth(service)
         self._endless = _Endless()
-        self._ending = threading.Event()
+        self._ending, self._over = threading.Event(), threading.Event()
         super().__init__(
             location, auth_handler=Handshake(), middleware={"auth": self._auth}, tls_certificates=certificates
         )
@@ -204,8 +223,16 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         """Endless streams end; other calls finish."""
         self._ending.set()
 
+    def give_up(self) -> None:
+        """Plain SELECTs that run end."""
+        self._over.set()
+
     def close(self) -> None:
         self._auth.close()
+
+    def _stop(self, context: flight.ServerCallContext) -> Stop:
+        """Ends a plain SELECT when its client has cancelled the call, or has gone."""
+        return Stop(lambda: self._over.is_set() or context.is_cancelled())
 
     # -- information ----------------------------------------------------------------------------------
 
@@ -214,20 +241,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         with told():
             session = self._auth.session(context)
             names = [q.name for q in self._service.queries(session, ended=False)]
-            found = [self._path_info(session, flight.FlightDescriptor.for_path(name)) for name in names]
+            stop = self._stop(context)
+            found = [self._path_info(session, flight.FlightDescriptor.for_path(name), stop) for name in names]
         yield from found
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         with told():
-            return self._info(self._auth.session(context), descriptor)
+            return self._info(self._auth.session(context), descriptor, self._stop(context))
 
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
         with told():
             session = self._auth.session(context)
             if descriptor.descriptor_type == flight.DescriptorType.PATH:
-                return flight.SchemaResult(self._path_info(session, descriptor).schema)
+                return flight.SchemaResult(self._path_info(session, descriptor, self._stop(context)).schema)
             name, found = wire.command(descriptor.command)
             about = catalog.answer(self._service, session, name, found)
             if about is not None:
@@ -236,27 +264,27 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             schema = self._service.describe(session, str(text))[1]
             return flight.SchemaResult(_SAID if schema is None else schema)
 
-    def _info(self, session: Session, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def _info(self, session: Session, descriptor: flight.FlightDescriptor, stop: Stop) -> flight.FlightInfo:
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
-            return self._path_info(session, descriptor)
+            return self._path_info(session, descriptor, stop)
         name, found = wire.command(descriptor.command)
         about = catalog.answer(self._service, session, name, found)
         if about is not None:
             return _flight_info(about[0], descriptor, descriptor.command)
         match name:
             case "CommandStatementQuery":
-                return self._statement(session, descriptor, self._text(wire.as_text(found, 1)), [])
+                return self._statement(session, descriptor, self._text(wire.as_text(found, 1)), [], stop)
             case "CommandPreparedStatementQuery":
                 prepared = _prepared(found)
                 text, rows = self._text(prepared["text"]), _unpacked(prepared.get("rows"))
-                return self._statement(session, descriptor, text, rows, prepared=True)
+                return self._statement(session, descriptor, text, rows, stop, prepared=True)
         raise InputError(f"{name} is not answered here", hint="statements are sent as CommandStatementQuery")
 
-    def _path_info(self, session: Session, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def _path_info(self, session: Session, descriptor: flight.FlightDescriptor, stop: Stop) -> flight.FlightInfo:
         """What a name stands for: a query that has a current result, or the rows of a relation."""
         path = [p.decode() for p in descriptor.path]
         text = "SELECT * FROM " + ".".join('"' + p.replace('"', '""') + '"' for p in path)
-        return self._statement(session, descriptor, text, [])
+        return self._statement(session, descriptor, text, [], stop)
 
     def _text(self, text: object) -> str:
         if not isinstance(text, str):
@@ -272,6 +300,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         descriptor: flight.FlightDescriptor,
         text: str,
         rows: list[list[object]],
+        stop: Stop,
         *,
         prepared: bool = False,
     ) -> flight.FlightInfo:
@@ -280,9 +309,9 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             ticket = _ticket({"run": text, "rows": _packed_rows(rows)})
             if prepared:  # its client has a schema, which values of parameters may have changed
                 return _flight_info(None, descriptor, ticket)
-            schema = self._service.describe(session, text)[1]
+            schema = self._service.describe(session, text, stop=stop)[1]
             return _flight_info(_SAID if schema is None else schema, descriptor, ticket)
-        outcomes = [o for row in rows or [[]] for o in self._service.execute(session, text, row)]
+        outcomes = [o for row in rows or [[]] for o in self._service.execute(session, text, row, stop=stop)]
         last = outcomes[-1] if outcomes else Outcome("", "")
         if last.subscribe is not None:
             return self._endless_info(session, descriptor, last.subscribe)
@@ -304,18 +333,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             session = self._auth.session(context)
             asked = self._asked(session, ticket.ticket)
             if isinstance(asked, pa.Table):
-                return flight.RecordBatchStream(asked)
+                return self._table(session, asked)
             match asked:
                 case {"table": str(data)}:
-                    return flight.RecordBatchStream(_read_ipc(data))
+                    return self._table(session, _read_ipc(data))
                 case {"run": str(text), **more}:
-                    return flight.RecordBatchStream(self._run(session, self._text(text), _unpacked(more.get("rows"))))
+                    rows = _unpacked(more.get("rows"))
+                    return self._run(context, session, self._text(text), rows)
                 case {"current": str(query)}:
-                    return flight.RecordBatchStream(self._service.current(session, query))
+                    return self._table(session, self._service.current(session, query))
+                case {"page": str(query), **more}:
+                    return self._page(context, session, query, more)
                 case {"changes": str(query), **more}:
                     return self._changes(context, session, query, more)
             raise InputError(
-                "the ticket is not one of this server", hint='{"current": "query"} or {"changes": "query"}'
+                "the ticket is not one of this server", hint='{"current": "query"}, {"page": …} or {"changes": "query"}'
             )
 
     def _asked(self, session: Session, ticket: bytes) -> pa.Table | dict[str, Any]:
@@ -329,12 +361,53 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             raise InputError(f"{name} is not a ticket")
         return about[1]()
 
-    def _run(self, session: Session, text: str, rows: list[list[object]]) -> pa.Table:
-        tables = []
+    def _run(
+        self, context: flight.ServerCallContext, session: Session, text: str, rows: list[list[object]]
+    ) -> flight.FlightDataStream:
+        tables, holds = [], []
+        stop = self._stop(context)
         for row in rows or [[]]:
-            outcomes = self._service.execute(session, text, row)
+            outcomes = self._service.execute(session, text, row, stop=stop)
             tables.append(_said(outcomes) if not outcomes or outcomes[-1].table is None else outcomes[-1].table)
-        return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+            holds += [outcome.hold for outcome in outcomes[-1:]]
+        found = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+        return _sent(found, holds)
+
+    def _table(self, session: Session, table: pa.Table) -> flight.FlightDataStream:
+        return _sent(table, [self._service.holding.hold(session.user, table.nbytes)])
+
+    def _page(
+        self, context: flight.ServerCallContext, session: Session, query: str, more: Mapping[Any, Any]
+    ) -> flight.FlightDataStream:
+        """Results that are there, after waiting for the first of them; what they are stands in the schema."""
+        feed = self._service.feed(session, query)
+        asked, limit, wait = more.get("from", "start"), more.get("limit", _PAGE), more.get("wait", 0)
+        if type(limit) is not int or not 0 < limit <= _LARGEST or type(wait) is not int or not 0 <= wait <= _LONGEST:
+            raise InputError(f"`limit` is from 1 to {_LARGEST:,}, `wait` from 0 to {_LONGEST} seconds")
+        position = {"start": feed.first, "now": feed.next}.get(asked) if isinstance(asked, str) else asked
+        if type(position) is not int or position < 0:
+            raise InputError("`from` is a position, `start` or `now`")
+        if wait and not feed.wait_blocking(position, 0):
+            self._await(context, session, feed, position, time.monotonic() + wait)
+        page = feed.read(position, limit, fresh=True)
+        said = json.dumps({"start": page.start, "next": page.stop, "first": feed.first, "ended": feed.ended})
+        metadata = {**(page.table.schema.metadata or {}), b"penstock.page": said.encode()}
+        return self._table(session, page.table.replace_schema_metadata(metadata))
+
+    def _await(
+        self, context: flight.ServerCallContext, session: Session, feed: Feed, position: int, end: float
+    ) -> None:
+        name = secrets.token_hex(8)
+        self._begin(session, name)
+        try:
+            while (left := end - time.monotonic()) > 0 and not context.is_cancelled():
+                if self._ending.is_set():
+                    raise ending()
+                if feed.wait_blocking(position, min(_WAIT, left)):
+                    return
+        finally:
+            with self._endless.lock:
+                self._endless.streams.pop(name, None)
 
     def _changes(
         self, context: flight.ServerCallContext, session: Session, query: str, more: Mapping[Any, Any]
@@ -406,18 +479,19 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             name, found = wire.command(descriptor.command)
             match name:
                 case "CommandStatementUpdate":
-                    outcomes = self._service.execute(session, self._text(wire.as_text(found, 1)))
+                    text, stop = self._text(wire.as_text(found, 1)), self._stop(context)
+                    outcomes = self._service.execute(session, text, stop=stop)
                     writer.write(wire.message(f1=_count(outcomes)))
                 case "CommandPreparedStatementUpdate":
                     prepared = _prepared(found)
-                    rows = self._bound(reader) or _unpacked(prepared.get("rows")) or [[]]
+                    rows = self._bound(session, reader) or _unpacked(prepared.get("rows")) or [[]]
                     count = 0
                     for row in rows:
                         count += _count(self._service.execute(session, self._text(prepared["text"]), row))
                     writer.write(wire.message(f1=count))
                 case "CommandPreparedStatementQuery":
                     prepared = _prepared(found)
-                    handle = _handle({"text": prepared["text"], "rows": _packed_rows(self._bound(reader))})
+                    handle = _handle({"text": prepared["text"], "rows": _packed_rows(self._bound(session, reader))})
                     writer.write(wire.message(f1=handle))
                 case "CommandStatementIngest":
                     key = context.get_middleware("auth").key
@@ -425,11 +499,13 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 case _:
                     raise InputError(f"{name} takes no rows")
 
-    def _bound(self, reader: flight.MetadataRecordBatchReader) -> list[list[object]]:
+    def _bound(self, session: Session, reader: flight.MetadataRecordBatchReader) -> list[list[object]]:
         """Values of parameters: a row for each run of the statement."""
-        return [list(row.values()) for chunk in self._batches(reader) for row in chunk.data.to_pylist()]
+        hold = self._service.holding.hold(session.user)
+        return [list(row.values()) for chunk in self._batches(reader, hold) for row in chunk.data.to_pylist()]
 
-    def _batches(self, reader: flight.MetadataRecordBatchReader) -> Iterator[flight.FlightStreamChunk]:
+    def _batches(self, reader: flight.MetadataRecordBatchReader, hold: Hold) -> Iterator[flight.FlightStreamChunk]:
+        """The batches of a client, which count for ``hold``."""
         limits = self._service.settings
         while True:
             try:
@@ -445,18 +521,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             if chunk.data.num_rows > limits.rows or chunk.data.nbytes > limits.body:
                 what = f"a batch has {chunk.data.num_rows:,} rows in {chunk.data.nbytes:,} bytes"
                 raise LimitExceeded(f"{what}, at most {limits.rows:,} rows in {limits.body:,} bytes are taken")
+            hold.grow(chunk.data.nbytes)
             yield chunk
 
     def _push(
         self, session: Session, name: str, reader: flight.MetadataRecordBatchReader, writer: flight.FlightMetadataWriter
     ) -> None:
         """Batches into a stream or relation, each all or none, each acknowledged when it is durable."""
-        for chunk in self._batches(reader):
+        hold = self._service.holding.hold(session.user)
+        for chunk in self._batches(reader, hold):
             said = _json(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
             key = _key(said["key"]) if said.get("key") is not None else None
             pushed = self._service.push(session, name, pa.table(chunk.data), at=said.get("at"), key=key)
             done = {"rows": pushed.rows, "apart": pushed.apart, "late": pushed.late}
             writer.write(json.dumps(done).encode())
+            hold.release()
 
     def _ingest(
         self, session: Session, ingest: wire.Ingest, reader: flight.MetadataRecordBatchReader, key: str | None
@@ -476,16 +555,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             self._service.execute(session, text)
         elif ingest.if_exists == 1:
             raise CatalogError(f"`{name}` is there already", hint="mode='append' adds rows to it")
+        hold = self._service.holding.hold(session.user)
         if key is not None:
-            gathered = [chunk.data for chunk in self._batches(reader)]
+            gathered, rows = [], 0
+            for chunk in self._batches(reader, hold):
+                gathered.append(chunk.data)
+                rows += chunk.data.num_rows
+                if rows > self._service.settings.rows:
+                    raise LimitExceeded(f"with a key, at most {self._service.settings.rows:,} rows go in at once")
             table = pa.Table.from_batches(gathered, reader.schema)
-            if table.num_rows > self._service.settings.rows:
-                raise LimitExceeded(f"with a key, at most {self._service.settings.rows:,} rows go in at once")
             return self._service.push(session, name, table, key=_key(key.rsplit("/", 1))).rows
         count = 0
-        for chunk in self._batches(reader):
+        for chunk in self._batches(reader, hold):
             try:
                 count += self._service.push(session, name, pa.table(chunk.data)).rows
+                hold.release()
             except PenstockError as error:
                 if count:
                     error.message += f" ({count:,} rows of earlier batches have been taken)"
@@ -563,6 +647,15 @@ def _flight_info(
     schema: pa.Schema | None, descriptor: flight.FlightDescriptor, ticket: bytes, rows: int = -1
 ) -> flight.FlightInfo:
     return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], rows, -1)
+
+
+def _sent(table: pa.Table, holds: Sequence[Hold | None]) -> flight.FlightDataStream:
+    """A table on its way; the memory that it counts for is held until the client has taken it, or is gone."""
+
+    def batches(held: Sequence[Hold | None]) -> Iterator[pa.RecordBatch]:
+        yield from table.to_batches(max_chunksize=_CHUNK)
+
+    return flight.GeneratorStream(table.schema, batches(holds))
 
 
 def _ticket(said: dict[str, Any]) -> bytes:

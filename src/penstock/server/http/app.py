@@ -19,12 +19,14 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.model.errors import LoginFailed, PenstockError
+from penstock.model.errors import LimitExceeded, LoginFailed, PenstockError
+from penstock.server.holding import Hold
 from penstock.server.http.problems import HttpProblem, Told, plain_problem, response_of
 from penstock.server.http.routing import Endpoint, Router
 from penstock.server.service import Service
 from penstock.server.session import Session
 from penstock.server.settings import Settings
+from penstock.server.stop import Stop
 from penstock.server.watching import Requests
 
 T = TypeVar("T")
@@ -49,6 +51,8 @@ _HEADERS = [
      b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
 ]  # fmt: skip
 _TLS = (b"strict-transport-security", b"max-age=31536000")
+_SMALL = 65_536
+"""Bytes of a response that are not counted."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -61,6 +65,8 @@ class Site:
         self.quick = ThreadPoolExecutor(QUICK, "penstock-http-quick")
         self.streams: set[Callable[[], object]] = set()
         """What ends each response that has no end of its own. One for each such response."""
+        self.stops: set[Stop] = set()
+        """Of statements that run: one for each request."""
         self.closing = False
 
     def close_streams(self) -> None:
@@ -70,7 +76,9 @@ class Site:
             end()
 
     def close(self) -> None:
-        """Wait for what the threads do, and end them."""
+        """Give plain SELECTs up, wait for what else the threads do, and end them."""
+        for stop in list(self.stops):
+            stop.set()
         self.work.shutdown(wait=True, cancel_futures=True)
         self.quick.shutdown(wait=True, cancel_futures=True)
 
@@ -87,6 +95,8 @@ class Call:
         self.names: dict[str, str] = {}
         """The parts of the path that stand for names."""
         self._query: dict[str, str] | None = None
+        self.hold: Hold | None = None
+        """The memory that the body, and after it the response, counts for."""
 
     @property
     def session(self) -> Session:
@@ -123,6 +133,28 @@ class Call:
         session = self.session
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.site.work, lambda: function(session, *args, **options))
+
+    async def ask_while_there(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """The same for a function that takes a ``stop``: it is set, and ClientGone is raised, when the client has gone.
+        The body has been read before."""
+        stop = Stop()
+        work = asyncio.ensure_future(self.ask(function, *args, stop=stop, **options))
+        gone = asyncio.ensure_future(self._gone())
+        self.site.stops.add(stop)
+        try:
+            await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                work.add_done_callback(_forgotten)
+                raise ClientGone
+            return work.result()
+        finally:
+            self.site.stops.discard(stop)
+            stop.set()
+            gone.cancel()
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def quick(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """What a function gives that takes no time but may wait for a lock."""
@@ -182,6 +214,7 @@ class Call:
             raise _too_large(most)
         parts: list[bytes] = []
         size, more = 0, True
+        hold = self.hold = self.service.holding.hold(self.session.user)
         loop = asyncio.get_running_loop()
         began = loop.time()
         while more:
@@ -196,6 +229,10 @@ class Call:
             size += len(part)
             if size > most:
                 raise _too_large(most)
+            try:
+                hold.grow(len(part))
+            except LimitExceeded as error:
+                raise Told(error, 429, {"Connection": "close"}) from None
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
@@ -211,6 +248,12 @@ class Call:
     @property
     def send(self) -> Send:
         return self._send
+
+
+def _forgotten(work: asyncio.Future[Any]) -> None:
+    """Nobody hears what became of it."""
+    if not work.cancelled():
+        work.exception()
 
 
 class ClientGone(Exception):
@@ -274,9 +317,13 @@ def app(site: Site) -> ASGIApp:
             endpoint, response = await _answer(call)
             if response is not None:
                 await response(scope, receive, sending)
+                if call.hold is not None:  # until the client has taken most of it
+                    await scope["state"]["connection"].flow.drain()
         except ClientGone:
             pass
         finally:
+            if call.hold is not None:
+                call.hold.release()
             seconds = time.perf_counter() - began
             route = endpoint.path if endpoint is not None else "other"
             site.requests.add(scope["method"], route, status, seconds)
@@ -309,11 +356,14 @@ async def _answer(call: Call) -> tuple[Endpoint | None, Response | None]:
             call.names = {key: unquote(part, errors="strict") for key, part in found.names.items()}
         except UnicodeDecodeError:
             raise HttpProblem(404, "the path is not UTF-8") from None
-        return endpoint, await endpoint.run(call)
+        response = await endpoint.run(call)
+        if response is not None and call.user is not None and len(response.body) > _SMALL:
+            call.hold = call.service.holding.hold(call.user, len(response.body))
+        return endpoint, response
     except PenstockError as error:
         return endpoint, response_of(error, call.id)
     except Told as told:
-        return endpoint, response_of(told.error, call.id, status=told.status)
+        return endpoint, response_of(told.error, call.id, status=told.status, headers=told.headers)
     except HttpProblem as problem:
         return endpoint, plain_problem(
             problem.status, problem.detail, call.id, hint=problem.hint, headers=problem.headers

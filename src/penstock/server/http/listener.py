@@ -9,7 +9,7 @@ import time
 
 import uvicorn
 
-from penstock.model.errors import InputError, StateError
+from penstock.model.errors import StateError
 from penstock.server import tls
 from penstock.server.http.app import Site, app
 from penstock.server.http.protocol import KEEP_ALIVE_SECONDS, PatientProtocol, listening
@@ -22,8 +22,6 @@ from penstock.server.watching import Requests
 LOG = logging.getLogger("penstock.server.http")
 _SPARE = 64
 """Connections beyond one for each session."""
-_LOOK = 5.0
-"""Seconds between two looks at the files of the certificate."""
 
 
 class HttpListener:
@@ -55,12 +53,7 @@ class HttpListener:
             assert self._server is not None
             self._loop = asyncio.get_running_loop()
             self._loop.call_soon(ready.set)
-            following = None if config.ssl is None else self._loop.create_task(_follow_certificate(settings))
-            try:
-                await self._server.serve(sockets=[socket])
-            finally:
-                if following is not None:
-                    following.cancel()
+            await self._server.serve(sockets=[socket])
 
         def work() -> None:
             try:
@@ -93,34 +86,6 @@ class HttpListener:
             self._server.force_exit = True
             self._thread.join(2.0)
         self._site.close()
-
-
-def _stamp(settings: Settings) -> tuple[object, ...]:
-    """What tells that the files of the certificate are others; None for one that is not there just now."""
-    found: list[object] = []
-    for path in (settings.tls_cert, settings.tls_key):
-        try:
-            at = None if path is None else path.stat()
-        except OSError:
-            at = None
-        found.append(None if at is None else (at.st_mtime_ns, at.st_size, at.st_ino))
-    return tuple(found)
-
-
-async def _follow_certificate(settings: Settings) -> None:
-    """Read the certificate again when its files have changed; while they do not fit, the one before stays."""
-    before = _stamp(settings)
-    while True:
-        await asyncio.sleep(_LOOK)
-        now = _stamp(settings)
-        if now == before or None in now:
-            continue
-        before = now
-        try:
-            tls.reload()
-            LOG.info("the certificate has changed: new connections have the new one")
-        except InputError as error:
-            LOG.warning("the certificate has changed and cannot be used, the one before it stays: %s", error.one_line)
 
 
 def listener() -> HttpListener:

@@ -108,7 +108,7 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
     "Table": everything(columns=_COLUMNS, rows=array({"type": "array"})),
     "Subscription": everything(
-        name=TEXT, query=TEXT, position=POSITION, owner=TEXT, lag=WHOLE, gone=WHOLE,
+        name=TEXT, query=TEXT, position=POSITION, owner=TEXT, lag=maybe(WHOLE), gone=maybe(WHOLE),
     ),
     "NewSubscription": struct(
         ["name", "query"], no_more=True, name={**TEXT, "minLength": 1}, query=TEXT,

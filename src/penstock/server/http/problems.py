@@ -24,6 +24,7 @@ from penstock.model.errors import (
     StorageError,
 )
 from penstock.rows.apart import BadRow
+from penstock.server.throttle import Throttled
 
 MEDIA_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="penstock", Basic realm="penstock", charset="UTF-8"'
@@ -53,11 +54,11 @@ class HttpProblem(Exception):
 
 
 class Told(Exception):
-    """An error with the status that it has here."""
+    """An error with the status, and the headers, that it has here."""
 
-    def __init__(self, error: PenstockError, status: int) -> None:
+    def __init__(self, error: PenstockError, status: int, headers: Mapping[str, str] = {}) -> None:
         super().__init__(error.message)
-        self.error, self.status = error, status
+        self.error, self.status, self.headers = error, status, headers
 
 
 def status_of(error: PenstockError) -> HTTPStatus:
@@ -93,15 +94,17 @@ def problem_of(error: PenstockError, status: int | None = None) -> dict[str, Any
     return found
 
 
-def response_of(error: PenstockError, request: str, *, status: int | None = None) -> Response:
+def response_of(
+    error: PenstockError, request: str, *, status: int | None = None, headers: Mapping[str, str] = {}
+) -> Response:
     """The response that tells an error; ``request``: the number of the request in the log."""
     told = problem_of(error, status)
-    headers: dict[str, str] = {}
+    more = dict(headers)
     if told["status"] == HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = CHALLENGE
+        more["WWW-Authenticate"] = CHALLENGE
     if told["status"] in _LATER:
-        headers["Retry-After"] = "1"
-    return _response({**told, "request": request}, headers)
+        more.setdefault("Retry-After", str(error.seconds) if isinstance(error, Throttled) else "1")
+    return _response({**told, "request": request}, more)
 
 
 def plain_problem(

@@ -15,6 +15,8 @@ HEAD_SECONDS = 20.0
 """From the connection, or the first byte of a further request, until its headers are complete."""
 STUCK_SECONDS = 60.0
 """For which a client may take nothing of what waits for it."""
+PART_SECONDS = 0.3
+"""Between two looks whether a client of a server that ends has what it asked for."""
 KEEP_ALIVE_SECONDS = 30
 """For which a connection without a request stays open."""
 
@@ -29,6 +31,7 @@ class PatientProtocol(H11Protocol):
     """Hears that the client is gone: for responses that write to the transport themselves."""
     _head: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
+    _parting: asyncio.TimerHandle | None = None
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any],
@@ -43,6 +46,7 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._off("_head")
         self._off("_stuck")
+        self._off("_parting")
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
@@ -55,7 +59,27 @@ class PatientProtocol(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._off("_stuck")
-        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
+        self._taking(self.transport.get_write_buffer_size() + 1)
+
+    def _taking(self, before: int) -> None:
+        """Look whether the client has taken something of what waits for it: it may be slow, but not still."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting < before:
+            self._stuck = self.loop.call_later(STUCK_SECONDS, self._taking, waiting)
+        else:
+            self.transport.abort()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._part()
+
+    def _part(self) -> None:
+        """The server ends: what the client has asked for is sent. Nobody waits for its goodbye, as TLS would."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self._parting is not None and not self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self._parting = self.loop.call_later(PART_SECONDS, self._part)
 
     def resume_writing(self) -> None:
         self._off("_stuck")

@@ -13,6 +13,7 @@ from penstock.server.http.app import Call, object_of
 from penstock.server.http.problems import HttpProblem
 from penstock.server.http.shapes import JSON, columns_of, facts, row_arrays, table_response, wanted
 from penstock.server.session import Outcome, Session
+from penstock.server.stop import Stop
 from penstock.storage.packing import packed
 
 _TEXTS = ("text/plain", "application/sql", "application/cql")
@@ -25,9 +26,9 @@ async def sql(call: Call) -> Response:
     format = wanted(call, "json", "csv", "arrow")
     text, parameters, seconds = await _asked(call)
 
-    def run(session: Session) -> Response:
+    def run(session: Session, stop: Stop) -> Response:
         deadline = None if seconds is None else time.monotonic() + seconds
-        outcomes = call.service.execute(session, text, parameters, deadline=deadline)
+        outcomes = call.service.execute(session, text, parameters, deadline=deadline, stop=stop)
         if format == "json":
             return Response(_told(outcomes, encoded), 200, None, JSON)
         tables = [each.table for each in outcomes if each.table is not None]
@@ -35,7 +36,7 @@ async def sql(call: Call) -> Response:
             raise HttpProblem(406, "the statements gave no table", hint="ask for JSON, which tells what each gave")
         return table_response(tables[-1], format)
 
-    return await call.ask(run)
+    return await call.ask_while_there(run)
 
 
 async def _asked(call: Call) -> tuple[str, list[Any], float | None]:

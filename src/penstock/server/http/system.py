@@ -39,7 +39,7 @@ async def whoami(call: Call) -> Response:
     call.known()
     session = call.session
     told = {"user": session.user, "admin": session.admin, "expires": session.expires}
-    found, ports = call.service.health(), {"flight": call.settings.flight, "postgres": call.settings.postgres}
+    found, ports = call.service.health(), {name: call.service.ports.get(name) for name in ("flight", "postgres")}
     about = call.service.about()
     return json_response({**told, "version": found.version, "status": found.status, "ports": ports, **facts(about)})
 

@@ -24,6 +24,7 @@ from penstock.server.postgres.errors import Refused
 from penstock.server.postgres.inference import parameter_types
 from penstock.server.postgres.parameters import SERVER_VERSION
 from penstock.server.service import Service, Session
+from penstock.server.stop import Stop, interrupted
 
 _PROBABLY = re.compile(
     r"\bpg_|\binformation_schema\b|\b(version|current_schemas?|current_database|current_setting|set_config|"
@@ -100,10 +101,13 @@ class Catalog:
                 self._base.close()
                 self._base = None
 
-    def ask(self, asking: Asking, text: str, values: Sequence[object] | None, given: Sequence[int]) -> Known | None:
+    def ask(
+        self, asking: Asking, text: str, values: Sequence[object] | None, given: Sequence[int],
+        stop: Stop | None = None,
+    ) -> Known | None:  # fmt: skip
         """Answer a question about the catalogs; None where it is none. Without ``values`` it is described, not run.
 
-        ``given``: types of parameters that the client names.
+        ``given``: types of parameters that the client names. ``stop`` ends it.
         """
         tree = _parsed(text)
         if tree is None or not _is_ours(tree, asking):
@@ -117,26 +121,23 @@ class Catalog:
         sql = made.sql("duckdb")
         if values is None:
             sql = f"SELECT * FROM ({sql}) LIMIT 0"
-        found = self._run(asking, sql, bound)
+        found = self._run(asking, sql, bound, stop)
         return Known(oids, found.schema, None if values is None else found, rewriting.settings)
 
-    def _run(self, asking: Asking, sql: str, bound: Mapping[str, object]) -> pa.Table:
+    def _run(self, asking: Asking, sql: str, bound: Mapping[str, object], stop: Stop | None) -> pa.Table:
         seen = asking.seen.tables(asking)
         connection = self._connection()
-        alarm = threading.Timer(asking.service.settings.adhoc_seconds, connection.interrupt)
-        alarm.daemon = True
-        alarm.start()
         try:
             connection.execute("SET scalar_subquery_error_on_multiple_rows = false; SET integer_division = true")
             for name in _OF_MACROS | (seen.keys() & set(re.findall(r"\b_(\w+)", sql))):
                 connection.register(f"_{name}", seen[name])
-            return fetched(connection.sql(sql, params=bound), _MOST)
-        except duckdb.InterruptException:
-            raise Refused("57014", "canceling statement due to statement timeout") from None
-        except duckdb.Error as error:
+            with interrupted(connection, asking.service.settings.adhoc_seconds, stop):
+                return fetched(connection.sql(sql, params=bound), _MOST)
+        except (duckdb.Error, OSError) as error:  # the latter while the rows are read
+            if "INTERRUPT" in str(error):
+                raise Refused("57014", "canceling statement due to statement timeout") from None
             raise Refused("0A000", f"the system catalogs cannot answer this: {str(error).splitlines()[0]}") from None
         finally:
-            alarm.cancel()
             connection.close()
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
@@ -261,9 +262,16 @@ class _Rewriting:
                 return exp.Literal.string(self._asking.database)
             case exp.CurrentVersion():
                 return exp.Literal.string(_VERSION)
+            case exp.Repeat() | exp.Pad():
+                raise self._too_much(node.sql_name().lower())
             case exp.Anonymous():
                 return self._function(node)
         return node
+
+    @staticmethod
+    def _too_much(name: str) -> Refused:
+        """What DuckDB makes in one step cannot be interrupted, however long it is."""
+        return Refused("0A000", f"the system catalogs are not asked with {name}")
 
     def _table(self, node: exp.Table) -> exp.Expr:
         db, name = node.db.lower(), node.name.lower()
@@ -330,6 +338,8 @@ class _Rewriting:
         name = node.name.lower()
         given = node.expressions
         match name:
+            case "range":
+                raise self._too_much(name)
             case "version":
                 return exp.Literal.string(_VERSION)
             case "pg_backend_pid":

@@ -23,6 +23,7 @@ from penstock.server.postgres.exchange import MECHANISM, Exchange, ScramError
 from penstock.server.postgres.messages import FULL, Body, Bound, Incoming, Malformed, Parsed
 from penstock.server.postgres.parameters import Parameters
 from penstock.server.service import Service, Session
+from penstock.server.stop import Stop
 
 T = TypeVar("T")
 BY_TOKEN = "token"
@@ -74,12 +75,14 @@ class Connection:
         self._cancelled = asyncio.Event()
         self._out = bytearray()
         peer = writer.get_extra_info("peername")
-        self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
+        host = "" if not isinstance(peer, tuple) else f"[{peer[0]}]" if ":" in peer[0] else peer[0]
+        self.remote = f"{host}:{peer[1]}" if host else "unknown"
         self.near = isinstance(peer, tuple) and peer[0] in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
     async def run(self) -> None:
         """Talk until the client goes, or the server ends the connection."""
         session: Session | None = None
+        dialogue: Dialogue | None = None
         try:
             async with asyncio.timeout(STARTUP_SECONDS):
                 found = await self._startup()
@@ -104,6 +107,8 @@ class Connection:
         except (asyncio.IncompleteReadError, OSError):
             pass  # it has gone
         finally:
+            if dialogue is not None:
+                dialogue.end()
             if session is not None:
                 await asyncio.shield(self.server.call(self.service.logout, session))
 
@@ -168,6 +173,9 @@ class Connection:
 
     async def _login(self, given: dict[str, str]) -> tuple[Session, Dialogue]:
         user = given.pop("user")
+        if self.server.has_tls and not self.encrypted:
+            said = "this server has a certificate, and is reached with TLS only"
+            raise Refused("28000", said, "sslmode=require", fatal=True)
         session = await (self._by_token() if user == BY_TOKEN else self._by_scram(user))
         try:
             parameters = Parameters(session.user, admin=session.admin, encrypted=self.encrypted)
@@ -187,23 +195,27 @@ class Connection:
             raise
 
     async def _by_scram(self, user: str) -> Session:
-        verifier = await self.server.call(self.service.scram, user)
+        verifiers = await self.server.call(self.service.scram, user, remote=self.remote)
         self.send(messages.authentication(10, messages.text(MECHANISM) + b"\0"))
         body = await self._password()
         mechanism = body.text()
         if mechanism != MECHANISM:
             raise Refused("28000", f"there is {MECHANISM}, not {mechanism}", fatal=True)
-        exchange = Exchange(verifier)
+        exchange = Exchange(verifiers)
         try:
             self.send(messages.authentication(11, exchange.first(body.value() or b"")))
-            signature = exchange.final((await self._password()).rest())
+            found = exchange.final((await self._password()).rest())
         except ScramError as error:
             raise Malformed(str(error)) from None
-        if signature is None:
-            _log.warning("login of %s from %s failed", user, self.remote)
-            raise Refused("28P01", f'password authentication failed for user "{user}"', fatal=True)
+        signature, shown = found or (b"", None)
+        try:
+            session = await self.server.call(
+                self.service.login_verified, user, shown, protocol="postgres", remote=self.remote
+            )
+        except LoginFailed:
+            raise Refused("28P01", f'password authentication failed for user "{user}"', fatal=True) from None
         self.send(messages.authentication(12, signature))
-        return await self.server.call(self.service.login_verified, user, protocol="postgres", remote=self.remote)
+        return session
 
     async def _by_token(self) -> Session:
         """A token is checked as a whole, so the client must send it: only where nobody listens in."""
@@ -298,6 +310,14 @@ class Connection:
     async def call(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Call the service in the pool."""
         return await self.server.call(function, *args, **named)
+
+    async def reading(self, function: Callable[..., T], *args: object, **named: object) -> T:
+        """The same for what changes nothing: it is given up as soon as the client cancels it or goes."""
+        stop = Stop()
+        try:
+            return await self.unless_cancelled(self.server.call(function, *args, stop=stop, **named))
+        finally:
+            stop.set()
 
     def send(self, data: bytes) -> None:
         """Gather what goes to the client."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from penstock.model.errors import InputError
+from penstock.model.errors import InputError, LimitExceeded
 from penstock.model.types import Kind, from_arrow
 from penstock.rows.values import BadValue, convert_text
 from penstock.server.postgres import types
@@ -42,7 +42,7 @@ def to_table(data: bytes, schema: pa.Schema, options: CopyOptions, name: str, mo
     if options.header and rows:
         del lines[0], rows[0]
     if len(rows) > most:
-        raise InputError(f"COPY {name}: {len(rows)} rows; at most {most} come at once", hint="send them in parts")
+        raise LimitExceeded(f"COPY {name}: {len(rows)} rows; at most {most} come at once", hint="send them in parts")
     width = len(schema)
     for line, row in zip(lines, rows, strict=True):
         if len(row) != width:
@@ -179,7 +179,7 @@ def _from_binary(data: bytes, schema: pa.Schema, name: str, most: int) -> pa.Tab
             if count != len(columns):
                 raise InputError(f"COPY {name}, row {row}: {count} values for {len(columns)} columns")
             if row > most:
-                raise InputError(f"COPY {name}: at most {most} rows come at once", hint="send them in parts")
+                raise LimitExceeded(f"COPY {name}: at most {most} rows come at once", hint="send them in parts")
             for column, dtype, field in zip(columns, dtypes, schema, strict=True):
                 (length,) = struct.unpack_from("!i", data, at)
                 at += 4

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from penstock.model.names import counted
+from penstock.server.holding import Hold
 from penstock.server.postgres import copying, errors, messages, statements, types
 from penstock.server.postgres.catalog import Asking, Catalog, Seen
 from penstock.server.postgres.errors import Refused
@@ -51,6 +52,9 @@ class Client(Protocol):
     async def call(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Call the service in the pool."""
 
+    async def reading(self, function: Callable[..., T], *args: object, **named: object) -> T:
+        """Call it with a ``stop``, which is set as soon as the client cancels it or goes."""
+
     async def unless_cancelled(self, work: Awaitable[T]) -> T:
         """The result of the work, or an error as soon as the client cancels it or goes."""
 
@@ -63,6 +67,7 @@ class Prepared:
     statement: Statement | None
     oids: list[int] = field(default_factory=list)
     schema: pa.Schema | None = None
+    hold: Hold | None = None
 
 
 @dataclass
@@ -77,6 +82,7 @@ class Portal:
     source: Source | None = None
     tag: str | None = None
     declared: bool = False
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,8 @@ class Answer:
 
 
 class Dialogue:
-    """The state of one login. Bounded by: ``_MOST_PREPARED`` statements, ``_MOST_PORTALS`` portals and cursors, each
-    with the rows of one answer at most."""
+    """The state of one login. Bounded by: ``_MOST_PREPARED`` statements, ``_MOST_PORTALS`` portals and cursors; their
+    texts, values and rows count for ``Settings.user_memory``."""
 
     def __init__(
         self, connection: Client, service: Service, catalog: Catalog, session: Session, parameters: Parameters,
@@ -105,6 +111,11 @@ class Dialogue:
         self.status = b"I"
         self.text = ""
         """What the client has sent, in which positions of errors count."""
+
+    def end(self) -> None:
+        """The client is gone: nothing is held for it any more."""
+        self._portals.clear()
+        self._prepared.clear()
 
     def fail(self) -> None:
         """A statement has failed: in a transaction, nothing runs until its end."""
@@ -149,6 +160,7 @@ class Dialogue:
             statement = statements.read(found[0], NAMES)
             self._check_transaction(statement)
             made = await self._describe_statement(message.text, statement, message.types)
+        made.hold = self._held(len(message.text))
         self._prepared[message.name] = made
         self._connection.send(messages.PARSE_COMPLETE)
 
@@ -169,10 +181,10 @@ class Dialogue:
 
     async def _described(self, text: str, given: Sequence[int]) -> tuple[list[int], pa.Schema | None]:
         """The types of parameters and rows of a statement that the service or the catalog runs."""
-        known = await self._call(self._catalog.ask, self._asking(), text, None, given)
+        known = await self._connection.reading(self._catalog.ask, self._asking(), text, None, given)
         if known is not None:
             return known.parameters, known.schema
-        dtypes, schema = await self._call(self._service.describe, self._session, text)
+        dtypes, schema = await self._connection.reading(self._service.describe, self._session, text)
         if pieces(text)[0].words[0] == "SUBSCRIBE" and schema is not None:
             schema = with_position(schema)
         oids = [0 if dtype is None else types.of_cql(dtype)[0] for dtype in dtypes]
@@ -203,8 +215,9 @@ class Dialogue:
         if prepared.schema is not None:
             messages.spread(message.results, len(prepared.schema))
         self._portals[message.portal] = Portal(
-            prepared.statement, values, message.results, prepared.schema, prepared.text
-        )
+            prepared.statement, values, message.results, prepared.schema, prepared.text,
+            hold=self._held(sum(len(data) for data in message.values if data is not None)),
+        )  # fmt: skip
         self._connection.send(messages.BIND_COMPLETE)
 
     async def describe(self, what: bytes, name: str) -> None:
@@ -287,18 +300,17 @@ class Dialogue:
 
     async def _other(self, text: str, values: Sequence[object]) -> Answer:
         """What the catalog answers, or the service."""
-        question = self._call(self._catalog.ask, self._asking(), text, values, ())
-        known = await self._connection.unless_cancelled(question)
+        known = await self._connection.reading(self._catalog.ask, self._asking(), text, values, ())
         if known is not None:
             for name, value in known.settings:
                 self._set(name, value)
             assert known.table is not None
-            return Answer(f"SELECT {known.table.num_rows}", Held(known.table))
+            return Answer(f"SELECT {known.table.num_rows}", Held(known.table, self._held(known.table.nbytes)))
         reading = pieces(text)[0].words[0] in _READING
         seconds = self._parameters.timeout
         deadline = None if seconds is None else time.monotonic() + seconds
-        work = self._call(self._service.execute, self._session, text, tuple(values), deadline=deadline)
-        outcomes = await (self._connection.unless_cancelled(work) if reading else work)
+        call = self._connection.reading if reading else self._call
+        outcomes = await call(self._service.execute, self._session, text, tuple(values), deadline=deadline)
         outcome = outcomes[-1]
         self._note(outcome)
         if outcome.subscribe is not None:
@@ -306,7 +318,7 @@ class Dialogue:
             waiting = self._connection.unless_cancelled
             return Answer("SUBSCRIBE", Following(feed, outcome.subscribe.position, self._call, waiting))
         if outcome.table is not None:
-            return Answer(outcome.tag, Held(outcome.table))
+            return Answer(outcome.tag, Held(outcome.table, outcome.hold))
         if not reading:
             self._written += 1
             self._seen.forget()
@@ -423,7 +435,8 @@ class Dialogue:
         table, _ = await portal.source.fetch(statement.count, statement.seconds)
         if statement.moves:
             return Answer(f"MOVE {table.num_rows}")
-        return Answer(f"FETCH {table.num_rows}", Held(table))
+        own = isinstance(portal.source, Following)  # other rows are those of the cursor, which has counted them
+        return Answer(f"FETCH {table.num_rows}", Held(table, self._held(table.nbytes) if own else None))
 
     def _close_cursor(self, name: str | None) -> Answer:
         if name is None:
@@ -449,10 +462,11 @@ class Dialogue:
         schema = await self._call(self._columns_of, statement)
         self._connection.send(messages.copy_response(b"G", int(statement.options.format == "binary"), len(schema)))
         await self._connection.flush()
-        data, most = bytearray(), self._service.settings.body
+        data, most, hold = bytearray(), self._service.settings.body, self._held(0)
         while True:
             letter, body = await self._connection.message()
             if letter == b"d":
+                hold.grow(len(body.data))
                 data += body.data
                 if len(data) > most:
                     raise Refused("54000", f"COPY takes at most {most} bytes at once", "send the rows in parts")
@@ -540,6 +554,10 @@ class Dialogue:
             self._connection.send(messages.message(b"d", data))
 
     # -- helpers --------------------------------------------------------------------------------------
+
+    def _held(self, size: int) -> Hold:
+        """Memory that the client uses as long as it has what this belongs to."""
+        return self._service.holding.hold(self._session.user, size)
 
     def _asking(self) -> Asking:
         return Asking(

@@ -31,6 +31,8 @@ def state_of(error: Exception) -> str:
         return "57014"
     if isinstance(error, errors.BindError) and error.unknown is not None:
         return "42703"
+    if isinstance(error, errors.QueryFailed) and "did not end within" in error.message:
+        return "57014"
     if isinstance(error, errors.CatalogError) and "already" in error.message:
         return "42710"
     return next((state for kind, state in _STATES if isinstance(error, kind)), "XX000")

@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 
 from penstock.server.scram import Verifier
 
@@ -25,8 +26,9 @@ class ScramError(Exception):
 class Exchange:
     """One login: the client's first message gives a challenge, its second is checked."""
 
-    def __init__(self, verifier: Verifier, nonce: str | None = None) -> None:
-        self._verifier = verifier
+    def __init__(self, verifiers: Sequence[Verifier], nonce: str | None = None) -> None:
+        """``verifiers``: of what the client may know, with one salt."""
+        self._verifiers = verifiers
         self._nonce = nonce or base64.b64encode(secrets.token_bytes(18)).decode()
         self._header = b""
         self._bare = ""
@@ -47,12 +49,12 @@ class Exchange:
         self._header = f"{binding},{identity},".encode()
         self._bare = bare
         self._nonce = fields[1][2:] + self._nonce
-        salt = base64.b64encode(self._verifier.salt).decode()
-        self._challenge = f"r={self._nonce},s={salt},i={self._verifier.iterations}"
+        salt = base64.b64encode(self._verifiers[0].salt).decode()
+        self._challenge = f"r={self._nonce},s={salt},i={self._verifiers[0].iterations}"
         return self._challenge.encode()
 
-    def final(self, data: bytes) -> bytes | None:
-        """The server's last message if the client knows the password, otherwise None."""
+    def final(self, data: bytes) -> tuple[bytes, Verifier] | None:
+        """The server's last message and what the client has shown; None if it knows none of it."""
         text = _decoded(data)
         without, _, proof = text.rpartition(",p=")
         fields = without.split(",")
@@ -63,14 +65,15 @@ class Exchange:
         if not hmac.compare_digest(fields[1][2:].encode(), self._nonce.encode()):
             raise ScramError("the last message has another nonce")
         told = ",".join((self._bare, self._challenge, without)).encode()
-        signature = hmac.digest(self._verifier.stored_key, told, "sha256")
         shown = _base64(proof)
-        if len(shown) != len(signature):
-            return None
-        key = bytes(a ^ b for a, b in zip(shown, signature, strict=True))
-        if not hmac.compare_digest(hashlib.sha256(key).digest(), self._verifier.stored_key):
-            return None
-        return b"v=" + base64.b64encode(hmac.digest(self._verifier.server_key, told, "sha256"))
+        for verifier in self._verifiers:
+            signature = hmac.digest(verifier.stored_key, told, "sha256")
+            if len(shown) != len(signature):
+                return None
+            key = bytes(a ^ b for a, b in zip(shown, signature, strict=True))
+            if hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key):
+                return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, told, "sha256")), verifier
+        return None
 
 
 def _decoded(data: bytes) -> str:

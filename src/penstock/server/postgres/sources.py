@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.model.errors import ResultsGone
 from penstock.server.feeds import Feed, Page
+from penstock.server.holding import Hold
 
 PAGE = 1_000
 """Results that are read at once."""
@@ -29,10 +30,10 @@ class Source(Protocol):
 
 
 class Held:
-    """A table that is there as a whole."""
+    """A table that is there as a whole; ``hold``: the memory that it counts for."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table, self._at = table, 0
+    def __init__(self, table: pa.Table, hold: Hold | None = None) -> None:
+        self._table, self._at, self._hold = table, 0, hold
 
     @property
     def schema(self) -> pa.Schema:
