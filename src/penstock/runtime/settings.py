@@ -136,13 +136,22 @@ class Settings:
         names = names or {next((n for n, of in self.members.items() if q in of.queries), None) for q in queries}
         return names.pop() if len(names) == 1 else None
 
-    def of_operator(self, operator: int, queries: Collection[str]) -> Settings:
-        """What holds for an operator that these queries need."""
+    def of_operators(self, users: Mapping[int, Collection[str]]) -> dict[int, Settings]:
+        """What holds for operators, by the queries that need each; empty if the same holds for all."""
+        alike: dict[tuple[frozenset[str], str | None], Settings] = {}
+        found: dict[int, Settings] = {}
+        for operator, queries in users.items() if self.queries or self.partitions else ():
+            place = frozenset(queries), self.partition_of(operator, queries)
+            if place not in alike:
+                alike[place] = self._within(*place)
+            found[operator] = alike[place]
+        return found
+
+    def _within(self, queries: Collection[str], partition: str | None) -> Settings:
         own = self.of_queries(queries) if self.queries else self
-        name = self.partition_of(operator, queries) if self.members and own.threading == "hybrid" else None
-        if name is None:
+        if partition is None or own.threading != "hybrid":
             return own
-        return replace(own, worker=name, strategy=self.members[name].strategy or self.strategy, queries={})
+        return replace(own, worker=partition, strategy=self.members[partition].strategy or self.strategy, queries={})
 
     def __post_init__(self) -> None:
         _one_of("threading", self.threading, THREADING)

@@ -578,16 +578,7 @@ class LocalHost(InProcess, Abilities):
 
     def _settings_of(self, settings: Settings) -> dict[int, Settings]:
         """The operators for which other settings hold than for all."""
-        if not settings.queries and not settings.partitions:
-            return {}
-        alike: dict[tuple[frozenset[str], str | None], Settings] = {}
-        found: dict[int, Settings] = {}
-        for v in self._others():
-            users, partition = frozenset(v.users), settings.partition_of(v.id, v.users)
-            if (users, partition) not in alike:
-                alike[users, partition] = settings.of_operator(v.id, v.users)
-            found[v.id] = alike[users, partition]
-        return found
+        return settings.of_operators({v.id: v.users for v in self._others()})
 
     def _others(self) -> list[OperatorVertex]:
         """The operators but those where rows come in."""
