@@ -18,7 +18,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +51,6 @@ from experiments.papers.judging import (
     poisson,
     same_answers,
 )
-from penstock.graph import bounded
 
 TITLE = "003 5.4.2.3: hash join"
 RATES = (100, 400, 1_600, 8_000, math.inf)
@@ -205,8 +203,8 @@ def _overlap(
     hop = round(size * (1 - overlap))
     count = size + (WINDOWS - 1) * hop
     text = _SECOND.format(size, hop, count)
-    with database("l", "r") as db, mock.patch.object(bounded, "_may_reuse", return_value=reuse):
-        query = db.query(text)
+    with database("l", "r") as db:
+        query = db.query(text, reuse=reuse)
         left, right = (batches(column[:count], ROWS) for column in keys)
         response, remembered, answered = 0.0, 0, 0
         begun, busy = clock(), time.process_time()
