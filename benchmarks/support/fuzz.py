@@ -217,13 +217,14 @@ def flight_sql(port: int, token: str, messages: int, chance: random.Random) -> t
             if chance.random() < 0.1:
                 given = chance.randbytes(chance.randrange(100))
             command = flight.FlightDescriptor.for_command(given)
+            readings = flight.FlightDescriptor.for_path("readings")
             calls: list[Callable[[], object]] = [
                 lambda: client.get_flight_info(command, options),
                 lambda: client.get_schema(command, options),
                 lambda: client.do_get(flight.Ticket(given), options).read_all(),
                 lambda: list(client.do_action((chance.choice(_ACTIONS), given), options)),
                 lambda: put(client, command, b"{}"),
-                lambda: put(client, flight.FlightDescriptor.for_path("readings"), changed(b'{"key": ["x", 1]}', chance)),
+                lambda: put(client, readings, changed(b'{"key": ["x", 1]}', chance)),
             ]  # fmt: skip
             chance.choice(calls)()
 
@@ -282,10 +283,13 @@ def usual(served: Served) -> None:
     import psycopg
 
     login: dict[str, Any] = {"username": "admin", "password": served.token}
-    with adbc.connect(f"grpc://127.0.0.1:{served.flight}", db_kwargs=login, autocommit=True) as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT room FROM lately")
-            assert cursor.fetchone() is not None
+    address = f"grpc://127.0.0.1:{served.flight}"
+    with (
+        adbc.connect(address, db_kwargs=login, autocommit=True) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SELECT room FROM lately")
+        assert cursor.fetchone() is not None
     with psycopg.connect(
         host="127.0.0.1", port=served.postgres, user="admin", password=served.token, dbname="plant", autocommit=True
     ) as other:

@@ -405,7 +405,8 @@ def _finish(served: Served, writers: list[Writer], readers: list[Reader], found:
         shown = _as_json if isinstance(reader, EventsReader | NamedReader) else pa.Table.to_pylist
         if [*map(_plain, reader.rows[:wanted])] != [*map(_plain, shown(there[reader.query]))]:
             kind = type(reader).__name__
-            found.wrong.append(f"{kind} of {reader.query} has other results than the query: {len(reader.rows)}, {wanted}")
+            had = len(reader.rows)
+            found.wrong.append(f"{kind} of {reader.query} has other results than the query: {had}, {wanted}")
     every = there["every"].select(["producer", "n"]).to_pylist()
     taken = [(row["producer"], row["n"]) for row in every]
     for writer in writers:

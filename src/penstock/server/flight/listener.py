@@ -14,8 +14,8 @@ from penstock.server.settings import Settings
 
 
 class FlightListener:
-    """One server of Flight. It answers as soon as it is made, in threads of gRPC, which end with it. Its ``serve`` is not
-    called: that takes SIGTERM and Ctrl-C for itself, in whatever thread it runs."""
+    """One server of Flight. It answers as soon as it is made, in threads of gRPC, which end with it. Its ``serve`` is
+    not called: that takes SIGTERM and Ctrl-C for itself, in whatever thread it runs."""
 
     def __init__(self) -> None:
         self._server: Server | None = None

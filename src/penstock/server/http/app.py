@@ -12,6 +12,8 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -19,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.model import tracing
 from penstock.model.errors import LoginFailed, PenstockError
 from penstock.server.http.problems import HttpProblem, Told, plain_problem, response_of
 from penstock.server.http.routing import Endpoint, Router
@@ -122,7 +125,9 @@ class Call:
         """What a function of the service gives, called in a thread for work, with the session."""
         session = self.session
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.site.work, lambda: function(session, *args, **options))
+        context = copy_context()  # of the request's span
+        work = partial(context.run, function, session, *args, **options)
+        return await loop.run_in_executor(self.site.work, work)
 
     async def quick(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """What a function gives that takes no time but may wait for a lock."""
@@ -270,10 +275,13 @@ def app(site: Site) -> ASGIApp:
 
         call = Call(site, scope, receive, sending, id)
         endpoint: Endpoint | None = None
+        trace: str | None = None
         try:
-            endpoint, response = await _answer(call)
-            if response is not None:
-                await response(scope, receive, sending)
+            with tracing.span("request", parent=call.headers.get("traceparent"), request=id, method=scope["method"]):
+                trace = tracing.trace_id()
+                endpoint, response = await _answer(call)
+                if response is not None:
+                    await response(scope, receive, sending)
         except ClientGone:
             pass
         finally:
@@ -282,7 +290,7 @@ def app(site: Site) -> ASGIApp:
             site.requests.add(scope["method"], route, status, seconds)
             facts = {
                 "request": id, "user": call.user, "remote": call.remote, "status": status, "route": route,
-                "seconds": round(seconds, 6), **call.names,
+                "seconds": round(seconds, 6), **call.names, **({} if trace is None else {"trace": trace}),
             }  # fmt: skip
             LOG.info("%s %s %s", scope["method"], route, status, extra={"facts": facts})
 
