@@ -6,8 +6,8 @@
 ``load``: 500 subscribers of server-sent events over 50 queries, and 20 writers that send 1,000 rows a second in
 requests of 50, each row for one of the queries: about 10,000 events a second go out. The server, the subscribers and
 the writers are processes of their own, so the server's processor time is its own; it is on the local engine. One more
-subscriber never reads. Each subscriber checks that positions follow each other without a gap; the time from the request of a row
-to its event is measured by clients on the same machine.
+subscriber never reads. Each subscriber checks that positions follow each other without a gap; the time from the request
+of a row to its event is measured by clients on the same machine.
 
 ``kills``: ``penstock serve`` is killed with SIGKILL at random moments, with all processes below it, while clients push
 and read over all protocols; see ``benchmarks.support.kills``. Rows that were acknowledged and results that were read

@@ -251,7 +251,7 @@ def run(directory: Path, protocol: str, messages: int, chance: random.Random, sa
         served.sql(SETUP)
         usual(served)
         refused = unforeseen = 0
-        before: tuple[float, int, int] | None = None
+        before = 0.0, 0, 0
         for part in range(10):
             if protocol == "postgres":
                 assert served.postgres is not None
@@ -259,7 +259,7 @@ def run(directory: Path, protocol: str, messages: int, chance: random.Random, sa
             else:
                 some, worse = flight_sql(served.flight, served.token, messages // 10, chance)
                 refused, unforeseen = refused + some, unforeseen + worse
-            if before is None:
+            if part == 0:
                 before = served.memory, served.threads, served.files
             say(f"{protocol}: {messages // 10 * (part + 1):,} of {messages:,} messages, {served.memory:.0f} MB")
         usual(served)

@@ -55,6 +55,8 @@ class Served:
         self._errors = errors
         self._process: subprocess.Popen[str] | None = None
         self.token = ""
+        self.said = ""
+        """On its standard output, after the banner."""
 
     @property
     def url(self) -> str:
@@ -98,6 +100,13 @@ class Served:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Tell it to end; its exit code, when it has."""
+        assert self._process is not None, "it has been started"
+        self._process.send_signal(number)
+        self.said = self._process.communicate()[0]
+        return self._process.returncode
 
     def close(self) -> None:
         """SIGTERM; what has not ended after a minute is killed."""

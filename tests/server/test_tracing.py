@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,13 +29,13 @@ memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_expo
 class Spans:
     """What was exported so far."""
 
-    def __init__(self, exporter: memory.InMemorySpanExporter) -> None:
+    def __init__(self, exporter: Any) -> None:
         self._exporter = exporter
 
-    def named(self, name: str) -> list[export.ReadableSpan]:
+    def named(self, name: str) -> list[Any]:
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
-    def above(self, span: export.ReadableSpan) -> list[str]:
+    def above(self, span: Any) -> list[str]:
         """The names of the spans from a span up to the first."""
         known = {each.context.span_id: each for each in self._exporter.get_finished_spans()}
         found: list[str] = [span.name]

@@ -292,9 +292,9 @@ class Service:
             said = dict(options or {})
             if taken := said.keys() & {"text", "name", "plan"}:
                 raise BindError(f"no option `{min(taken)}`", hint="`name` and `plan` stand beside the options")
-            facts = {"kind": "CREATE QUERY", "user": session.user, "protocol": session.protocol}
             defining = self.defining(session, [] if name is None else [("query", name)])
-            with defining, tracing.span("statement", **facts):
+            span = tracing.span("statement", kind="CREATE QUERY", user=session.user, protocol=session.protocol)
+            with defining, span:
                 made = self._db.query(text, plan=bound, name=name, **said)  # type: ignore[arg-type]
             if name is None:
                 self.access.own({("query", made.name): session.user})

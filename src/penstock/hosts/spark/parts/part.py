@@ -469,9 +469,8 @@ class Part:
         seconds = {id: max(o.seconds for _, o in some) for id, some in outcomes.items() if some}
         self.load.worked(planned.first.rows, seconds)
         self._measure(planned, reports, sum(row[1] for row in rows))
-        facts = {"part": self.id, "batch": planned.offset["batch"], "rows": planned.first.rows}
-        since = time.perf_counter() - planned.began
-        with tracing.span("micro-batch", parent=host.span, seconds=since, **facts):
+        took, batch = time.perf_counter() - planned.began, planned.offset["batch"]
+        with tracing.span("micro-batch", parent=host.span, seconds=took, part=self.id, batch=batch):
             self.applied(meta, table, number)
         delivered = host.core.stopwatch()
         for query in host.core.queries.values():
