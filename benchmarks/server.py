@@ -279,9 +279,7 @@ def load(report: Report, seconds: float) -> None:
 def kills(report: Report, engine: str, number: int) -> None:
     """Kill a server that often."""
     with tempfile.TemporaryDirectory() as folder:
-        found = killing.load(
-            Path(folder), engine, number, random.Random(4), longest=1.5 if engine == "local" else 6.0, say=progress
-        )
+        found = killing.load(Path(folder), engine, number, random.Random(4), say=progress)
     for text in found.wrong:
         print(f"wrong: {text}", file=sys.stderr)
     report.add(f"kills of {engine}: kills", found.kills)

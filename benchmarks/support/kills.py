@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 import penstock
-from benchmarks.support.served import Cutting, Served, until
+from benchmarks.support.served import PATIENCE, Cutting, Served, until
 from penstock.storage.packing import unpacked
 
 BATCH = 4
@@ -91,7 +91,7 @@ class Client:
                 return
 
     def join(self) -> None:
-        self._thread.join(120)
+        self._thread.join(PATIENCE)
         if self._thread.is_alive():
             raise RuntimeError(f"{self.name} does not end")
 
@@ -319,9 +319,9 @@ class ClientReader(Reader):
 
 
 def load(
-    directory: Path, engine: str, kills: int, chance: random.Random, *, longest: float = 1.5, say: Callable[[str], None]
+    directory: Path, engine: str, kills: int, chance: random.Random, *, longest: float = 2.0, say: Callable[[str], None]
 ) -> Found:
-    """Kill a server ``kills`` times, each after at most ``longest`` seconds of life."""
+    """Kill a server ``kills`` times, mostly within ``longest`` seconds after its first results."""
     found = Found()
     served = Served(directory / "db", engine, errors=directory / "errors")
     served.start()
@@ -353,6 +353,9 @@ def load(
         clients = [Client(each.name, each.step, writing) for each in writers]
         watching = [Client(f"reader of {each.query}", each.step, reading) for each in readers]
         for number in range(kills):
+            had = len(readers[0].rows)
+            if chance.random() < 0.7:  # results have come since the last kill
+                until(lambda had=had: len(readers[0].rows) > had)
             time.sleep(longest * chance.random())
             _kill(served, chance, found)
             say(f"kill {number + 1} of {kills}")
@@ -400,7 +403,7 @@ def _finish(served: Served, writers: list[Writer], readers: list[Reader], found:
     for reader in readers:
         wanted = there[reader.query].num_rows
         with contextlib.suppress(RuntimeError):  # what is missing is said below
-            until(lambda reader=reader, wanted=wanted: len(reader.rows) >= wanted, 60)
+            until(lambda reader=reader, wanted=wanted: len(reader.rows) >= wanted)
         found.results += len(reader.rows)
         shown = _as_json if isinstance(reader, EventsReader | NamedReader) else pa.Table.to_pylist
         if [*map(_plain, reader.rows[:wanted])] != [*map(_plain, shown(there[reader.query]))]:
@@ -424,7 +427,7 @@ def _results(served: Served, query: str) -> pa.Table:
     tables: list[pa.Table] = []
     position, info = 0, served.ask("GET", f"/api/queries/{query}")
     while position < info["next"]:
-        connection = HTTPConnection("127.0.0.1", served.http, timeout=120)
+        connection = HTTPConnection("127.0.0.1", served.http, timeout=PATIENCE)
         path = f"/api/queries/{query}/answers?from={position}&limit=50000&format=arrow"
         connection.request("GET", path, headers={"Authorization": f"Bearer {served.token}"})
         tables.append(unpacked(connection.getresponse().read()))

@@ -21,6 +21,9 @@ from typing import Any
 
 from benchmarks.support.places import ROOT, python_path
 
+PATIENCE = 600.0
+"""Seconds for what must come to an end: Spark starts slowly on a machine that has other things to do."""
+
 
 def free_port() -> int:
     """A port of loopback that nothing listens on."""
@@ -120,7 +123,7 @@ class Served:
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """One request; a RuntimeError where it is refused."""
-        connection = HTTPConnection("127.0.0.1", self.http, timeout=120)
+        connection = HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -207,7 +210,7 @@ class Cutting:
         self._listening.close()
 
 
-def until(there: Any, seconds: float = 120.0) -> None:
+def until(there: Any, seconds: float = PATIENCE) -> None:
     """Wait for what others do; a RuntimeError if it takes too long."""
     end = time.monotonic() + seconds
     while not there():
