@@ -5,8 +5,9 @@
     readers     take results from positions: server-sent events with Last-Event-ID, a named subscription that is
                 confirmed, an endless stream of Flight, the Python client's subscribe
 
-A writer sends a batch until it is acknowledged, then the next. In the end every row is there once, each reader has had
-every result of its query once, and results are those of the reference for the rows in the order they were taken.
+One more client asks again and again for what stands. A writer sends a batch until it is acknowledged, then the next. In
+the end every row is there once, each reader has had every result of its query once, and results are those of the
+reference for the rows in the order they were taken.
 """
 
 from __future__ import annotations
@@ -351,6 +352,7 @@ def load(
             called,
         ]  # fmt: skip
         clients = [Client(each.name, each.step, writing) for each in writers]
+        asking = Client("a client that asks", lambda: _asked(served), writing)
         watching = [Client(f"reader of {each.query}", each.step, reading) for each in readers]
         for number in range(kills):
             had = len(readers[0].rows)
@@ -361,7 +363,7 @@ def load(
             say(f"kill {number + 1} of {kills}")
         until(lambda: all(each.cuts for each in broken))
         writing.set()
-        for client in clients:
+        for client in [*clients, asking]:
             client.join()
         for writer in writers:
             writer.close()
@@ -371,7 +373,8 @@ def load(
             reader.end()
         for client in watching:
             client.join()
-        found.wrong += [f"{c.name}: {type(c.failed).__name__}: {c.failed}" for c in clients + watching if c.failed]
+        every = [*clients, asking, *watching]
+        found.wrong += [f"{c.name}: {type(c.failed).__name__}: {c.failed}" for c in every if c.failed]
         found.wrong += [text for reader in readers for text in reader.wrong]
         found.cuts = sum(each.cuts for each in broken)
         return found
@@ -400,6 +403,7 @@ def _finish(served: Served, writers: list[Writer], readers: list[Reader], found:
     """Compare what is there with what was acknowledged, with what readers have had and with the reference."""
     served.ask("POST", "/api/settle", {})
     there = {name: _results(served, name) for name in QUERIES}
+    stands = _asked(served)
     for reader in readers:
         wanted = there[reader.query].num_rows
         with contextlib.suppress(RuntimeError):  # what is missing is said below
@@ -419,7 +423,14 @@ def _finish(served: Served, writers: list[Writer], readers: list[Reader], found:
         # The last batch may have been taken though the writer was told to end before it heard of it.
         if mine[: len(wanted)] != wanted or len(mine) - len(wanted) not in (0, BATCH) or len(set(mine)) != len(mine):
             found.wrong.append(f"{writer.name}: {len(wanted)} rows were acknowledged, {len(mine)} were taken")
-    found.wrong += _compared(there)
+    found.wrong += _compared(there, stands)
+
+
+def _asked(served: Served) -> list[tuple[Any, ...]]:
+    """What stands now, by a plain SELECT."""
+    rows = served.sql("SELECT k, c, total FROM sums ORDER BY k")[0]["rows"]
+    time.sleep(0.1)
+    return [tuple(row) for row in rows]
 
 
 def _results(served: Served, query: str) -> pa.Table:
@@ -446,18 +457,21 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {key: str(value) for key, value in row.items()}
 
 
-def _compared(there: dict[str, pa.Table]) -> list[str]:
+def _compared(there: dict[str, pa.Table], stands: list[tuple[Any, ...]]) -> list[str]:
     """What the reference gives for the rows of ``every``, in their order and at their times, against what there is."""
     every = there["every"]
     rows = [
         {"at": row.pop("ts"), **{key: value for key, value in row.items() if key != "op"}} for row in every.to_pylist()
     ]
-    wrong = []
+    wrong: list[str] = []
     with penstock.connect(engine="reference") as db:
         db.execute(f"CREATE STREAM s (at TIMESTAMP, {COLUMNS}) TIMESTAMP BY at")
         for name, text in QUERIES.items():
             db.query(text, name=name)
         db.push("s", rows)
+        standing = sorted(tuple(row.values()) for row in db.queries["sums"].current().to_pylist())
+        if stands != standing:
+            wrong.append(f"sums: SELECT gives {stands}, in the reference {standing} stand")
         last = rows[-1]["at"]  # windows that end later have been answered by the server's clock
         for name in QUERIES:
             wanted = Counter(tuple(row.values()) for row in db.queries[name].fetch().to_pylist())
