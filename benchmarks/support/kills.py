@@ -73,7 +73,7 @@ class Found:
 class Client:
     """A thread that does something again and again until it is told to end; what breaks its connection, it survives."""
 
-    def __init__(self, name: str, step: Callable[[], None], over: threading.Event) -> None:
+    def __init__(self, name: str, step: Callable[[], object], over: threading.Event) -> None:
         self.name, self._step, self._over = name, step, over
         self.broken = 0
         self.failed: Exception | None = None
