@@ -8,6 +8,7 @@ import random
 import select
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -269,6 +270,8 @@ def run(directory: Path, protocol: str, messages: int, chance: random.Random, sa
         sessions = int(served.sql(left)[0]["rows"][0][0])
         log = (directory / "errors").read_text(errors="replace")
         unforeseen += sum(line.startswith("Traceback") for line in log.splitlines())
+        if unforeseen:
+            print(log[-20_000:], file=sys.stderr)
         return Fuzzed(
             messages, refused, unforeseen, served.memory - before[0], served.threads - before[1],
             served.files - before[2], sessions,
