@@ -1,14 +1,25 @@
-"""A server under load: subscribers of server-sent events, and writers, in processes of their own.
+"""A server under load, under kills and under bytes that nobody would send.
 
-    python -m benchmarks.server [--quick] [--scale X] [--seconds N]
+    python -m benchmarks.server [--quick] [--scale X] [--only PART …] [--engine local|spark] [--seconds N] [--kills N]
+        [--messages N]
 
-500 subscribers over 50 queries and 20 writers that send 1,000 rows a second in requests of 50, each row for one of the
-queries: about 10,000 events a second go out. The server runs in a process of its own on the local engine, so its
-processor time is its own. One more subscriber never reads. Each subscriber checks that positions follow each other
-without a gap; the time from the request of a row to its event is measured by clients on the same machine.
+``load``: 500 subscribers of server-sent events over 50 queries, and 20 writers that send 1,000 rows a second in
+requests of 50, each row for one of the queries: about 10,000 events a second go out. The server, the subscribers and
+the writers are processes of their own, so the server's processor time is its own; it is on the local engine. One more
+subscriber never reads. Each subscriber checks that positions follow each other without a gap; the time from the request
+of a row to its event is measured by clients on the same machine.
 
-Pushes of one row and of 50,000 rows, and a fetch, are measured through the Python client, by Flight and over HTTP, and
-with the same calls in process. The last line is JSON.
+``pushes``: pushes of one row and of 50,000 rows, and a fetch, through the Python client, by Flight and over HTTP, and
+with the same calls in process.
+
+``kills``: ``penstock serve`` is killed with SIGKILL at random moments, with all processes below it, while clients push
+and read over all protocols; see ``benchmarks.support.kills``. Rows that were acknowledged and results that were read
+are there once, and results are those of the reference. ``--engine spark`` kills it with its Spark.
+
+``fuzz``: 100,000 random and changed messages to the PostgreSQL port, before and after the login, and as many to that of
+Flight SQL; see ``benchmarks.support.fuzz``.
+
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +28,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import random
 import re
 import socket
 import statistics
@@ -27,10 +39,14 @@ import time
 from functools import partial
 from http.client import HTTPConnection
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-from benchmarks.support.report import Report, options
+from benchmarks.support import fuzz as fuzzing
+from benchmarks.support import kills as killing
+from benchmarks.support.report import Report, amount, options, progress
 
+PARTS = ("load", "pushes", "kills", "fuzz")
 QUERIES = 50
 ROWS = 50
 WRITERS = 20
@@ -318,17 +334,55 @@ def _pushes(report: Report, db: Any, way: str, quick: bool) -> None:
     report.add(f"server: results a second in one fetch, {way}", count / (time.perf_counter() - began))
 
 
+def kills(report: Report, engine: str, number: int) -> None:
+    """Kill a server that often."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = killing.load(Path(folder), engine, number, random.Random(4), say=progress)
+    for text in found.wrong:
+        print(f"wrong: {text}", file=sys.stderr)
+    report.add(f"kills of {engine}: kills", found.kills)
+    report.add(f"kills of {engine}: rows acknowledged", found.rows)
+    report.add(f"kills of {engine}: results read", found.results)
+    report.add(f"kills of {engine}: connections cut between commit and acknowledgement", found.cuts)
+    report.add(f"kills of {engine}: rows and results lost, doubled or wrong", len(found.wrong), 0, below=True)
+    report.add(f"kills of {engine}: seconds until clients are served again, p50", statistics.median(found.away))
+    report.add(f"kills of {engine}: seconds until clients are served again, most", max(found.away))
+
+
+def fuzz(report: Report, messages: int) -> None:
+    """Send that many messages to each of the binary protocols."""
+    for protocol in ("postgres", "flight"):
+        with tempfile.TemporaryDirectory() as folder:
+            found = fuzzing.run(Path(folder), protocol, messages, random.Random(4), progress)
+        report.add(f"fuzz of {protocol}: messages", found.messages, note=f"{found.refused:,} ended with an error")
+        report.add(f"fuzz of {protocol}: errors that the server did not foresee", found.unforeseen, 0, below=True)
+        report.add(f"fuzz of {protocol}: megabytes more than after a tenth", found.megabytes, 200, below=True)
+        report.add(f"fuzz of {protocol}: threads more than after a tenth", found.threads, 16, below=True)
+        report.add(f"fuzz of {protocol}: open files more than after a tenth", found.files, 16, below=True)
+        report.add(f"fuzz of {protocol}: sessions left", found.sessions, 0, below=True)
+
+
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--engine", choices=["local", "spark"], default="local", help="of the server that is killed")
+    parser.add_argument("--kills", type=int)
+    parser.add_argument("--messages", type=int, help="of the fuzz, for each protocol")
+    parser.add_argument("--seconds", type=float, help="of the load")
     parser.add_argument("--serve", action="store_true", help="be the server; for the benchmark itself")
     given = parser.parse_args()
     if given.serve:
         serve()
         return
     report = Report("server")
-    pushes(report, given.quick)
-    load(report, given.seconds or (10.0 if given.quick else 60.0))
+    if "load" in given.only:
+        load(report, given.seconds or (10.0 if given.quick else 60.0))
+    if "pushes" in given.only:
+        pushes(report, given.quick)
+    if "kills" in given.only:
+        kills(report, given.engine, given.kills or amount(given, 20 if given.engine == "local" else 4, 2))
+    if "fuzz" in given.only:
+        fuzz(report, given.messages or amount(given, 100_000, 2_000))
     report.finish()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock.hosts.durable.picture import Picture
+from penstock.hosts.options import SparkOptions
 from penstock.testing import Clock, crash_copy
 from tests.durable.disks import host_of, opened, save
 from tests.durable.language import Define, Interrupt, Save, Step
@@ -244,3 +245,29 @@ def test_a_database_that_is_closed_while_it_saves_closes() -> None:
         saver._thread.join(60)
     assert not saver._thread.is_alive()
     db.close()
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+@pytest.mark.parametrize("reads", [False, True])
+def test_an_answer_that_was_looked_at_and_changed_stands_after_a_restart(
+    tmp_path: Path, engine: str, reads: bool
+) -> None:
+    """Results are saved together with the answer as it was when it was last looked at."""
+
+    def again() -> penstock.Database:
+        return penstock.Database(engine, path=tmp_path, options=SparkOptions(inline=engine == "spark"))
+
+    with again() as db:
+        db.execute(S)
+        query = db.query("SELECT k, count(*) AS n FROM s [ROWS 10] GROUP BY k", name="one")
+        db.push("s", [(1, 1), (2, 2)])
+        assert query.current().to_pylist() == [{"k": 1, "n": 1}, {"k": 2, "n": 1}]
+        if reads:
+            query.fetch()
+        for t in range(3, 6):
+            db.push("s", [(t, 2)])
+    for t in range(6, 8):
+        with again() as db:
+            wanted = [{"k": 1, "n": 1}, {"k": 2, "n": t - 2}]
+            assert db.queries["one"].current().to_pylist() == wanted
+            db.push("s", [(t, 2)])

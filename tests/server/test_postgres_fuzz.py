@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from benchmarks.support.fuzz import GOOD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,27 +51,6 @@ def test_random_bytes_before_the_login(served: Served, data: bytes) -> None:
         client.sendall(data)
         swallow(client)
     assert served.sessions() == 0
-
-
-BODIES: dict[bytes, list[bytes]] = {
-    b"Q": [b"SELECT * FROM lately\0", b"COPY readings (at, v) FROM STDIN\0",
-           b"DECLARE c CURSOR FOR SELECT 1\0", b"FETCH 1 FROM c\0",
-           b"BEGIN\0", b"ROLLBACK\0", b"SELECT relname FROM pg_class\0", b"SET x.y = 1\0", b"SHOW ALL\0", b"\0"],
-    b"P": [b"s\0SELECT $1::BIGINT + n FROM lately\0\0\1\0\0\0\x14",
-           b"\0INSERT INTO readings (at, v) VALUES ($1, $2)\0\0\0"],
-    b"B": [b"\0s\0\0\0\0\1\0\0\0\1\x31\0\0", b"p\0\0\0\1\0\1\0\2\0\0\0\x08\0\0\0\0\0\0\0\0\xff\xff\xff\xff\0\1\0\1"],
-    b"D": [b"Ss\0", b"P\0", b"Sx\0"],
-    b"E": [b"\0\0\0\0\0", b"p\0\0\0\0\1"],
-    b"C": [b"Ss\0", b"Pp\0"],
-    b"S": [b""],
-    b"H": [b""],
-    b"d": [b"2024-05-01 10:00:00\t1\n"],
-    b"c": [b""],
-    b"f": [b"no\0"],
-    b"F": [b"\0\0\0\1\0\0\0\0\0\0"],
-    b"p": [b"secret\0"],
-}  # fmt: skip
-GOOD = [letter + struct.pack("!i", len(body) + 4) + body for letter, bodies in BODIES.items() for body in bodies]
 
 
 @st.composite

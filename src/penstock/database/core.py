@@ -44,6 +44,7 @@ from penstock.ingest.instants import Instants
 from penstock.ingest.keys import Key
 from penstock.ingest.relations import At, RelationStore, When
 from penstock.ingest.streams import StreamInput, Written
+from penstock.model import tracing
 from penstock.model.batch import Batch
 from penstock.model.change import CHANGES, Change
 from penstock.model.errors import (
@@ -281,7 +282,8 @@ class Core(Declaring, Ticking, Beginning, Altering):
         if options.start == "retained":
             self.check_retained(plan)
         functions = {n: f.call for n, f in self.catalog.functions.items()}
-        query = self.made(name, planned(self, plan, options), functions, reads, options, text)
+        with tracing.span("plan", query=name):
+            query = self.made(name, planned(self, plan, options), functions, reads, options, text)
         query.into = into
         self.instants.check(query)
         self.check_past(query)

@@ -178,7 +178,7 @@ class Results:
             together = pa.concat_tables(tables)
             tables = [together.slice(a - first, b - a) for a, b in pairwise([first, *(s for s in stops if s > first)])]
         for table in tables:
-            self.append(table)
+            self._append_apart(table)
         self._readers[DEFAULT] = reader
         assert self.next == next, "as many as there were"
 
@@ -198,7 +198,14 @@ class Results:
             self._entries.clear()
             self._bytes = self._small = 0
             self.next = self.first
-            self.append(table.take(pa.array([*chosen, *others], pa.int64())))
+            self._append_apart(table.take(pa.array([*chosen, *others], pa.int64())))
+
+    def _append_apart(self, table: pa.Table) -> None:
+        """Results from before; what is in the answer that stands, and what is not, are two entries."""
+        known = min(max(0, self._summed - self.next), table.num_rows)
+        for some in (table.slice(0, known), table.slice(known)):
+            if some.num_rows:
+                self.append(some)
 
     def _put_together(self) -> None:
         """Make one of many small entries, or the interpreter would mind their number."""

@@ -20,6 +20,7 @@ from penstock.cql.expressions import identifier
 from penstock.cql.text import parse
 from penstock.database.database import Database, core_of
 from penstock.database.results import Result
+from penstock.model import tracing
 from penstock.model.errors import BindError, CatalogError, PenstockError, suggest
 from penstock.model.names import counted
 from penstock.model.types import DataType
@@ -40,6 +41,8 @@ _CHANGES = (
     ast.AlterQuery, ast.SuspendQuery, ast.ResumeQuery,
 )  # fmt: skip
 """Statements that go one after the other, and into the audit log."""
+_TWO = {"CREATE", "DROP", "ALTER", "STOP", "SUSPEND", "RESUME", "SHOW"}
+"""Words that say what a statement does only with the next one."""
 _LISTS = {"STREAMS": "stream", "RELATIONS": "relation", "VIEWS": "view", "QUERIES": "query"}
 
 
@@ -78,7 +81,15 @@ class Executing:
         found = st.pieces(text)
         if parameters and len(found) > 1:
             raise BindError("only one statement can have parameters", hint="send the statements one by one")
-        return [self._one(session, piece, parameters, deadline, stop) for piece in found]
+        return [self._traced(session, piece, parameters, deadline, stop) for piece in found]
+
+    def _traced(
+        self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None,
+        stop: Stop | None,
+    ) -> Outcome:  # fmt: skip
+        kind = " ".join(piece.words[:2] if piece.words[0] in _TWO else piece.words[:1])
+        with tracing.span("statement", kind=kind, user=session.user, protocol=session.protocol):
+            return self._one(session, piece, parameters, deadline, stop)
 
     def _one(
         self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None,

@@ -20,6 +20,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.database.query import Query, listen
+from penstock.model import tracing
 
 _PAGES = 64
 """Pages of a query that are kept for other readers."""
@@ -63,6 +64,8 @@ class SharedFeed:
         self._waiters: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
         self._pending: set[asyncio.AbstractEventLoop] = set()
         """Loops that have been told and have not looked yet: they are told once."""
+        self._span: tracing.Context | None = None
+        """Where the newest results were computed, if somebody watches."""
         self._cancel = listen(query, self._news)
 
     def close(self) -> None:
@@ -92,7 +95,8 @@ class SharedFeed:
                 if (full or not fresh) and page.start >= self.query.retained[0]:
                     self._pages.move_to_end(position)
                     return page
-        made = Page(position, self.query.read(position, most))
+        with tracing.span("answer", parent=self._span, query=self.query.name, position=position):
+            made = Page(position, self.query.read(position, most))
         if len(made):
             self._keep(made)
         return made
@@ -121,6 +125,7 @@ class SharedFeed:
     def _news(self) -> None:
         """Results have come, or the query has ended. Called by any thread, under the query's lock: it waits for
         nobody."""
+        self._span = tracing.current()
         with self._threads:
             self._threads.notify_all()
             loops = [loop for loop in self._waiters if loop not in self._pending]

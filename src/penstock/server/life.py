@@ -17,12 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TextIO
 
 from penstock.database.database import Database
 from penstock.hosts.durable.writer import written_by
 from penstock.hosts.options import Keeping, SparkOptions
+from penstock.model import tracing
 from penstock.model.amounts import parse_bound
 from penstock.model.errors import InputError, PenstockError
 from penstock.model.version import VERSION
@@ -67,6 +69,21 @@ def listener(name: str) -> Listener:
     return made
 
 
+def traced(settings: Settings) -> Callable[[], None]:
+    """Let spans go where the settings say; gives what ends that. InputError where a library is missing."""
+    if settings.traces is None:
+        return lambda: None
+    try:
+        otel = importlib.import_module("penstock.server.tracing")
+        made = otel.export_to(settings.traces)
+    except ModuleNotFoundError as missing:
+        raise InputError(
+            f"traces need the Python package `{missing.name}`, which is not installed",
+            hint="pip install 'penstock[tracing]'",
+        ) from None
+    return partial(otel.stop, made)
+
+
 def open_database(directory: str, settings: Settings) -> Database:
     """The database of a server."""
     keeping = Keeping(
@@ -98,6 +115,7 @@ class Server:
         settings = self.settings
         made = {name: listener(name) for name in PORTS if getattr(settings, name) is not None}
         with ExitStack() as stack:
+            stack.callback(traced(settings))
             local = Path(self.directory) if "://" not in self.directory else None
             if local is not None and not local.exists():
                 local.mkdir(0o700, parents=True)  # what is in it is for who runs the server
@@ -253,8 +271,10 @@ class _Json(logging.Formatter):
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {"at": f"{at}.{int(record.msecs):03}Z", "level": record.levelname.lower(), "logger": record.name,
                 "message": record.getMessage(), **getattr(record, "facts", {})}  # fmt: skip
+        if "trace" not in line and (trace := tracing.trace_id()) is not None:
+            line["trace"] = trace
         if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
+            line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
@@ -281,5 +301,9 @@ def problems(settings: Settings) -> list[str]:
                 listener(name)
             except PenstockError as error:
                 found.append(error.one_line)
+    try:
+        traced(settings)()
+    except PenstockError as error:
+        found.append(error.one_line)
     return found
 

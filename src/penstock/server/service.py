@@ -27,6 +27,7 @@ from penstock.database.database import Database, core_of, query_of
 from penstock.database.query import Query
 from penstock.database.results import counts_aside
 from penstock.hosts.registered import Registered
+from penstock.model import tracing
 from penstock.model.errors import (
     AccessDenied,
     BindError,
@@ -253,7 +254,7 @@ class Service:
         self, session: Session, name: str, rows: object, *, at: object = None, key: tuple[str, int] | None = None
     ) -> Pushed:
         """Rows into a stream or a relation, all or none; ``key``: a producer and a sequence, for repeats."""
-        with self.asked(session, name):
+        with self.asked(session, name), tracing.span("push", user=session.user, protocol=session.protocol):
             found = self._gate.find(session, name, "stream", "relation", right="write")[1]
             given = rows if isinstance(rows, pa.Table | pa.RecordBatch | Sequence) else list(rows)  # type: ignore[call-overload]
             if len(given) > self.settings.rows:
@@ -267,14 +268,15 @@ class Service:
         key: tuple[str, int] | None = None,
     ) -> Pushed:  # fmt: skip
         """The same for rows in JSON, JSON lines, CSV or as an Arrow IPC stream: they are read as they are declared."""
-        with self.asked(session, name):
+        with self.asked(session, name), tracing.span("push", user=session.user, protocol=session.protocol):
             found = self._gate.find(session, name, "stream", "relation", right="write")[1]
             rows = rows_of(self._core, found, format, data, self.settings.rows)
             return self._push(found, rows, len(rows), at, _key_of(session, key))
 
     def _push(self, name: str, rows: object, count: int, at: object, key: tuple[str, int] | None) -> Pushed:
         before = counts_aside(self._core, name) if name in self._core.inputs else (0, 0)
-        self._db.push(name, rows, at=at, key=key)
+        with tracing.span("evaluation" if self._db.engine == "local" else "log", into=name, rows=count):
+            self._db.push(name, rows, at=at, key=key)
         now = counts_aside(self._core, name) if name in self._core.inputs else (0, 0)
         # Other clients may push at the same time: these are at most all of this one's.
         apart, late = (min(count, n - b) for n, b in zip(now, before, strict=True))
@@ -323,7 +325,9 @@ class Service:
             said = dict(options or {})
             if taken := said.keys() & {"text", "name", "plan"}:
                 raise BindError(f"no option `{min(taken)}`", hint="`name` and `plan` stand beside the options")
-            with self.defining(session, [] if name is None else [("query", name)]):
+            defining = self.defining(session, [] if name is None else [("query", name)])
+            span = tracing.span("statement", kind="CREATE QUERY", user=session.user, protocol=session.protocol)
+            with defining, span:
                 made = self._db.query(text, plan=bound, name=name, **said)  # type: ignore[arg-type]
             if name is None:
                 self.access.own({("query", made.name): session.user})

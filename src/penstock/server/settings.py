@@ -75,6 +75,8 @@ class Settings:
     """How large the directory may become."""
     log: str = "text"
     """``text`` or ``json``."""
+    traces: str | None = None
+    """The address of an OpenTelemetry collector."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """More settings for Spark: a table of the file."""
 
@@ -191,6 +193,13 @@ def _quota(value: object) -> str:
     return shown(parse_bytes("it", value)) if isinstance(value, int) else (parse_bytes("it", value), str(value))[1]
 
 
+def _address(value: object) -> str:
+    found = _text(value)
+    if not found.startswith(("http://", "https://")):
+        raise InputError(f"{found!r} is not an address", hint="such as http://127.0.0.1:4318")
+    return found
+
+
 def _zone(value: object) -> str:
     return checked_zone(_text(value), InputError)
 
@@ -202,7 +211,7 @@ _READ: Mapping[str, Callable[[object], Any]] = {
     "body": _bytes, "rows": _count, "statement": _count, "sessions": _count, "subscriptions": _count,
     "adhoc_seconds": _seconds, "adhoc_memory": _bytes,
     "held_memory": _bytes, "user_memory": _bytes, "idle": _seconds, "audit": _bytes, "quota": _quota,
-    "log": _one_of("text", "json"), "spark": _table,
+    "log": _one_of("text", "json"), "traces": _address, "spark": _table,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -134,4 +134,6 @@ def exposition(service: Service, session: Session, requests: Requests) -> bytes:
     """What ``/metrics`` says to this user."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(service, session, requests))
+    if session.admin:
+        ProcessCollector(registry=registry)  # processor time, memory, open files
     return generate_latest(registry)

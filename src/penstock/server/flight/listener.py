@@ -14,11 +14,11 @@ from penstock.server.settings import Settings
 
 
 class FlightListener:
-    """One server of Flight and the thread that waits for it; gRPC has its own threads, which end with it."""
+    """One server of Flight. It answers as soon as it is made, in threads of gRPC, which end with it. Its ``serve`` is
+    not called: that takes SIGTERM and Ctrl-C for itself, in whatever thread it runs."""
 
     def __init__(self) -> None:
         self._server: Server | None = None
-        self._thread: threading.Thread | None = None
         self._of: tuple[Service, Settings] | None = None
 
     def start(self, service: Service, settings: Settings) -> str:
@@ -38,8 +38,6 @@ class FlightListener:
         except (pa.ArrowException, OSError) as problem:
             hint = "name another port: --flight 0 takes a free one"
             raise InputError(f"Flight cannot listen on {host}:{port}: {problem}", hint=hint) from None
-        self._thread = threading.Thread(target=self._server.wait, name="penstock-flight", daemon=True)
-        self._thread.start()
         return f"{host}:{self._server.port}"
 
     def reload(self) -> None:
@@ -51,14 +49,13 @@ class FlightListener:
 
     def stop(self, deadline: float) -> None:
         """Endless streams end at once, other calls finish until the deadline."""
-        if self._server is None or self._thread is None:
+        if self._server is None:
             return
         self._server.end()
         closing = threading.Thread(target=self._server.shutdown, name="penstock-flight-stop", daemon=True)
         closing.start()
         closing.join(max(0.0, deadline - time.monotonic()))
         self._server.give_up()
-        self._thread.join(max(0.0, deadline - time.monotonic()))
         self._server.close()
         self._server = None
 

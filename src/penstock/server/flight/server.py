@@ -512,6 +512,10 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 chunk = reader.read_chunk()
             except StopIteration:
                 return
+            except flight.FlightError:
+                raise
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"the batch is not one of Arrow: {error}") from None
             if chunk.data is None:
                 continue
             try:

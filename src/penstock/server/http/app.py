@@ -12,6 +12,8 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -19,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.model import tracing
 from penstock.model.errors import LimitExceeded, LoginFailed, PenstockError
 from penstock.server.holding import Hold
 from penstock.server.http.problems import HttpProblem, Told, plain_problem, response_of
@@ -132,7 +135,9 @@ class Call:
         """What a function of the service gives, called in a thread for work, with the session."""
         session = self.session
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.site.work, lambda: function(session, *args, **options))
+        context = copy_context()  # of the request's span
+        work = partial(context.run, function, session, *args, **options)
+        return await loop.run_in_executor(self.site.work, work)
 
     async def ask_while_there(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """The same for a function that takes a ``stop``: it is set, and ClientGone is raised, when the client has gone.
@@ -313,12 +318,15 @@ def app(site: Site) -> ASGIApp:
 
         call = Call(site, scope, receive, sending, id)
         endpoint: Endpoint | None = None
+        trace: str | None = None
         try:
-            endpoint, response = await _answer(call)
-            if response is not None:
-                await response(scope, receive, sending)
-                if call.hold is not None:  # until the client has taken most of it
-                    await scope["state"]["connection"].flow.drain()
+            with tracing.span("request", parent=call.headers.get("traceparent"), request=id, method=scope["method"]):
+                trace = tracing.trace_id()
+                endpoint, response = await _answer(call)
+                if response is not None:
+                    await response(scope, receive, sending)
+                    if call.hold is not None:  # until the client has taken most of it
+                        await scope["state"]["connection"].flow.drain()
         except ClientGone:
             pass
         finally:
@@ -329,7 +337,7 @@ def app(site: Site) -> ASGIApp:
             site.requests.add(scope["method"], route, status, seconds)
             facts = {
                 "request": id, "user": call.user, "remote": call.remote, "status": status, "route": route,
-                "seconds": round(seconds, 6), **call.names,
+                "seconds": round(seconds, 6), **call.names, **({} if trace is None else {"trace": trace}),
             }  # fmt: skip
             LOG.info("%s %s %s", scope["method"], route, status, extra={"facts": facts})
 

@@ -46,6 +46,7 @@ from penstock.hosts.spark.parts.task import Failure, Frame, Moved, live_split, r
 from penstock.ingest.files import Columns, held
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
+from penstock.model import tracing
 from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.model.errors import EngineError, PenstockError, StorageError
@@ -91,6 +92,8 @@ class SparkHost(Abilities):
         self.slots = 0
         self.last_feed = 0
         """The number of the last entry of a stream or relation."""
+        self.span: tracing.Context | None = None
+        """Of the push that made it, if somebody watches: the next micro-batch follows from it."""
         self.changed = threading.Condition(core.lock)
         """The database's lock, and word of a micro-batch that is over."""
         self.parts = Parts(self)
@@ -394,6 +397,7 @@ class SparkHost(Abilities):
             self._taken(relation.definition.name, Frame(log.last, "changes", log.place, len(changes)), readers)
 
     def _taken(self, name: str, frame: Frame, readers: Sequence[Registered]) -> None:
+        self.span = tracing.current()
         self.last_feed = frame.number
         self._touched |= self.parts.take(name, frame, readers)
 

@@ -34,6 +34,7 @@ from penstock.hosts.spark.parts.runner import SparkRunner, bases_json
 from penstock.hosts.spark.parts.talk import Offset
 from penstock.hosts.spark.parts.task import Base, Failure, Frame, Moved, Outcome, Report, Task, Trouble, raised
 from penstock.hosts.spark.parts.working import told
+from penstock.model import tracing
 from penstock.model.errors import PenstockError, StorageError
 from penstock.storage.shards import RESULTS
 
@@ -468,7 +469,9 @@ class Part:
         seconds = {id: max(o.seconds for _, o in some) for id, some in outcomes.items() if some}
         self.load.worked(planned.first.rows, seconds)
         self._measure(planned, reports, sum(row[1] for row in rows))
-        self.applied(meta, table, number)
+        took, batch = time.perf_counter() - planned.began, planned.offset["batch"]
+        with tracing.span("micro-batch", parent=host.span, seconds=took, part=self.id, batch=batch):
+            self.applied(meta, table, number)
         delivered = host.core.stopwatch()
         for query in host.core.queries.values():
             some = outcomes.get(query.runner.id, []) if isinstance(query.runner, SparkRunner) else []

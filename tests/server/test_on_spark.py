@@ -1,0 +1,62 @@
+"""``penstock serve DIR`` as a new user starts it: on Spark, with all protocols, and a kill of it with its Spark."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+
+import psycopg
+from benchmarks.support.served import Served, below, until
+
+from tests.conftest import ON_SPARK
+from tests.server.over_http import Events
+from tests.server.over_http import Served as Address
+from tests.server.process import listening
+
+
+@ON_SPARK
+def test_what_a_new_user_does(tmp_path: Path) -> None:
+    served = Served(tmp_path / "db", "spark", errors=tmp_path / "errors", postgres=True)
+    served.start()
+    try:
+        served.wait()
+        database = psycopg.connect(
+            host="127.0.0.1", port=served.postgres, user="admin", password=served.token, dbname="x", autocommit=True
+        )
+        with database:
+            database.execute("CREATE STREAM readings (room STRING, v DOUBLE)")
+            database.execute("CREATE QUERY top AS SELECT room, max(v) AS v FROM readings GROUP BY room")
+            database.execute("CREATE QUERY hot AS SELECT room, v FROM readings WHERE v > 30")
+            database.execute("INSERT INTO readings VALUES ('hall', 20), ('attic', 31)")
+            found = database.execute("SELECT room, v FROM top ORDER BY v").fetchall()
+            assert found == [("hall", 20.0), ("attic", 31.0)]
+            with database.transaction():
+                database.execute("DECLARE c CURSOR FOR SUBSCRIBE hot FROM START")
+                (row,) = database.execute("FETCH 1 FROM c").fetchall()
+                assert row[-2:] == ("attic", 31.0)
+        here = Address(None, served.url, served.token, [])  # type: ignore[arg-type]
+        events = Events(here, "/api/queries/hot/answers?from=start")
+        ((last, result),) = events.rows(1)
+        assert (last, result["room"]) == (1, "attic")
+        addresses = listening(served.pid)
+        assert len(addresses) > 5, "three protocols, and Spark's own"
+        near = [ipaddress.ip_address(each.split()[0].removeprefix("::ffff:")).is_loopback for each in addresses]
+        assert all(near), addresses
+        before = below(served.pid)
+        assert len(before) > 1, "Spark's processes"
+        served.kill()
+        served.start()
+        served.wait()
+        served.ask("POST", "/api/streams/readings/rows", [{"room": "cellar", "v": 40.0}])
+        again = Events(here, "/api/queries/hot/answers", last=last)
+        ((last, result),) = again.rows(1)
+        assert (last, result["room"]) == (2, "cellar")
+        again.cut()
+        assert served.sql("SELECT count(*) AS n FROM top")[0]["rows"] == [[3]]
+        processes = below(served.pid)
+        assert served.end() == 0, (tmp_path / "errors").read_text()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in [*before, *processes]))
+        assert not re.search(r"Traceback", (tmp_path / "errors").read_text())
+    finally:
+        served.close()
