@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.model.errors import StorageError
+from penstock.storage import log, syncing
 from penstock.storage.aio import FlyingSync
 from penstock.storage.files import Disk
 from penstock.storage.store import Store
@@ -155,6 +158,89 @@ def test_a_sync_of_the_system_says_why_it_failed() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_forked_process_syncs_files_of_its_own(tmp_path: Path) -> None:
+    with closing(Disk(tmp_path)) as disk:
+        disk.append("a", 0, [b"1"])
+        disk.sync_later("a")()  # the thread of the system is there now, and a forked process does not have it
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)  # ends it, if the sync does not
+            try:
+                own = Disk(tmp_path)
+                own.append("b", 0, [b"1"])
+                own.sync_later("b")()
+                os._exit(7)
+            finally:
+                os._exit(8)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_file_that_is_removed_during_its_sync_is_not_kept_open(tmp_path: Path) -> None:
+    with closing(Disk(tmp_path)) as disk:
+        before = open_files()
+        disk.append("a", 0, [b"old"])
+        landed = disk.sync_later("a")
+        disk.remove("a")
+        disk.append("a", 0, [b"new"])
+        landed()
+        assert open_files() == before + 1
+        disk.append("a", 3, [b"!"])
+        assert disk.read("a").to_pybytes() == b"new!"
+
+
+def test_too_many_open_files_do_not_become_more_by_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Few(Disk):
+        fails = False
+
+        def _taken(self, path: str, *, make: bool = True) -> int:
+            if self.fails and "streams/s2" in path:
+                raise OSError(errno.EMFILE, "too many open files")
+            return super()._taken(path, make=make)
+
+    monkeypatch.setattr(syncing, "_BETWEEN", 0)
+    monkeypatch.setattr(log, "SEGMENT", 1)  # a segment for each entry
+    files = Few(tmp_path)
+    with closing(Store(files, sync="group")) as store:
+        _, items = store.recover()
+        assert not list(items)
+        store.begin()
+        for name in ("s1", "s2", "s3"):
+            for _ in range(2):
+                number = store.append(store.log("streams", name, ROWS.schema), ROWS, {})
+        before = open_files()
+        files.fails = True
+        for _ in range(3):
+            store.begin_sync()
+            with pytest.raises(StorageError, match="cannot be forced to the disk now"):
+                store.wait(number)
+        assert open_files() == before
+        files.fails = False
+        store.wait(number)
+        assert not store.dirty()[1]
+
+
+def test_of_several_errors_that_of_the_disk_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bad(Held):
+        def sync(self, path: str) -> None:
+            self.error = errno.EMFILE if path.endswith(f"/{first.name}") else errno.EIO
+            super().sync(path)
+
+    monkeypatch.setattr(syncing, "_BETWEEN", 0)
+
+    files = Bad()
+    files.go.set()
+    store = opened(files)
+    known = store.log("streams", "s", ROWS.schema)
+    store.append(known, ROWS, {})
+    ((first, _),) = known.dirty()
+    known.roll()
+    number = store.append(known, ROWS, {})
+    with pytest.raises(StorageError, match="cannot be forced to the disk: it fails"):
+        store.wait(number)
+    store.close()
 
 
 def open_files() -> int:

@@ -36,9 +36,14 @@ class _Request(ctypes.Structure):
 
 
 class _Calls:
-    """The functions of glibc. ``begin`` and ``error`` return at once and keep the interpreter."""
+    """The functions of glibc. ``begin`` and ``error`` return at once and keep the interpreter.
+
+    ``process``: the process that may call them. In one that is forked from it, glibc still counts on the thread of its
+    parent, and a sync would never end.
+    """
 
     def __init__(self, name: str | None) -> None:
+        self.process = os.getpid()
         at_once, waiting = ctypes.PyDLL(name, use_errno=True), ctypes.CDLL(name, use_errno=True)
         self.begin, self.error, self.result = at_once.aio_fsync, at_once.aio_error, at_once.aio_return
         self.suspend = waiting.aio_suspend
@@ -71,7 +76,7 @@ class FlyingSync:
     def begin(self) -> bool:
         """Let the system begin to force the file's content to the disk. False: the system does not take it."""
         calls = _calls()
-        if calls is None:
+        if calls is None or calls.process != self._process:
             return False
         self._flies = True  # first: an interrupt may come right behind the call
         if calls.begin(os.O_DSYNC, ctypes.byref(self._request)) != 0:

@@ -113,8 +113,9 @@ class Disk:
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
         self._opened: OrderedDict[str, int] = OrderedDict()
-        self._flying: dict[FlyingSync, tuple[str, int]] = {}
-        """The syncs under way, each with its file. The system writes into them, so they must not be forgotten."""
+        self._flying: dict[FlyingSync, tuple[str | None, int]] = {}
+        """The syncs under way, each with its file. The system writes into them, so they must not be forgotten. The path
+        is None where the file has been removed meanwhile."""
         self._guard = threading.Lock()
 
     @property
@@ -184,11 +185,11 @@ class Disk:
     def sync_later(self, path: str) -> Callable[[], None]:
         file = self._taken(path, make=False)
         flying = FlyingSync(file)
-        self._flying[flying] = path, file
+        with self._guard:
+            self._flying[flying] = path, file
         if flying.begin():
             return partial(self._landed, flying)
-        self._flying.pop(flying)
-        self._given_back(path, file)
+        self._put_back(flying)
         return partial(self.sync, path)
 
     def _landed(self, flying: FlyingSync) -> None:
@@ -201,8 +202,11 @@ class Disk:
         self._put_back(flying)
 
     def _put_back(self, flying: FlyingSync) -> None:
-        if (file := self._flying.pop(flying, None)) is not None:
-            self._given_back(*file)
+        with self._guard:
+            path, file = self._flying.pop(flying, (None, None))
+            spare = file if path is None or file is None else self._spare(path, file)
+        if spare is not None:
+            os.close(spare)
 
     def sync_folder(self, path: str) -> None:
         file = os.open(self.path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -293,16 +297,24 @@ class Disk:
 
     def _given_back(self, path: str, file: int) -> None:
         with self._guard:
-            spare = self._opened.pop(path, None)
-            self._opened[path] = file
-            if spare is None and len(self._opened) > _OPEN:
-                spare = self._opened.popitem(last=False)[1]
+            spare = self._spare(path, file)
         if spare is not None:
             os.close(spare)
+
+    def _spare(self, path: str, file: int) -> int | None:
+        """Keep a file open; gives the one that is to be closed for it. Under the guard."""
+        spare = self._opened.pop(path, None)
+        self._opened[path] = file
+        if spare is None and len(self._opened) > _OPEN:
+            spare = self._opened.popitem(last=False)[1]
+        return spare
 
     def _close(self, path: str) -> None:
         with self._guard:
             file = self._opened.pop(path, None)
+            for flying, (its, its_file) in self._flying.items():
+                if its == path:
+                    self._flying[flying] = None, its_file
         if file is not None:
             os.close(file)
 

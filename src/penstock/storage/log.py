@@ -10,10 +10,12 @@ mutex; ``sync``, and ``read`` of entries that are there when it is called, need 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,6 +28,8 @@ SEGMENT = 64 << 20
 """Bytes from which on a new segment is begun."""
 _FRAME_BYTES = 32 << 20
 """Rows of one append are cut into frames of about this size."""
+MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
+"""Errors that say nothing of the disk: too many files are open."""
 _NAME = re.compile(r"(\d{20})-(\d{10})\.segment")
 _NOTHING: pa.Schema = pa.schema([])
 
@@ -319,7 +323,18 @@ class Log:
         begun = [(known, size, self._sync_later(known)) for known, size in dirty]
 
         def finish() -> None:
-            done = [(known, size) for known, size, wait in begun if self._is_there(known, wait)]
+            done, failed = [], list[OSError]()
+            for known, size, wait in begun:  # for all of them: a file is given back when its sync is over
+                try:
+                    wait()
+                    done.append((known, size))
+                except FileNotFoundError as error:
+                    if known in tuple(self._segments):  # else it has been forgotten
+                        failed.append(error)
+                except OSError as error:
+                    failed.append(error)
+            if failed:  # what says most of the disk
+                raise min(failed, key=lambda error: error.errno in MOMENTARY)
             if any(not known.synced for known, _ in done):
                 for folder in (self.folder, os.path.dirname(self.folder), ""):  # these may be new too
                     self._files.sync_folder(folder)
@@ -328,25 +343,12 @@ class Log:
 
         return finish
 
-    def _sync_later(self, known: Known) -> Callable[[], None] | None:
-        """None: the segment has been forgotten."""
+    def _sync_later(self, known: Known) -> Callable[[], None]:
+        path = f"{self.folder}/{known.name}"
         try:
-            return self._files.sync_later(f"{self.folder}/{known.name}")
-        except FileNotFoundError:
-            if known in tuple(self._segments):
-                raise
-            return None
-
-    def _is_there(self, known: Known, wait: Callable[[], None] | None) -> bool:
-        """Wait for a segment; whether it is still there."""
-        try:
-            if wait is not None:
-                wait()
-        except FileNotFoundError:
-            if known in tuple(self._segments):
-                raise
-            return False
-        return wait is not None
+            return self._files.sync_later(path)
+        except OSError:
+            return partial(self._files.sync, path)  # the caller that waits hears of it
 
     def sync(self, dirty: Sequence[tuple[Known, int]]) -> None:
         """Force segments to the disk. Without the mutex; other threads may append and forget meanwhile."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,13 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import StorageError
-from penstock.storage.log import Known, Log
+from penstock.storage.log import MOMENTARY, Known, Log
 
 if TYPE_CHECKING:
     from penstock.storage.store import Store
 
-_MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
-"""Errors that say nothing of the disk: too many files are open."""
 _MOST_TRIES, _BETWEEN = 20, 0.05
 """How often, and after how many seconds, it is tried again then."""
 
@@ -86,13 +83,13 @@ class Syncing:
                 self._sync(log, dirty, finish)
             upto, begun = begun.number, None
         except OSError as error:
-            begun = None
-            if error.errno in _MOMENTARY:
+            if error.errno in MOMENTARY:
                 raise StorageError(
                     f"{store.files.name}: cannot be forced to the disk now: {error.strerror}",
                     hint="what was given has been taken and survives the process; it reaches the disk with the next "
                     "call, once fewer files are open",
                 ) from error
+            begun = None
             # What the system could not write it may have given up: nobody knows what is on the disk.
             failure = StorageError(
                 f"{store.files.name}: cannot be forced to the disk: {error.strerror or error}",
@@ -101,7 +98,7 @@ class Syncing:
             store.fail(failure)
             raise failure from error
         finally:
-            self._free(begun, upto)  # also after an interrupt: then the next thread that waits takes it over
+            self._free(begun, upto)  # what is not over is taken over by the next thread that waits
 
     def _free(self, begun: _Begun | None, upto: int) -> None:
         with self._turn:
@@ -116,7 +113,7 @@ class Syncing:
                 (finish or log.begin_sync(dirty))()
                 return
             except OSError as error:
-                if error.errno not in _MOMENTARY or not left:
+                if error.errno not in MOMENTARY or not left:
                     raise
             finish = None
             time.sleep(_BETWEEN)
