@@ -231,3 +231,13 @@ def test_before_it_is_measured_a_function_is_taken_to_be_slow() -> None:
         assert part == (calling,), "it stalls nothing else"
         peaks = operators(db, "peaks")
         assert any(peaks <= set(p.operators) for p in graph.partitions), "what works on columns is fused"
+
+
+def test_queues_are_of_hybrid_threading_alone(db: penstock.Database) -> None:
+    edges = [(e.source, e.target) for e in db.graph().edges]
+    db.configure(threading="hybrid", queues=dict.fromkeys(edges, False))
+    assert not buffered(db.graph())
+    db.configure(threading="operator")
+    assert {target for _, target in buffered(db.graph())} >= operators(db, "averages") | operators(db, "peaks")
+    db.configure(threading="hybrid")
+    assert not buffered(db.graph())

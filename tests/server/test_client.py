@@ -104,6 +104,23 @@ def test_what_a_user_does_first(db: Database) -> None:
     assert rows(once.table) == [{"k": 1, "total": 6.5}]
 
 
+def test_partitions_and_queues_are_chosen_as_in_the_same_process(db: Database) -> None:
+    db.execute(DECLARE)
+    db.query(TOTALS, name="totals")
+    edges = [(e.source, e.target) for e in db.graph().edges]
+    db.configure(threading="hybrid", partitions={"mine": ["totals"]}, queues=dict.fromkeys(edges, True))
+    assert all(e.buffer is not None for e in db.graph().edges)
+    assert "penstock-worker-partition-mine" in {p.worker for p in db.graph().partitions}
+    with pytest.raises(penstock.InputError, match="in queues is no edge"):
+        db.configure(queues={(1, 2, 3): True})
+
+
+@pytest.mark.parametrize("name", ["self", "session", "settings"])
+def test_a_setting_that_is_not_there_is_refused_whatever_its_name(db: Database, name: str) -> None:
+    with pytest.raises(PenstockError, match="no setting"):
+        db.request("PATCH", "/api/settings", {"settings": {name: 1}})  # type: ignore[attr-defined]
+
+
 def test_rows_of_every_kind_arrive_as_they_are(db: Database) -> None:
     db.execute("CREATE STREAM many (at TIMESTAMP, x DOUBLE, d DECIMAL(10, 2), b BINARY, day DATE) TIMESTAMP BY at")
     query = db.query("SELECT ISTREAM * FROM many [NOW]", name="all")

@@ -295,8 +295,11 @@ class RemoteDatabase:
         """What was measured; see ``penstock.Database.metrics``."""
         return self.transport.get("/api/metrics", of=of, format="arrow").table()
 
-    def configure(self, *, query: str | None = None, **settings: Any) -> None:
+    def configure(self, /, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; for administrators."""
+        if isinstance(queues := settings.get("queues"), Mapping):  # names in JSON are texts
+            edges = ("-".join(map(str, edge)) if isinstance(edge, tuple) else edge for edge in queues)
+            settings["queues"] = dict(zip(edges, queues.values(), strict=True))
         self.request("PATCH", "/api/settings", {"settings": settings} | ({} if query is None else {"query": query}))
 
     def graph(self) -> GraphView:

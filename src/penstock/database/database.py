@@ -369,7 +369,7 @@ class Database:
                 return self._core.host.metrics()
             return latencies({query.name: query.meter for query in self._core.queries.values()})
 
-    def configure(self, *, query: str | None = None, **settings: Any) -> None:
+    def configure(self, /, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; answers stay the same, when they come may change.
 
         ``threading``, ``strategy``, ``workers`` …: see docs/concepts/runtime.md. ``query``: only for what this query

@@ -66,7 +66,8 @@ def lay_out(
         own = settings_of.get(vertex.id, settings)
         kind = own.threading
         senders = {id(cell_of[e.source.id]): cell_of[e.source.id] for e in vertex.inputs if e.source.id in cell_of}
-        if vertex.id in pushed or (kind == "direct" and not senders) or _is_called(vertex, senders, pushing, settings):
+        called = kind == "hybrid" and _is_called(vertex, senders, pushing, settings)
+        if vertex.id in pushed or (kind == "direct" and not senders) or called:
             cell = pushing
         elif kind == "direct" and len(senders) == 1:
             (cell,) = senders.values()

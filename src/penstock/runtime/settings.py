@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -22,6 +23,8 @@ from penstock.runtime.strategy import Quantum, Strategy
 THREADING = ("direct", "graph", "operator", "hybrid")
 AUTO = "auto"
 """The strategy ``highest-priority+`` where prioritised rows may come, ``fifo+`` elsewhere."""
+MOST_WORKERS = 1_000
+"""Threads that may share the work: where queries have different priorities, all of them are started."""
 WHEN_FULL = ("block", "raise")
 ON_LAG = ("suspend", "stop")
 PER_QUERY = ("threading", "strategy", "mode", "quantum", "latency", "lag", "on_lag")
@@ -163,9 +166,10 @@ class Settings:
         _one_of("buffer", self.buffer, BUFFERS)
         _one_of("masters", self.masters, MASTERS)
         if self.workers is not None and (
-            not isinstance(self.workers, int) or isinstance(self.workers, bool) or self.workers < 1
+            not isinstance(self.workers, int) or isinstance(self.workers, bool) or not 1 <= self.workers <= MOST_WORKERS
         ):
-            raise InputError(f"workers is {self.workers!r}", hint="it is a number of threads, 1 or more, or None")
+            hint = f"it is a number of threads, 1 or more and {MOST_WORKERS:,} at most, or None"
+            raise InputError(f"workers is {self.workers!r}", hint=hint)
         _quantum(self.quantum)
         _seconds("latency", self.latency)
         _one_of("when_full", self.when_full, WHEN_FULL)
@@ -286,6 +290,7 @@ def _experiments(given: object) -> Mapping[str, Any]:
 
 
 _AS_PARTITIONS = "as in partitions={'fast': ['alarms'], 'slow': {'of': ['history', 7], 'strategy': 'chain-flush'}}"
+_EDGE = re.compile(r" *([0-9]+) *- *([0-9]+) *")
 _AS_QUEUES = "as in queues={(3, 7): True}; db.graph() has the numbers of operators"
 
 
@@ -323,14 +328,17 @@ def _edges(queues: object) -> dict[tuple[int, int], bool]:
         raise InputError(f"queues is {queues!r}", hint=f"it is a dictionary, {_AS_QUEUES}")
     found: dict[tuple[int, int], bool] = {}
     for edge, there in queues.items():
-        ends = edge.split("-") if isinstance(edge, str) else edge
-        try:
-            source, target = (int(end) for end in ends)
-        except (TypeError, ValueError):
-            raise InputError(f"{edge!r} in queues is no edge", hint=_AS_QUEUES) from None
+        match edge:
+            case str() if (written := _EDGE.fullmatch(edge)) is not None:
+                ends = int(written[1]), int(written[2])
+            case (int(source), int(target)) if not isinstance(source, bool) and not isinstance(target, bool):
+                ends = source, target
+            case _:
+                raise InputError(f"{edge!r} in queues is no edge", hint=_AS_QUEUES)
         if not isinstance(there, bool):
             raise InputError(f"queues says {there!r} of the edge {edge!r}", hint="True: a buffer is there; False: none")
-        found[source, target] = there
+        if found.setdefault(ends, there) is not there:
+            raise InputError(f"queues says True and False of the edge {edge!r}", hint="give it once")
     return found
 
 

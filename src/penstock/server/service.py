@@ -608,7 +608,7 @@ class Service:
             seen = {*self._gate.seen(session, "query")}
             return found.filter(pa.array([name in seen for name in found.column("query").to_pylist()], pa.bool_()))
 
-    def configure(self, session: Session, *, query: str | None = None, **settings: Any) -> None:
+    def configure(self, session: Session, /, *, query: str | None = None, **settings: Any) -> None:
         """Work in another way from now on; for who administers."""
         with self.asked(session):
             self._gate.check_administers(session, "configure the engine")
