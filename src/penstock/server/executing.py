@@ -27,7 +27,7 @@ from penstock.model.types import DataType
 from penstock.server import statements as st
 from penstock.server.gate import Gate
 from penstock.server.session import Outcome, Session, Start, Subscribe, Subscription
-from penstock.server.stop import Stop
+from penstock.server.stop import Patience, Stop
 
 if TYPE_CHECKING:
     from penstock.server.service import Service
@@ -113,12 +113,14 @@ class Executing:
         self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None,
         stop: Stop | None,
     ) -> Outcome:  # fmt: skip
-        latest = time.monotonic() + self._service.settings.adhoc_seconds
+        patience = Patience.of(self._service.settings.adhoc_seconds, stop)
+        if deadline is not None and deadline < patience.deadline:
+            patience = Patience(deadline, max(0.0, deadline - time.monotonic()), stop)
         hold = self._service.holding.hold(session.user)
         try:
             table = self._selects().select(
-                piece.in_place, self._service.moment(session, piece.text), tuple(parameters),
-                latest if deadline is None else min(deadline, latest), stop, hold.grow,
+                piece.in_place, self._service.moment(session, piece.text, patience), tuple(parameters),
+                patience.deadline, stop, hold.grow,
             )  # fmt: skip
         except BaseException:
             hold.release()  # at once: the error may live on

@@ -24,7 +24,7 @@ from penstock.cql.declarations import plan_of_text
 from penstock.cql.plan_objects import plan_of_object
 from penstock.cql.text import parse
 from penstock.database.database import Database, core_of, query_of
-from penstock.database.query import Query
+from penstock.database.query import Query, prepare, standing
 from penstock.database.results import counts_aside
 from penstock.hosts.registered import Registered
 from penstock.model import tracing
@@ -67,7 +67,7 @@ from penstock.server.session import (
 )
 from penstock.server.sessions import Sessions
 from penstock.server.settings import Settings
-from penstock.server.stop import Stop
+from penstock.server.stop import Patience, Stop
 from penstock.server.subscriptions import Named, Subscriptions
 from penstock.server.texts import RowsFormat, rows_of
 from penstock.server.throttle import Throttle
@@ -416,15 +416,18 @@ class Service:
             raise CatalogError(f"no query `{name}`", hint="it has just been stopped")
         return held
 
-    def current(self, session: Session, query: str) -> pa.Table:
+    def current(self, session: Session, query: str, *, stop: Stop | None = None) -> pa.Table:
         """The result as it stands; StateError for a query whose results are a stream, unless all are retained and none
-        was ever taken back."""
+        was ever taken back. It waits for what was pushed before as a plain SELECT does."""
         with self.asked(session, query):
             held = self._held(self._gate.find(session, query, "query")[1])
             if held.error is not None:
                 raise held.error
             if is_table(held.plan):
-                return held.current()
+                prepare(held, Patience.of(self.settings.adhoc_seconds, stop).for_query(held.name))
+                if held.error is not None:
+                    raise held.error
+                return standing(held)()
             first, next = held.retained
             if held.plan.output != "istream" or first > 0:
                 raise StateError(
@@ -648,9 +651,10 @@ class Service:
                 return partial(subscriptions_table, self.subscriptions(session))
         return self._looking.sys_table(session, name)
 
-    def moment(self, session: Session, text: str) -> Moment:
+    def moment(self, session: Session, text: str, patience: Patience | None = None) -> Moment:
         """What a plain SELECT may read."""
-        return Moment(self._db, self._gate, self._looking, session, text, partial(self._sys, session), SYS)
+        sys = partial(self._sys, session)
+        return Moment(self._db, self._gate, self._looking, session, text, sys, SYS, patience)
 
     def tables(self, session: Session) -> Mapping[str, pa.Schema]:
         """All that a plain SELECT may read, with its columns; those of ``sys`` as ``sys.name``."""
@@ -667,16 +671,19 @@ class Service:
         """For who has a session: the engine, and the zone that times are meant in."""
         return About(self._db.engine, self._db.zone)
 
-    def settle(self, session: Session, query: str | None = None) -> None:
-        """Return when what was pushed before has been worked on, for one query or for all."""
+    def settle(self, session: Session, query: str | None = None, *, stop: Stop | None = None) -> None:
+        """Return when what was pushed before has been worked on, for one query or for all, or ``stop`` is set."""
+
+        def look() -> None:
+            if stop is not None and stop.is_set:
+                raise StateError("nobody waits any more: the client has gone, or the server ends")
+
         with self.asked(session, query or ""):
             if query is None:
                 self._db.heartbeat()
-                self._db.settle()
+                self._core.settle(look=look)
             else:
-                found = self._core.queries[self._gate.find(session, query, "query")[1]]
-                self._core.tick(found)
-                self._core.host.settle(found)
+                prepare(self._held(self._gate.find(session, query, "query")[1]), look)
 
     def health(self) -> Health:
         """Needs no session."""

@@ -341,7 +341,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                     rows = _unpacked(more.get("rows"))
                     return self._run(context, session, self._text(text), rows)
                 case {"current": str(query)}:
-                    return self._table(session, self._service.current(session, query))
+                    return self._table(session, self._service.current(session, query, stop=self._stop(context)))
                 case {"page": str(query), **more}:
                     return self._page(context, session, query, more)
                 case {"changes": str(query), **more}:
