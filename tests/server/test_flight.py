@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import threading
@@ -26,6 +27,7 @@ from penstock.server.flight.listener import FlightListener, listener
 from penstock.server.service import Service
 from penstock.server.settings import Settings
 from penstock.server.tls import prepared
+from penstock.storage.packing import packed
 
 ROWS = pa.table({"room": ["a", "ß", None], "temp": [1.5, None, float("inf")]})
 
@@ -236,6 +238,38 @@ def test_tickets_of_pyarrow(server: Flying) -> None:
     names = {bytes(i.descriptor.path[0]).decode() for i in client.list_flights(b"", options)}
     assert names == {"counts"}
     assert client.get_schema(flight.FlightDescriptor.for_path("counts"), options).schema.names == ["room", "n"]
+
+
+def test_names_that_are_not_utf_8_are_refused(server: Flying) -> None:
+    client, options = server.client(), server.options
+    columns = pa.schema([pa.field("at", pa.int64()), pa.field(b"\xd8", pa.int64())])
+    ingest = wire.packed("CommandStatementIngest", wire.message(f1=wire.message(f1=1, f2=2), f2="made"))
+    bound = wire.packed("CommandPreparedStatementUpdate", wire.message(f1=b'{"text": "SELECT ?, ?"}'))
+
+    def put(to: flight.FlightDescriptor) -> None:
+        writer, answers = client.do_put(to, columns, options)
+        with writer:
+            writer.write_batch(pa.record_batch([[1], [2]], schema=columns))
+            writer.done_writing()
+            answers.read()
+
+    commands = [flight.FlightDescriptor.for_command(each) for each in (ingest, bound)]
+    for to in (flight.FlightDescriptor.for_path("readings"), *commands):
+        with pytest.raises(flight.FlightServerError, match="is not in UTF-8"):
+            put(to)
+    rows = base64.b64encode(packed(pa.table([[1], [2]], columns))).decode()
+    for ticket in ({"run": "SELECT ?, ?", "rows": rows}, {"table": rows}):
+        with pytest.raises(flight.FlightServerError, match="is not one of this server"):
+            client.do_get(flight.Ticket(json.dumps(ticket).encode()), options).read_all()
+    with pytest.raises(flight.FlightServerError, match="is not JSON"):
+        client.do_get(flight.Ticket(rb'{"current": "\ud800"}'), options).read_all()
+    with server.connect() as connection:
+        assert "made" not in {each["table_name"] for each in _tables(connection)}
+
+
+def _tables(connection: dbapi.Connection) -> list[dict[str, str]]:
+    found = connection.adbc_get_objects(depth="tables").read_all().to_pylist()
+    return [table for schema in found[0]["catalog_db_schemas"] for table in schema["db_schema_tables"]]
 
 
 def test_metadata(server: Flying) -> None:
