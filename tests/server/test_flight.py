@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import random
+import socket
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,12 +24,14 @@ import pyarrow.flight as flight
 import pytest
 
 import penstock
+from penstock.model.errors import InputError
 from penstock.server.flight import wire
 from penstock.server.flight.listener import FlightListener, listener
 from penstock.server.service import Service
 from penstock.server.settings import Settings
 from penstock.server.tls import prepared
 from penstock.storage.packing import packed
+from tests.server.pg import until
 
 ROWS = pa.table({"room": ["a", "ß", None], "temp": [1.5, None, float("inf")]})
 
@@ -438,6 +442,42 @@ def test_a_new_certificate_is_taken_without_a_restart(tmp_path: Path) -> None:
             else:
                 with made.connect(**trusted) as connection, connection.cursor() as cursor:
                     assert rows(cursor, "SELECT 1") == [(1,)]
+
+
+def test_a_server_that_ends_while_its_certificate_changes_listens_no_more(tmp_path: Path) -> None:
+    settings = prepared(Settings(flight=0, tls_self_signed=True, grace=600.0, adhoc_seconds=600.0), tmp_path)
+    assert settings.tls_cert is not None
+    certificate = settings.tls_cert.read_bytes()
+    ticket = flight.Ticket(b'{"run": "SELECT count(*) FROM range(100000000) a, range(100000) b"}')
+    with (
+        flying(settings) as made, flight.connect(f"grpc+tls://{made.address}", tls_root_certs=certificate) as client,
+        ThreadPoolExecutor(2) as threads,
+    ):  # fmt: skip
+        asked = threads.submit(lambda: client.do_get(ticket, made.options).read_all())
+        until(lambda: any(t.name == "penstock-select-watch" for t in threading.enumerate()))
+        reloading = threads.submit(made.listener.reload)
+        until(lambda: any(t.name == "penstock-flight-stop" for t in threading.enumerate()))
+        made.listener.stop(time.monotonic() + 0.2)
+        reloading.result(60)
+        assert asked.exception(60) is not None
+        host, port = made.address.rsplit(":", 1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), 10)
+
+
+def test_a_certificate_that_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
+    settings = prepared(Settings(flight=0, tls_self_signed=True), tmp_path)
+    assert settings.tls_cert is not None
+    content = settings.tls_cert.read_bytes()
+    with flying(settings) as made:
+        settings.tls_cert.unlink()
+        with pytest.raises(InputError, match="cannot listen"):
+            made.listener.reload()
+        settings.tls_cert.write_bytes(content)
+        made.listener.reload()
+        trusted = {adbc.DatabaseOptions.TLS_ROOT_CERTS.value: content.decode()}
+        with made.connect(**trusted) as connection, connection.cursor() as cursor:
+            assert rows(cursor, "SELECT 1") == [(1,)]
 
 
 def test_random_and_mutated_calls(server: Flying) -> None:

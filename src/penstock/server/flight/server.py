@@ -262,7 +262,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             if about is not None:
                 return flight.SchemaResult(about[0])
             text = _prepared(found)["text"] if name == "CommandPreparedStatementQuery" else wire.as_text(found, 1)
-            schema = self._service.describe(session, str(text))[1]
+            schema = self._service.describe(session, str(text), stop=self._stop(context))[1]
             return flight.SchemaResult(_SAID if schema is None else schema)
 
     def _info(self, session: Session, descriptor: flight.FlightDescriptor, stop: Stop) -> flight.FlightInfo:
@@ -485,9 +485,9 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 case "CommandPreparedStatementUpdate":
                     prepared = _prepared(found)
                     rows = self._bound(session, reader) or _unpacked(prepared.get("rows")) or [[]]
-                    count = 0
+                    text, stop, count = self._text(prepared["text"]), self._stop(context), 0
                     for row in rows:
-                        count += _count(self._service.execute(session, self._text(prepared["text"]), row))
+                        count += _count(self._service.execute(session, text, row, stop=stop))
                     _tell(writer, wire.message(f1=count))
                 case "CommandPreparedStatementQuery":
                     prepared = _prepared(found)
@@ -601,9 +601,9 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 said = {"ready": found.ready, "status": found.status, "version": found.version}
                 return iter([flight.Result(json.dumps(said).encode())])
             session = self._auth.session(context)
-            return iter([flight.Result(r) for r in self._act(session, action.type, body)])
+            return iter([flight.Result(r) for r in self._act(session, action.type, body, self._stop(context))])
 
-    def _act(self, session: Session, kind: str, body: bytes) -> list[bytes]:
+    def _act(self, session: Session, kind: str, body: bytes, stop: Stop) -> list[bytes]:
         match kind:
             case "confirm":
                 said = _json(body)
@@ -621,7 +621,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             case "CreatePreparedStatement":
                 name, found = wire.command(body)
                 text = self._text(wire.as_text(found, 1))
-                types, schema = self._service.describe(session, text)
+                types, schema = self._service.describe(session, text, stop=stop)
                 wanted = pa.schema([(f"${i}", pa.null() if t is None else t.arrow) for i, t in enumerate(types, 1)])
                 made = wire.message(
                     f1=_handle({"text": text}),
