@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as dbapi
 import httpx
@@ -19,10 +20,13 @@ import psycopg
 import pyarrow.flight as flight
 import pytest
 
+import penstock
 from penstock.database.database import Database
+from penstock.hosts.options import SparkOptions
 from penstock.model.errors import BindError, QueryFailed, StateError
 from penstock.server.http.app import WORKERS
 from penstock.server.postgres.listener import THREADS
+from penstock.server.service import Service
 from penstock.server.settings import Settings
 from penstock.server.stop import Stop
 from tests.server import over_http, pg
@@ -289,6 +293,40 @@ class Asked(Stop):
         if self._times > 2:
             self.looked.set()
         return super().is_set
+
+
+_ENTERED, _GO = threading.Event(), threading.Event()
+
+
+def _blocked(value: int) -> int:
+    """For functions that are named, not sent: does not return until it is let go."""
+    _ENTERED.set()
+    assert _GO.wait(60)
+    return value
+
+
+def test_a_select_ends_before_a_micro_batch_does(tmp_path: Path) -> None:
+    """On the host of Spark, whose micro-batches are made in this process."""
+    options = SparkOptions(inline=True, trigger=0.0)
+    with penstock.Database("spark", path=tmp_path, options=options) as db:
+        db.create_function("blocked", _blocked, args=["BIGINT"], returns="BIGINT")
+        service = Service(db, Settings(adhoc_seconds=0.3))
+        session = service.login_token(service.access.first_start() or "", protocol="python", remote="test")
+        service.execute(session, "CREATE STREAM s (v BIGINT); CREATE QUERY q AS SELECT blocked(v) AS v FROM s [ROWS 1]")
+        service.push(session, "s", [{"v": 7}])
+        try:
+            assert _ENTERED.wait(60)
+            with pytest.raises(QueryFailed, match="not worked on yet by query `q`"):
+                service.execute(session, "SELECT * FROM q")
+            stop = Stop()
+            stop.set()
+            with pytest.raises(QueryFailed, match="given up"):
+                service.current(session, "q", stop=stop)
+        finally:
+            _GO.set()
+        service.settle(session)
+        assert service.current(session, "q").to_pylist() == [{"v": 7}]
+        service.close()
 
 
 def test_the_hint_of_a_select_that_waits_works(held: Held) -> None:
