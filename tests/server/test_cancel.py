@@ -251,9 +251,7 @@ WAITING = [
 
 
 @pytest.mark.parametrize(("way", "text", "why"), WAITING)
-def test_a_select_that_waits_for_rows_before_it_ends_with_its_time(
-    held: Held, way: str, text: str, why: str
-) -> None:
+def test_a_select_that_waits_for_rows_before_it_ends_with_its_time(held: Held, way: str, text: str, why: str) -> None:
     with served(settings=Settings(adhoc_seconds=0.3)) as to:
         pushing = held.held_up(to.db, way)
         with pytest.raises(QueryFailed, match="did not end within") as caught:

@@ -130,7 +130,7 @@ class Ticking(ABC):
         if self.is_inside or not self.follows_clock:
             return  # a function reads: time moves on with the call that it is in, and the next
         if query is None:
-            self._move(self.now(), None, everything=True)
+            self._move(self.now(), None, everything=True, look=look)
         elif any(name in query.inputs for name in (*self._stamped, *self._idle)):
             self._move(self.now(), query, wait=wait, look=look)
 

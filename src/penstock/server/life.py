@@ -311,4 +311,3 @@ def problems(settings: Settings) -> list[str]:
     except PenstockError as error:
         found.append(error.one_line)
     return found
-

@@ -77,9 +77,8 @@ __all__ = ["Feed", "Outcome", "Page", "Service", "Session", "Subscription"]
 
 _NAME = 63
 """Characters of a name that nobody has vouched for, in the audit log."""
-
-
 _AT_ONCE = 4
+"""Passwords that are looked at together."""
 
 
 def _wall_clock() -> int:
@@ -102,16 +101,14 @@ class Service:
         """Where the other protocols listen."""
         self._db, self._core, self._clock = db, core_of(db), clock
         notes = db.note()
-        self.access = Access(
-            lambda: notes.get(who.NOTE), lambda made: self._note({who.NOTE: made}), clock
-        )
+        self.access = Access(lambda: notes.get(who.NOTE), lambda made: self._note({who.NOTE: made}), clock)
         self._subscriptions = Subscriptions(notes, self._note, self.settings.subscriptions)
         self._sessions = Sessions(self.settings.sessions, self.settings.idle, clock)
         self.audit = Audit(None if directory is None else directory / AUDIT, self.settings.audit, clock)
         self._refused = Audit(None if directory is None else directory / REFUSED, self.settings.audit, clock)
         self._throttle = Throttle(clock)
         self._verifying = threading.BoundedSemaphore(_AT_ONCE)
-        """Passwords that are looked at together: by so many more than the throttle allows may one be tried."""
+        """A wrong password counts when it has been looked at: so ``_AT_ONCE`` more than the throttle allows may be."""
         self.holding = Holding(self.settings.held_memory, self.settings.user_memory)
         self._gate = Gate(self.access, self._core)
         self._looking = Looking(db, self._gate, self._subscribed)
@@ -195,9 +192,7 @@ class Service:
             )
             raise
 
-    def _session(
-        self, user: str, protocol: Protocol, remote: str, token: str | None, expires: int | None
-    ) -> Session:
+    def _session(self, user: str, protocol: Protocol, remote: str, token: str | None, expires: int | None) -> Session:
         return self._sessions.open(
             user, protocol, remote, admin=self.access.administers(user), token=token,
             token_id=self.access.credential(user, token), expires=expires,
@@ -618,9 +613,7 @@ class Service:
             self._db.configure(query=query, **settings)
             self.audit.write(session, "configure", query=query, **settings)
 
-    def create_function(
-        self, session: Session, name: str, source: str, *, args: Sequence[str], returns: str
-    ) -> None:
+    def create_function(self, session: Session, name: str, source: str, *, args: Sequence[str], returns: str) -> None:
         """Let queries call the Python function of this name in a source text: only if the settings allow it, and for
         who administers."""
         with self.asked(session):
@@ -680,7 +673,7 @@ class Service:
 
         with self.asked(session, query or ""):
             if query is None:
-                self._db.heartbeat()
+                self._core.tick(look=look)
                 self._core.settle(look=look)
             else:
                 prepare(self._held(self._gate.find(session, query, "query")[1]), look)
