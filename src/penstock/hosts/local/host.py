@@ -516,8 +516,7 @@ class LocalHost(InProcess, Abilities):
         if self.inside:
             return  # it would wait for itself
         self.runtime.settle(ids, look)
-        delivery = self._delivery  # another thread may be changing it
-        if delivery is not None:
+        if (delivery := self._delivery) is not None:  # another thread may be changing it
             delivery.catch_up(look)
 
     def _told(self, sink: Sink) -> None:
