@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import Database, PenstockError
-from penstock.client.flight import Flight
+from penstock.client.flight import Flight, Unreachable
 from penstock.server.flight.listener import FlightListener
 from penstock.server.http.listener import listener
 from penstock.server.service import Service
@@ -481,3 +482,23 @@ def test_a_push_that_flight_lost_is_sent_over_http_and_counts_once(monkeypatch: 
         assert lost == [False]
         assert db.stream("s").given == 2
     serving.stop()
+
+
+def test_nobody_waits_for_a_thread_that_connects_by_flight() -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    def where() -> str | None:
+        asked.set()
+        assert go.wait(60)
+        return None
+
+    client, rows = Flight(where, "Bearer x", None, 10.0), pa.table({"v": [1]})
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(client.push, "s", rows, ("me", 1))
+        assert asked.wait(60)
+        with pytest.raises(Unreachable):
+            client.push("s", rows, ("me", 2))
+        client.close()
+        assert not first.done()
+        go.set()
+        assert isinstance(first.exception(60), Unreachable)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+import socket
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,11 +24,14 @@ import pyarrow.flight as flight
 import pytest
 
 import penstock
+from penstock.model.errors import InputError
 from penstock.server.flight import wire
 from penstock.server.flight.listener import FlightListener, listener
 from penstock.server.service import Service
 from penstock.server.settings import Settings
 from penstock.server.tls import prepared
+from penstock.storage.packing import packed
+from tests.server.pg import until
 
 ROWS = pa.table({"room": ["a", "ß", None], "temp": [1.5, None, float("inf")]})
 
@@ -238,6 +244,38 @@ def test_tickets_of_pyarrow(server: Flying) -> None:
     assert client.get_schema(flight.FlightDescriptor.for_path("counts"), options).schema.names == ["room", "n"]
 
 
+def test_names_that_are_not_utf_8_are_refused(server: Flying) -> None:
+    client, options = server.client(), server.options
+    columns = pa.schema([pa.field("at", pa.int64()), pa.field(b"\xd8", pa.int64())])
+    ingest = wire.packed("CommandStatementIngest", wire.message(f1=wire.message(f1=1, f2=2), f2="made"))
+    bound = wire.packed("CommandPreparedStatementUpdate", wire.message(f1=b'{"text": "SELECT ?, ?"}'))
+
+    def put(to: flight.FlightDescriptor) -> None:
+        writer, answers = client.do_put(to, columns, options)
+        with writer:
+            writer.write_batch(pa.record_batch([[1], [2]], schema=columns))
+            writer.done_writing()
+            answers.read()
+
+    commands = [flight.FlightDescriptor.for_command(each) for each in (ingest, bound)]
+    for to in (flight.FlightDescriptor.for_path("readings"), *commands):
+        with pytest.raises(flight.FlightServerError, match="is not in UTF-8"):
+            put(to)
+    rows = base64.b64encode(packed(pa.table([[1], [2]], columns))).decode()
+    for ticket in ({"run": "SELECT ?, ?", "rows": rows}, {"table": rows}):
+        with pytest.raises(flight.FlightServerError, match="is not one of this server"):
+            client.do_get(flight.Ticket(json.dumps(ticket).encode()), options).read_all()
+    with pytest.raises(flight.FlightServerError, match="is not JSON"):
+        client.do_get(flight.Ticket(rb'{"current": "\ud800"}'), options).read_all()
+    with server.connect() as connection:
+        assert "made" not in {each["table_name"] for each in _tables(connection)}
+
+
+def _tables(connection: dbapi.Connection) -> list[dict[str, str]]:
+    found = connection.adbc_get_objects(depth="tables").read_all().to_pylist()
+    return [table for schema in found[0]["catalog_db_schemas"] for table in schema["db_schema_tables"]]
+
+
 def test_metadata(server: Flying) -> None:
     with server.connect() as connection:
         info = connection.adbc_get_info()
@@ -404,6 +442,42 @@ def test_a_new_certificate_is_taken_without_a_restart(tmp_path: Path) -> None:
             else:
                 with made.connect(**trusted) as connection, connection.cursor() as cursor:
                     assert rows(cursor, "SELECT 1") == [(1,)]
+
+
+def test_a_server_that_ends_while_its_certificate_changes_listens_no_more(tmp_path: Path) -> None:
+    settings = prepared(Settings(flight=0, tls_self_signed=True, grace=600.0, adhoc_seconds=600.0), tmp_path)
+    assert settings.tls_cert is not None
+    certificate = settings.tls_cert.read_bytes()
+    ticket = flight.Ticket(b'{"run": "SELECT count(*) FROM range(100000000) a, range(100000) b"}')
+    with (
+        flying(settings) as made, flight.connect(f"grpc+tls://{made.address}", tls_root_certs=certificate) as client,
+        ThreadPoolExecutor(2) as threads,
+    ):  # fmt: skip
+        asked = threads.submit(lambda: client.do_get(ticket, made.options).read_all())
+        until(lambda: any(t.name == "penstock-select-watch" for t in threading.enumerate()))
+        reloading = threads.submit(made.listener.reload)
+        until(lambda: any(t.name == "penstock-flight-stop" for t in threading.enumerate()))
+        made.listener.stop(time.monotonic() + 0.2)
+        reloading.result(60)
+        assert asked.exception(60) is not None
+        host, port = made.address.rsplit(":", 1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), 10)
+
+
+def test_a_certificate_that_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
+    settings = prepared(Settings(flight=0, tls_self_signed=True), tmp_path)
+    assert settings.tls_cert is not None
+    content = settings.tls_cert.read_bytes()
+    with flying(settings) as made:
+        settings.tls_cert.unlink()
+        with pytest.raises(InputError, match="cannot listen"):
+            made.listener.reload()
+        settings.tls_cert.write_bytes(content)
+        made.listener.reload()
+        trusted = {adbc.DatabaseOptions.TLS_ROOT_CERTS.value: content.decode()}
+        with made.connect(**trusted) as connection, connection.cursor() as cursor:
+            assert rows(cursor, "SELECT 1") == [(1,)]
 
 
 def test_random_and_mutated_calls(server: Flying) -> None:

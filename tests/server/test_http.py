@@ -24,6 +24,7 @@ from penstock.server.http import protocol
 from penstock.server.http.openapi import document
 from penstock.server.http.routes import ENDPOINTS
 from penstock.server.throttle import EVERY
+from penstock.storage.packing import packed
 from tests.server.over_http import Served, path_of, served
 
 STREAM = {
@@ -197,6 +198,8 @@ def test_empty_batches(client: httpx.Client, kind: str, body: bytes) -> None:
     ("application/json", b"[" * 100_000, 400), ("application/json", b'[{"t": 1, "v": 1, "w": 2}]', 400),
     ("application/json", b'[{"t": 1, "t": 2, "v": 1}]', 400), ("application/json", b"\xff", 400),
     (ARROW, b"nonsense", 400), (ARROW, ROWS[ARROW][:-40], 400), ("image/png", b"x", 415),
+    (ARROW, packed(pa.table([[1], [2]], pa.schema([pa.field(b"t", "i8"), pa.field(b"\xd8", "i8")]))), 400),
+    (ARROW, pa.schema([("t", pa.struct([pa.field(b"\xd8", "i8")]))]).serialize().to_pybytes(), 400),
 ])  # fmt: skip
 def test_bodies_that_are_no_rows(client: httpx.Client, kind: str, body: bytes, status: int) -> None:
     client.post("/api/streams", json=STREAM)
@@ -420,6 +423,26 @@ def test_statements(client: httpx.Client) -> None:
     assert client.post("/api/sql", json={"sql": "SHOW STREAMS", "parameters": {}}).status_code == 400
     assert client.post("/api/sql", content=b"x", headers={"Content-Type": "image/png"}).status_code == 415
     assert client.post("/api/sql?format=arrow", json={"sql": "CREATE STREAM u (a BIGINT)"}).status_code == 406
+
+
+@pytest.mark.parametrize("asked", [
+    {"sql": "SELECT '\ud800'"}, {"sql": 'CREATE STREAM "\udfff" (a BIGINT)'},
+    {"sql": "INSERT INTO r VALUES (?)", "parameters": ["\ud800"]},
+])  # fmt: skip
+@pytest.mark.parametrize("escaped", [True, False])
+def test_half_a_character_is_refused_and_stored_nowhere(
+    client: httpx.Client, asked: dict[str, object], escaped: bool
+) -> None:
+    def ask(what: dict[str, object]) -> httpx.Response:
+        body = json.dumps(what, ensure_ascii=escaped).encode(errors="surrogatepass")
+        return client.post("/api/sql", content=body, headers={"Content-Type": "application/json"})
+
+    ask({"sql": "CREATE RELATION r (a STRING) KEY (a)"})
+    refused = ask(asked)
+    assert refused.status_code == 400, refused.text
+    assert "is not JSON" in refused.json()["detail"]
+    found = ask({"sql": "SELECT a FROM r; SHOW STREAMS; SELECT '\N{GRINNING FACE}' AS face"})
+    assert [each["rows"] for each in found.json()["results"]] == [[], [], [["\N{GRINNING FACE}"]]]
 
 
 def test_the_graph_metrics_settings_and_tables_of_sys(client: httpx.Client) -> None:

@@ -81,6 +81,28 @@ def test_from_a_request_to_the_answer(spans: Spans) -> None:
         assert evaluation.parent.span_id == push.context.span_id
 
 
+def test_spans_have_no_words_of_a_client(spans: Spans) -> None:
+    kinds = {
+        "hunter2": "other", "'hunter2'": "other", "CREATE hunter2": "CREATE", "ALTER 'hunter2'": "ALTER",
+        "CREATE USER eve PASSWORD 'hunter2 hunter2'": "CREATE USER",
+    }  # fmt: skip
+    with served() as server, server.client() as client:
+        for text in kinds:
+            client.post("/api/sql", json={"sql": text})
+        found = spans.named("statement")
+        assert [each.attributes["penstock.kind"] for each in found] == list(kinds.values())
+        assert not any("hunter2" in str(each.to_json()).lower() for each in (*found, *spans.named("request")))
+
+
+def test_a_reader_that_finds_nothing_makes_no_spans(spans: Spans) -> None:
+    with served() as server, server.client() as client:
+        server.sql("CREATE STREAM s (v BIGINT)", "CREATE QUERY q AS SELECT v FROM s", "INSERT INTO s VALUES (1)")
+        for position, count in ((0, 1), (1, 0), (1, 0)):
+            page = client.get("/api/queries/q/answers", params={"from": position, "limit": 10})
+            assert len(page.json()["rows"]) == count
+        assert [each.attributes["penstock.position"] for each in spans.named("answer")] == [0]
+
+
 def test_what_fails_is_marked_and_quotes_nothing(spans: Spans) -> None:
     with served() as server, server.client() as client:
         assert client.post("/api/sql", json={"sql": "CREATE USER x PASSWORD 'secret' nonsense"}).status_code == 400

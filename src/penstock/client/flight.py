@@ -96,7 +96,7 @@ class Flight:
             raise Unreachable from problem
 
     def _ready(self) -> tuple[Any, Any]:
-        """pyarrow.flight and a client that has answered once."""
+        """pyarrow.flight and a client that has answered once. One thread connects; for others, the call is for HTTP."""
         with self._guard:
             if self._closed or (self._client is None and time.monotonic() < self._not_before):
                 raise Unreachable
@@ -105,12 +105,21 @@ class Flight:
             except ImportError:
                 self._not_before = float("inf")
                 raise Unreachable from None
-            if self._client is None:
-                self._client = self._connected(flight)
-            return flight, self._client
+            if self._client is not None:
+                return flight, self._client
+            self._not_before = time.monotonic() + _AGAIN
+        made = self._connected(flight)
+        with self._guard:
+            if self._client is None and not self._closed:
+                self._client = made
+            found = self._client
+        if found is not made:  # another thread was faster, or it has been closed
+            made.close()
+        if found is None:
+            raise Unreachable
+        return flight, found
 
     def _connected(self, flight: Any) -> Any:
-        self._not_before = time.monotonic() + _AGAIN
         where = self._where()
         if where is None:
             raise Unreachable

@@ -57,6 +57,7 @@ from penstock.model.errors import (
     suggest,
 )
 from penstock.model.schema import Clock
+from penstock.model.waiting import Look
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.nodes import stream_scans
@@ -646,10 +647,11 @@ class Core(Declaring, Ticking, Beginning, Altering):
         with self.changing():
             self.add_function(definition)
 
-    def settle(self, query: Registered | None = None) -> None:
-        """Return when everything given so far has been worked on, and subscribers have been called."""
+    def settle(self, query: Registered | None = None, look: Look | None = None) -> None:
+        """Return when everything given so far has been worked on, and subscribers have been called. ``look`` may give
+        up the former."""
         self.check_outside()
-        self.host.settle(query)
+        self.host.settle(query, look)
         with self.lock:
             told = list(self.queries.values()) if query is None else [query]
         for each in told:

@@ -27,6 +27,7 @@ from penstock.model import shown
 from penstock.model.errors import PenstockError, StateError, StorageError
 from penstock.model.names import counted
 from penstock.model.values import with_zone
+from penstock.model.waiting import Look
 from penstock.operators.base import StateSize
 from penstock.plan.explain import explain_text
 from penstock.plan.explanation import Explanation
@@ -451,10 +452,10 @@ def standing(query: Query) -> Callable[[], pa.Table]:
     return lambda: query._standing(found, None)
 
 
-def prepare(query: Query) -> None:
-    """Let what was pushed before be worked on, before ``standing`` is called with the lock."""
-    query._core.tick(query._registered)
-    query._core.host.settle(query._registered)
+def prepare(query: Query, look: Look | None = None) -> None:
+    """Let what was pushed before be worked on, before ``standing`` is called with the lock; ``look`` may give it up."""
+    query._core.tick(query._registered, look=look)
+    query._core.host.settle(query._registered, look)
 
 
 def take(query: Query, *, wait: bool = True) -> pa.Table:

@@ -23,6 +23,7 @@ from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.errors import PenstockError
+from penstock.model.waiting import Look, take
 
 
 class Ticking(ABC):
@@ -120,18 +121,18 @@ class Ticking(ABC):
             return
         self._move(self.now(), None)
 
-    def tick(self, query: Registered | None = None, *, wait: bool = True) -> None:
+    def tick(self, query: Registered | None = None, *, wait: bool = True, look: Look | None = None) -> None:
         """Let streams move on with the clock, though nothing arrives. Without the lock.
 
         ``query``: as far as it waits for them; else all that have begun. ``wait``: also while another thread changes
-        something; who does not wait leaves it to the next call.
+        something; who does not wait leaves it to the next call. ``look`` may give that up.
         """
         if self.is_inside or not self.follows_clock:
             return  # a function reads: time moves on with the call that it is in, and the next
         if query is None:
-            self._move(self.now(), None, everything=True)
+            self._move(self.now(), None, everything=True, look=look)
         elif any(name in query.inputs for name in (*self._stamped, *self._idle)):
-            self._move(self.now(), query, wait=wait)
+            self._move(self.now(), query, wait=wait, look=look)
 
     def look(self) -> None:
         """Move on what is due. Without the lock. Called by the timer."""
@@ -154,12 +155,14 @@ class Ticking(ABC):
 
     def _move(
         self, now: int | None, query: Registered | None, *, wait: bool = True, everything: bool = False,
-        by_timer: bool = False,
+        by_timer: bool = False, look: Look | None = None,
     ) -> None:  # fmt: skip
         """Move on the streams that a query waits for, or any query, or all that have begun."""
         began = self.stopwatch()
-        if now is None or not self.lock.acquire(blocking=wait):
+        if now is None or (not wait and not self.lock.acquire(blocking=False)):
             return
+        if wait:
+            take(self.lock, look)
         due: set[str] = set()
         try:
             self._changer, self.began = threading.get_ident(), began

@@ -18,6 +18,7 @@ from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
 from penstock.model.errors import EngineError
+from penstock.model.waiting import Look
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query as Plan
 
@@ -203,8 +204,8 @@ class Host(Protocol):
     def after(self) -> None:
         """The lock has been given back after something was done."""
 
-    def settle(self, query: Registered | None = None) -> None:
-        """Return when everything given so far has been worked on, for a query or for all."""
+    def settle(self, query: Registered | None = None, look: Look | None = None) -> None:
+        """Return when everything given so far has been worked on, for a query or for all; ``look`` may give it up."""
 
     def metrics(self) -> pa.Table:
         """What the last pieces of work took."""

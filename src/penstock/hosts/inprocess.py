@@ -17,6 +17,7 @@ from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
+from penstock.model.waiting import Look
 from penstock.plan.nodes import Query as Plan
 from penstock.scalar.zones import UTC
 
@@ -127,7 +128,7 @@ class InProcess:
     def after(self) -> None:
         pass
 
-    def settle(self, query: Registered | None = None) -> None:
+    def settle(self, query: Registered | None = None, look: Look | None = None) -> None:
         pass
 
     def metrics(self) -> pa.Table:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from penstock.graph.vertex import Vertex
 from penstock.model.errors import StateError
+from penstock.model.waiting import LOOK_SECONDS, Look
 from penstock.runtime.storage.files import EndedError
 from penstock.runtime.wakeup import LockWakeup, Wakeup, wakeup
 
@@ -199,10 +200,13 @@ class Control:
         for waiter in self._waiters:
             waiter.wake()
 
-    def until(self, done: Callable[[], bool]) -> None:
-        """Return once this holds, which is looked at whenever a thread runs out of work; or when all end."""
-        with self.watching() as wait:
+    def until(self, done: Callable[[], bool], look: Look | None = None) -> None:
+        """Return once this holds, which is looked at whenever a thread runs out of work; or when all end. ``look`` may
+        give it up."""
+        with self.watching(-1 if look is None else LOOK_SECONDS) as wait:
             while not self.closed and not done():
+                if look is not None:
+                    look()
                 wait()
 
     @contextlib.contextmanager

@@ -18,6 +18,7 @@ from pathlib import Path
 from penstock.graph.vertex import Edge, Vertex
 from penstock.graph.view import BufferView, PartitionView
 from penstock.model.errors import StateError
+from penstock.model.waiting import Look
 from penstock.runtime.buffer import BUFFERS, Buffer
 from penstock.runtime.control import Control, OnError
 from penstock.runtime.layout import Layout, lay_out
@@ -420,16 +421,17 @@ class Runtime:
         """Whether the caller is one of the threads."""
         return self._control.inside
 
-    def settle(self, ids: Collection[int] | None = None) -> None:
+    def settle(self, ids: Collection[int] | None = None, look: Look | None = None) -> None:
         """Return when everything that was put so far has been worked on, except what must wait for another input or
         in front of a suspended operator. ``ids``: by these operators; those that send to one of them are among them.
-        A worker, and whoever has paused workers, cannot wait for them: there it returns at once."""
+        A worker, and whoever has paused workers, cannot wait for them: there it returns at once. ``look`` may give it
+        up."""
         control = self._control
         if not self.stations or control.inside or control.pausing:
             return
         number = next(self._numbers)
         if not self._settled(number, ids):
-            control.until(lambda: self._settled(number, ids))
+            control.until(lambda: self._settled(number, ids), look)
 
     @property
     def stuck(self) -> bool:

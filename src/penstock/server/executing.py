@@ -27,7 +27,7 @@ from penstock.model.types import DataType
 from penstock.server import statements as st
 from penstock.server.gate import Gate
 from penstock.server.session import Outcome, Session, Start, Subscribe, Subscription
-from penstock.server.stop import Stop
+from penstock.server.stop import Patience, Stop
 
 if TYPE_CHECKING:
     from penstock.server.service import Service
@@ -43,6 +43,13 @@ _CHANGES = (
 """Statements that go one after the other, and into the audit log."""
 _TWO = {"CREATE", "DROP", "ALTER", "STOP", "SUSPEND", "RESUME", "SHOW"}
 """Words that say what a statement does only with the next one."""
+_SECOND = {
+    "STREAM", "STREAMS", "RELATION", "RELATIONS", "VIEW", "VIEWS", "QUERY", "QUERIES", "FUNCTIONS", "USER", "ROLE",
+    "TOKEN", "SUBSCRIPTION", *st.SHOWN,
+}  # fmt: skip
+_FIRST = {
+    *_TWO, *_PLAIN, "INSERT", "UPDATE", "DELETE", "DESCRIBE", "EXPLAIN", "SUBSCRIBE", "CONFIRM", "GRANT", "REVOKE",
+}  # fmt: skip
 _LISTS = {"STREAMS": "stream", "RELATIONS": "relation", "VIEWS": "view", "QUERIES": "query"}
 
 
@@ -87,8 +94,7 @@ class Executing:
         self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None,
         stop: Stop | None,
     ) -> Outcome:  # fmt: skip
-        kind = " ".join(piece.words[:2] if piece.words[0] in _TWO else piece.words[:1])
-        with tracing.span("statement", kind=kind, user=session.user, protocol=session.protocol):
+        with tracing.span("statement", kind=_kind(piece), user=session.user, protocol=session.protocol):
             return self._one(session, piece, parameters, deadline, stop)
 
     def _one(
@@ -113,12 +119,14 @@ class Executing:
         self, session: Session, piece: st.Piece, parameters: Sequence[object], deadline: float | None,
         stop: Stop | None,
     ) -> Outcome:  # fmt: skip
-        latest = time.monotonic() + self._service.settings.adhoc_seconds
+        patience = Patience.of(self._service.settings.adhoc_seconds, stop)
+        if deadline is not None and deadline < patience.deadline:
+            patience = Patience(deadline, max(0.0, deadline - time.monotonic()), stop)
         hold = self._service.holding.hold(session.user)
         try:
             table = self._selects().select(
-                piece.in_place, self._service.moment(session, piece.text), tuple(parameters),
-                latest if deadline is None else min(deadline, latest), stop, hold.grow,
+                piece.in_place, self._service.moment(session, piece.text, patience), tuple(parameters),
+                patience.deadline, stop, hold.grow,
             )  # fmt: skip
         except BaseException:
             hold.release()  # at once: the error may live on
@@ -362,6 +370,14 @@ class Executing:
             elif token.value == "," and depth == 1:
                 column += 1
         return types
+
+
+def _kind(piece: st.Piece) -> str:
+    """What a statement does, in words of the language. Other words are not in spans: one may be a password."""
+    first, second = (*piece.words, "")[:2]
+    if first not in _FIRST:
+        return "other"
+    return f"{first} {second}" if first in _TWO and second in _SECOND else first
 
 
 def _is_plain(piece: st.Piece) -> bool:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ import pyarrow as pa
 from penstock.database.query import Query, listen
 from penstock.model import tracing
 
+_NOTHING = nullcontext()
 _PAGES = 64
 """Pages of a query that are kept for other readers."""
 _PAGE_BYTES = 4_000_000
@@ -95,7 +97,8 @@ class SharedFeed:
                 if (full or not fresh) and page.start >= self.query.retained[0]:
                     self._pages.move_to_end(position)
                     return page
-        with tracing.span("answer", parent=self._span, query=self.query.name, position=position):
+        there = self.query.answered > position  # a reader that looks in vain adds nothing to a trace
+        with tracing.span("answer", parent=self._span, query=self.query.name, position=position) if there else _NOTHING:
             made = Page(position, self.query.read(position, most))
         if len(made):
             self._keep(made)

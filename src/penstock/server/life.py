@@ -147,8 +147,13 @@ class Server:
                 return
             for each in list(self._listeners.values()):
                 again: Callable[[], None] | None = getattr(each, "reload", None)
-                if again is not None:
-                    again()
+                try:
+                    if again is not None:
+                        again()
+                except InputError as error:
+                    _log.error("the certificate has been read, and it is tried again: %s", error.one_line)
+                    self._stamp = None
+                    return
             _log.info("the certificate has been read: new connections have it")
 
     def _follow_certificate(self) -> None:
@@ -306,4 +311,3 @@ def problems(settings: Settings) -> list[str]:
     except PenstockError as error:
         found.append(error.one_line)
     return found
-

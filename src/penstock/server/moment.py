@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from penstock.database.database import Database, core_of, query_of
 from penstock.database.query import Query, prepare, standing
+from penstock.model.waiting import taken
 from penstock.server.gate import Gate
 from penstock.server.looking import Looking, is_table
 from penstock.server.session import Session
 from penstock.server.statements import tokens
+from penstock.server.stop import Patience
 
 Make = Callable[[], pa.Table]
 
@@ -23,9 +25,11 @@ class Moment(Mapping[str, Make]):
 
     def __init__(
         self, db: Database, gate: Gate, looking: Looking, session: Session, text: str, sys: Callable[[str], Make],
-        names: Sequence[str],
+        names: Sequence[str], patience: Patience | None = None,
     ) -> None:  # fmt: skip
-        """``sys``: what makes a table of ``sys`` as it is when this is called, by its short name; ``names``: all."""
+        """``sys``: what makes a table of ``sys`` as it is when this is called, by its short name; ``names``: all;
+        ``patience``: for which tables wait until what was pushed before is worked on."""
+        self._patience = patience
         self._db, self._gate, self._looking, self._session, self._sys = db, gate, looking, session, sys
         self._words = {t.value for t in tokens(text) if t.sort in ("word", "quoted")}
         self._words |= {word.lower() for word in self._words}
@@ -57,13 +61,14 @@ class Moment(Mapping[str, Make]):
     def _take(self, more: set[str]) -> None:
         wanted = {name for name in self._kinds if name in more or name.removeprefix("sys.") in self._words}
         held: dict[str, Query] = {}
+        patience = self._patience
         for name in wanted:
             if self._kinds[name] == "query" and (found := query_of(self._db, name)) is not None:
                 held[name] = found
-                prepare(found)
+                prepare(found, None if patience is None else patience.for_query(name))
         core = core_of(self._db)
         core.check_open()
-        with core.lock:
+        with taken(core.lock, None if patience is None else patience.for_database()):
             self._taken = {name: self._one(name, held.get(name)) for name in sorted(wanted)}
 
     def _one(self, name: str, query: Query | None) -> Make:

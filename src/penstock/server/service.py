@@ -24,7 +24,7 @@ from penstock.cql.declarations import plan_of_text
 from penstock.cql.plan_objects import plan_of_object
 from penstock.cql.text import parse
 from penstock.database.database import Database, core_of, query_of
-from penstock.database.query import Query
+from penstock.database.query import Query, prepare, standing
 from penstock.database.results import counts_aside
 from penstock.hosts.registered import Registered
 from penstock.model import tracing
@@ -67,7 +67,7 @@ from penstock.server.session import (
 )
 from penstock.server.sessions import Sessions
 from penstock.server.settings import Settings
-from penstock.server.stop import Stop
+from penstock.server.stop import Patience, Stop
 from penstock.server.subscriptions import Named, Subscriptions
 from penstock.server.texts import RowsFormat, rows_of
 from penstock.server.throttle import Throttle
@@ -77,9 +77,8 @@ __all__ = ["Feed", "Outcome", "Page", "Service", "Session", "Subscription"]
 
 _NAME = 63
 """Characters of a name that nobody has vouched for, in the audit log."""
-
-
 _AT_ONCE = 4
+"""Passwords that are looked at together."""
 
 
 def _wall_clock() -> int:
@@ -102,16 +101,14 @@ class Service:
         """Where the other protocols listen."""
         self._db, self._core, self._clock = db, core_of(db), clock
         notes = db.note()
-        self.access = Access(
-            lambda: notes.get(who.NOTE), lambda made: self._note({who.NOTE: made}), clock
-        )
+        self.access = Access(lambda: notes.get(who.NOTE), lambda made: self._note({who.NOTE: made}), clock)
         self._subscriptions = Subscriptions(notes, self._note, self.settings.subscriptions)
         self._sessions = Sessions(self.settings.sessions, self.settings.idle, clock)
         self.audit = Audit(None if directory is None else directory / AUDIT, self.settings.audit, clock)
         self._refused = Audit(None if directory is None else directory / REFUSED, self.settings.audit, clock)
         self._throttle = Throttle(clock)
         self._verifying = threading.BoundedSemaphore(_AT_ONCE)
-        """Passwords that are looked at together: by so many more than the throttle allows may one be tried."""
+        """A wrong password counts when it has been looked at: so ``_AT_ONCE`` more than the throttle allows may be."""
         self.holding = Holding(self.settings.held_memory, self.settings.user_memory)
         self._gate = Gate(self.access, self._core)
         self._looking = Looking(db, self._gate, self._subscribed)
@@ -195,9 +192,7 @@ class Service:
             )
             raise
 
-    def _session(
-        self, user: str, protocol: Protocol, remote: str, token: str | None, expires: int | None
-    ) -> Session:
+    def _session(self, user: str, protocol: Protocol, remote: str, token: str | None, expires: int | None) -> Session:
         return self._sessions.open(
             user, protocol, remote, admin=self.access.administers(user), token=token,
             token_id=self.access.credential(user, token), expires=expires,
@@ -416,15 +411,18 @@ class Service:
             raise CatalogError(f"no query `{name}`", hint="it has just been stopped")
         return held
 
-    def current(self, session: Session, query: str) -> pa.Table:
+    def current(self, session: Session, query: str, *, stop: Stop | None = None) -> pa.Table:
         """The result as it stands; StateError for a query whose results are a stream, unless all are retained and none
-        was ever taken back."""
+        was ever taken back. It waits for what was pushed before as a plain SELECT does."""
         with self.asked(session, query):
             held = self._held(self._gate.find(session, query, "query")[1])
             if held.error is not None:
                 raise held.error
             if is_table(held.plan):
-                return held.current()
+                prepare(held, Patience.of(self.settings.adhoc_seconds, stop).for_query(held.name))
+                if held.error is not None:
+                    raise held.error
+                return standing(held)()
             first, next = held.retained
             if held.plan.output != "istream" or first > 0:
                 raise StateError(
@@ -615,9 +613,7 @@ class Service:
             self._db.configure(query=query, **settings)
             self.audit.write(session, "configure", query=query, **settings)
 
-    def create_function(
-        self, session: Session, name: str, source: str, *, args: Sequence[str], returns: str
-    ) -> None:
+    def create_function(self, session: Session, name: str, source: str, *, args: Sequence[str], returns: str) -> None:
         """Let queries call the Python function of this name in a source text: only if the settings allow it, and for
         who administers."""
         with self.asked(session):
@@ -648,9 +644,10 @@ class Service:
                 return partial(subscriptions_table, self.subscriptions(session))
         return self._looking.sys_table(session, name)
 
-    def moment(self, session: Session, text: str) -> Moment:
+    def moment(self, session: Session, text: str, patience: Patience | None = None) -> Moment:
         """What a plain SELECT may read."""
-        return Moment(self._db, self._gate, self._looking, session, text, partial(self._sys, session), SYS)
+        sys = partial(self._sys, session)
+        return Moment(self._db, self._gate, self._looking, session, text, sys, SYS, patience)
 
     def tables(self, session: Session) -> Mapping[str, pa.Schema]:
         """All that a plain SELECT may read, with its columns; those of ``sys`` as ``sys.name``."""
@@ -667,16 +664,19 @@ class Service:
         """For who has a session: the engine, and the zone that times are meant in."""
         return About(self._db.engine, self._db.zone)
 
-    def settle(self, session: Session, query: str | None = None) -> None:
-        """Return when what was pushed before has been worked on, for one query or for all."""
+    def settle(self, session: Session, query: str | None = None, *, stop: Stop | None = None) -> None:
+        """Return when what was pushed before has been worked on, for one query or for all, or ``stop`` is set."""
+
+        def look() -> None:
+            if stop is not None and stop.is_set:
+                raise StateError("nobody waits any more: the client has gone, or the server ends")
+
         with self.asked(session, query or ""):
             if query is None:
-                self._db.heartbeat()
-                self._db.settle()
+                self._core.tick(look=look)
+                self._core.settle(look=look)
             else:
-                found = self._core.queries[self._gate.find(session, query, "query")[1]]
-                self._core.tick(found)
-                self._core.host.settle(found)
+                prepare(self._held(self._gate.find(session, query, "query")[1]), look)
 
     def health(self) -> Health:
         """Needs no session."""

@@ -1,4 +1,5 @@
-"""Giving up a statement that DuckDB runs: its client has cancelled it or has gone, or its time is over."""
+"""Giving up a statement that runs in DuckDB, or that waits for rows before it: its client has cancelled it or has gone,
+or its time is over."""
 
 from __future__ import annotations
 
@@ -6,7 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from penstock.model.errors import QueryFailed
+from penstock.model.waiting import Look
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,6 +56,47 @@ class Stop:
             yield
         finally:
             self._watching = None
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a statement may take: until ``deadline`` of ``time.monotonic``, ``seconds`` after it began, or until
+    ``stop`` is set."""
+
+    deadline: float
+    seconds: float
+    stop: Stop | None = None
+
+    @classmethod
+    def of(cls, seconds: float, stop: Stop | None = None) -> Patience:
+        """From now on."""
+        return cls(time.monotonic() + seconds, seconds, stop)
+
+    def look(self, why: str, hint: str) -> Look:
+        """Raises where a statement should not go on waiting; ``why`` it waits, and what its user can do."""
+
+        def look() -> None:
+            if self.stop is not None and self.stop.is_set:
+                raise given_up()
+            if time.monotonic() >= self.deadline:
+                raise QueryFailed(f"the SELECT did not end within {self.seconds:.3g} s: {why}", hint=hint)
+
+        return look
+
+    def for_query(self, name: str) -> Look:
+        """While rows that were pushed before the statement are not in the results of a query yet."""
+        return self.look(
+            f"rows that were pushed before it are not worked on yet by query `{name}`",
+            f"try again later; SUBSCRIBE {name} FROM START gives the results that are there",
+        )
+
+    def for_database(self) -> Look:
+        """While another thread changes the database, or evaluates queries in its place."""
+        return self.look("the database is busy with what came before it", "try again later")
+
+
+def given_up() -> QueryFailed:
+    return QueryFailed("the SELECT was given up: its client has cancelled it or has gone")
 
 
 @contextmanager

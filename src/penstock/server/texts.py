@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -78,6 +79,7 @@ def _arrow(data: bytes, most: int) -> pa.Table:
     """The table of an IPC stream. What a client says of offsets and lengths is checked before it is believed."""
     try:
         with pa.ipc.open_stream(data) as reader:
+            check_names(reader.schema)
             batches, count = [], 0
             for batch in reader:
                 count += batch.num_rows
@@ -88,6 +90,37 @@ def _arrow(data: bytes, most: int) -> pa.Table:
     except (pa.ArrowException, OSError, MemoryError) as problem:
         said = str(problem).splitlines() or [type(problem).__name__]
         raise InputError(f"the rows cannot be read as an Arrow IPC stream: {said[0]}") from None
+
+
+def json_of(data: bytes) -> object:
+    """What a client has written in JSON; ValueError, RecursionError.
+
+    JSON can say half a character (``\\ud800``), and UTF-8 cannot. It is refused here, not where it is stored or sent.
+    """
+    text = data.decode("utf-8-sig")
+    found: object = json.loads(text)
+    if "\\u" in text:
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text in it has half a character") from None
+    return found
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Refuse columns of a client whose names are not UTF-8: Arrow reads them, and fails where Python asks for them."""
+    try:
+        for field in schema:
+            _names(field)
+    except UnicodeDecodeError:
+        raise InputError("the name of a column, or of its time zone, is not in UTF-8") from None
+
+
+def _names(field: pa.Field) -> tuple[str, str | None]:
+    """All names in a field; those inside of it are read, too."""
+    for i in range(field.type.num_fields):
+        _names(field.type.field(i))
+    return field.name, field.type.tz if pa.types.is_timestamp(field.type) else None
 
 
 def _check_count(count: int, most: int) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 
 from penstock.hosts.core import Core
+from penstock.model.waiting import Look, taken
 
 _log = logging.getLogger("penstock")
 
@@ -33,9 +34,9 @@ class Delivery:
             self._told.append(query)
             self._wake.set()
 
-    def catch_up(self) -> None:
+    def catch_up(self, look: Look | None = None) -> None:
         """Take over all that has been told of so far."""
-        with self._core.lock:
+        with taken(self._core.lock, look):
             while self._told:
                 name = self._told.popleft()
                 self._waiting.discard(name)

@@ -48,6 +48,7 @@ from penstock.ingest.streams import StreamInput
 from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.model.errors import CatalogError, InputError, QueryFailed, SpillError, StorageError, suggest
+from penstock.model.waiting import Look
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.window import WindowSpec
@@ -507,17 +508,16 @@ class LocalHost(InProcess, Abilities):
             self._place()
         put_back(self.graph, state)
 
-    def settle(self, query: Registered | None = None) -> None:
-        self._settle()
+    def settle(self, query: Registered | None = None, look: Look | None = None) -> None:
+        self._settle(look=look)
 
-    def _settle(self, ids: Collection[int] | None = None) -> None:
+    def _settle(self, ids: Collection[int] | None = None, look: Look | None = None) -> None:
         """Wait for what was pushed so far to be worked on. ``ids``: see ``Runtime.settle``."""
         if self.inside:
             return  # it would wait for itself
-        self.runtime.settle(ids)
-        delivery = self._delivery  # another thread may be changing it
-        if delivery is not None:
-            delivery.catch_up()
+        self.runtime.settle(ids, look)
+        if (delivery := self._delivery) is not None:  # another thread may be changing it
+            delivery.catch_up(look)
 
     def _told(self, sink: Sink) -> None:
         delivery = self._delivery

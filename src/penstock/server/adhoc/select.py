@@ -31,7 +31,7 @@ from penstock.model.types import (
 )
 from penstock.server.adhoc import guards, meaning
 from penstock.server.adhoc.tree import Node, Statement, macro_name
-from penstock.server.stop import Stop, interrupted
+from penstock.server.stop import Stop, given_up, interrupted
 
 _WINDOW = re.compile(
     r"\[\s*(RANGE|ROWS|NOW|PARTITION|BEGIN|TUMBLING|HOPPING|SESSION|UNBOUNDED|FORWARD|REVERSE|LANDMARK)\b",
@@ -132,7 +132,7 @@ class AdHoc:
         made: dict[str, pa.Table] = {}
         for name in named:
             if stop.is_set:
-                raise _given_up()
+                raise given_up()
             made[name] = tables[name]()
         statement.reals = frozenset(
             f.name.lower() for t in made.values() for f in t.schema if pa.types.is_float32(f.type)
@@ -149,7 +149,7 @@ class AdHoc:
                     found = guards.fetched(connection.sql(text, params=given), self._most, room)
             except (duckdb.Error, pa.ArrowException, OSError) as e:  # the latter while the rows are read
                 if stop.is_set:
-                    raise _given_up() from None
+                    raise given_up() from None
                 raise self._explained(e, statement, seconds) from None
             return _taken(found)
 
@@ -336,10 +336,6 @@ class AdHoc:
         self._base.execute(f"CREATE MACRO {base}{', '.join([*ways, f'(a) AS {rest}'])}")
         self._base.execute(f"CREATE MACRO {base}_any(a) AS {rest}")
         return base
-
-
-def _given_up() -> QueryFailed:
-    return QueryFailed("the SELECT was given up: its client has cancelled it or has gone")
 
 
 def _quoted(sql: str) -> str:

@@ -27,6 +27,7 @@ from penstock.server.holding import Hold
 from penstock.server.service import Service
 from penstock.server.session import Outcome, Session, Subscribe
 from penstock.server.stop import Stop
+from penstock.server.texts import check_names, json_of
 from penstock.server.throttle import Throttled
 from penstock.storage.packing import packed, unpacked
 
@@ -261,7 +262,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             if about is not None:
                 return flight.SchemaResult(about[0])
             text = _prepared(found)["text"] if name == "CommandPreparedStatementQuery" else wire.as_text(found, 1)
-            schema = self._service.describe(session, str(text))[1]
+            schema = self._service.describe(session, str(text), stop=self._stop(context))[1]
             return flight.SchemaResult(_SAID if schema is None else schema)
 
     def _info(self, session: Session, descriptor: flight.FlightDescriptor, stop: Stop) -> flight.FlightInfo:
@@ -282,8 +283,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def _path_info(self, session: Session, descriptor: flight.FlightDescriptor, stop: Stop) -> flight.FlightInfo:
         """What a name stands for: a query that has a current result, or the rows of a relation."""
-        path = [p.decode() for p in descriptor.path]
-        text = "SELECT * FROM " + ".".join('"' + p.replace('"', '""') + '"' for p in path)
+        text = "SELECT * FROM " + ".".join(_quoted(part) for part in _path(descriptor))
         return self._statement(session, descriptor, text, [], stop)
 
     def _text(self, text: object) -> str:
@@ -341,7 +341,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                     rows = _unpacked(more.get("rows"))
                     return self._run(context, session, self._text(text), rows)
                 case {"current": str(query)}:
-                    return self._table(session, self._service.current(session, query))
+                    return self._table(session, self._service.current(session, query, stop=self._stop(context)))
                 case {"page": str(query), **more}:
                     return self._page(context, session, query, more)
                 case {"changes": str(query), **more}:
@@ -481,21 +481,21 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 case "CommandStatementUpdate":
                     text, stop = self._text(wire.as_text(found, 1)), self._stop(context)
                     outcomes = self._service.execute(session, text, stop=stop)
-                    writer.write(wire.message(f1=_count(outcomes)))
+                    _tell(writer, wire.message(f1=_count(outcomes)))
                 case "CommandPreparedStatementUpdate":
                     prepared = _prepared(found)
                     rows = self._bound(session, reader) or _unpacked(prepared.get("rows")) or [[]]
-                    count = 0
+                    text, stop, count = self._text(prepared["text"]), self._stop(context), 0
                     for row in rows:
-                        count += _count(self._service.execute(session, self._text(prepared["text"]), row))
-                    writer.write(wire.message(f1=count))
+                        count += _count(self._service.execute(session, text, row, stop=stop))
+                    _tell(writer, wire.message(f1=count))
                 case "CommandPreparedStatementQuery":
                     prepared = _prepared(found)
                     handle = _handle({"text": prepared["text"], "rows": _packed_rows(self._bound(session, reader))})
-                    writer.write(wire.message(f1=handle))
+                    _tell(writer, wire.message(f1=handle))
                 case "CommandStatementIngest":
                     key = context.get_middleware("auth").key
-                    writer.write(wire.message(f1=self._ingest(session, wire.Ingest.of(found), reader, key)))
+                    _tell(writer, wire.message(f1=self._ingest(session, wire.Ingest.of(found), reader, key)))
                 case _:
                     raise InputError(f"{name} takes no rows")
 
@@ -507,6 +507,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     def _batches(self, reader: flight.MetadataRecordBatchReader, hold: Hold) -> Iterator[flight.FlightStreamChunk]:
         """The batches of a client, which count for ``hold``."""
         limits = self._service.settings
+        check_names(reader.schema)
         while True:
             try:
                 chunk = reader.read_chunk()
@@ -538,7 +539,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             key = _key(said["key"]) if said.get("key") is not None else None
             pushed = self._service.push(session, name, pa.table(chunk.data), at=said.get("at"), key=key)
             done = {"rows": pushed.rows, "apart": pushed.apart, "late": pushed.late}
-            writer.write(json.dumps(done).encode())
+            _tell(writer, json.dumps(done).encode())
             hold.release()
 
     def _ingest(
@@ -555,6 +556,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         if name not in known:
             if not ingest.create:
                 self._service.stream(session, name)  # says that there is none, and what there is
+            check_names(reader.schema)
             text = f"CREATE STREAM {_quoted(name)} ({_columns(reader.schema)})"
             self._service.execute(session, text)
         elif ingest.if_exists == 1:
@@ -599,9 +601,9 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
                 said = {"ready": found.ready, "status": found.status, "version": found.version}
                 return iter([flight.Result(json.dumps(said).encode())])
             session = self._auth.session(context)
-            return iter([flight.Result(r) for r in self._act(session, action.type, body)])
+            return iter([flight.Result(r) for r in self._act(session, action.type, body, self._stop(context))])
 
-    def _act(self, session: Session, kind: str, body: bytes) -> list[bytes]:
+    def _act(self, session: Session, kind: str, body: bytes, stop: Stop) -> list[bytes]:
         match kind:
             case "confirm":
                 said = _json(body)
@@ -619,7 +621,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             case "CreatePreparedStatement":
                 name, found = wire.command(body)
                 text = self._text(wire.as_text(found, 1))
-                types, schema = self._service.describe(session, text)
+                types, schema = self._service.describe(session, text, stop=stop)
                 wanted = pa.schema([(f"${i}", pa.null() if t is None else t.arrow) for i, t in enumerate(types, 1)])
                 made = wire.message(
                     f1=_handle({"text": text}),
@@ -662,6 +664,16 @@ def _sent(table: pa.Table, holds: Sequence[Hold | None]) -> flight.FlightDataStr
     return flight.GeneratorStream(table.schema, batches(holds))
 
 
+def _tell(writer: flight.FlightMetadataWriter, said: bytes) -> None:
+    """Answer a batch. What it was is done, also where its client has gone and does not hear of it."""
+    try:
+        writer.write(said)
+    except flight.FlightError:
+        raise
+    except (pa.ArrowException, OSError):
+        raise flight.FlightCancelledError("the client has gone") from None
+
+
 def _ticket(said: dict[str, Any]) -> bytes:
     return wire.packed("TicketStatementQuery", wire.message(f1=json.dumps(said).encode()))
 
@@ -679,7 +691,7 @@ def _prepared(found: wire.Fields) -> dict[str, Any]:
 
 def _json(data: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        found = json_of(data)
     except (ValueError, RecursionError):
         raise InputError("a ticket, handle or message is not JSON") from None
     if not isinstance(found, dict):
@@ -695,6 +707,7 @@ def _read_ipc(data: str) -> pa.Table:
     try:
         found = unpacked(base64.b64decode(data, validate=True))
         found.validate(full=True)  # a client may have written it
+        check_names(found.schema)
         return found
     except (ValueError, pa.ArrowException, OSError):
         raise InputError("the ticket is not one of this server") from None
@@ -739,7 +752,14 @@ def _positioned(schema: pa.Schema, position: int, stream: str) -> pa.Schema:
 def _one_name(descriptor: flight.FlightDescriptor) -> str:
     if len(descriptor.path) != 1:
         raise InputError("the path names one stream or relation")
-    return str(descriptor.path[0].decode())
+    return _path(descriptor)[0]
+
+
+def _path(descriptor: flight.FlightDescriptor) -> list[str]:
+    try:
+        return [part.decode() for part in descriptor.path]
+    except UnicodeDecodeError:
+        raise InputError("the path is not in UTF-8") from None
 
 
 def _key(given: object) -> tuple[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import json
 import logging
 import re
 import secrets
@@ -30,6 +29,7 @@ from penstock.server.service import Service
 from penstock.server.session import Session
 from penstock.server.settings import Settings
 from penstock.server.stop import Stop
+from penstock.server.texts import json_of
 from penstock.server.watching import Requests
 
 T = TypeVar("T")
@@ -268,9 +268,11 @@ class ClientGone(Exception):
 def object_of(body: bytes, keys: Sequence[str]) -> dict[str, Any]:
     """An object of JSON that has some of these keys and no others; without keys, any."""
     try:
-        found = json.loads(body)
+        found = json_of(body)
+    except UnicodeDecodeError:
+        raise HttpProblem(400, "the body is not JSON: it is not in UTF-8") from None
     except (ValueError, RecursionError) as problem:
-        said = str(problem) if isinstance(problem, json.JSONDecodeError) else "it cannot be read"
+        said = str(problem) if isinstance(problem, ValueError) else "it is nested too deep"
         raise HttpProblem(400, f"the body is not JSON: {said}") from None
     if not isinstance(found, dict):
         hint = f"it has the keys {', '.join(keys)}" if keys else None

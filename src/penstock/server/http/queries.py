@@ -10,6 +10,8 @@ from penstock.model.errors import CatalogError
 from penstock.server.http.app import Call
 from penstock.server.http.problems import HttpProblem, Told
 from penstock.server.http.shapes import JSON, facts, json_response, table_response, wanted
+from penstock.server.session import Session
+from penstock.server.stop import Stop
 
 EXPLAIN = ("text", "json", "mermaid")
 
@@ -66,7 +68,11 @@ async def resume_query(call: Call) -> Response:
 async def current(call: Call) -> Response:
     call.known("format")
     format, name = wanted(call, "json", "csv", "arrow"), call.name("query")
-    return await call.ask(lambda session: table_response(call.service.current(session, name), format))
+
+    def run(session: Session, stop: Stop) -> Response:
+        return table_response(call.service.current(session, name, stop=stop), format)
+
+    return await call.ask_while_there(run)
 
 
 async def explain_query(call: Call) -> Response:

@@ -50,7 +50,7 @@ async def settle(call: Call) -> Response:
     query = (await call.json("query")).get("query")
     if not isinstance(query, str | None):
         raise HttpProblem(400, "`query` is not a name")
-    await call.ask(call.service.settle, query)
+    await call.ask_while_there(call.service.settle, query)
     return Response(status_code=204)
 
 

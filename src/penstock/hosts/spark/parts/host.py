@@ -50,6 +50,7 @@ from penstock.model import tracing
 from penstock.model.batch import Batch
 from penstock.model.change import Change
 from penstock.model.errors import EngineError, PenstockError, StorageError
+from penstock.model.waiting import LOOK_SECONDS, Look
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.plan.nodes import Query as QueryPlan
 from penstock.plan.nodes import declared_scans
@@ -621,11 +622,13 @@ class SparkHost(Abilities):
                 told = f"{error.hint}; " if error.hint else ""
                 raise type(error)(error.message, hint=f"{told}what was given has been taken") from error
 
-    def settle(self, query: Registered | None = None) -> None:
+    def settle(self, query: Registered | None = None, look: Look | None = None) -> None:
         with self.changed:
             upto = self.kept.keeper.store.number
         failed: dict[Part, int] = {}
         while True:
+            if look is not None:
+                look()
             if query is not None and isinstance(runner := query.runner, SparkRunner):
                 runner.prepare(query.results.unconfirmed())
             with self.changed:
@@ -639,7 +642,7 @@ class SparkHost(Abilities):
                     if attempts > _FORGIVEN and part.problem is not None:
                         raise part.problem
                     part.wake(hurry=True)
-                self.changed.wait()
+                self.changed.wait(None if look is None else LOOK_SECONDS)
 
     def _parts_of(self, query: Registered | None) -> list[Part]:
         if query is None:
