@@ -110,7 +110,8 @@ def test_a_buffer_is_put_on_an_edge_and_taken_away_while_data_flows(db: penstock
     (edge,) = [(e.source, e.target) for e in graph.edges if e.target == aggregate]
     for start, queues in ((0, {edge: True}), (20, {f"{edge[0]}-{edge[1]}": False}), (40, {})):
         db.configure(queues=queues)
-        assert (edge in buffered(db.graph())) is (start == 0)
+        if queues:  # else the placement decides, by what it has measured
+            assert (edge in buffered(db.graph())) is (start == 0)
         db.push("s", ROWS[start : start + 20])
     answers = db.queries["averages"].fetch()
     with penstock.connect(engine="reference") as plain:

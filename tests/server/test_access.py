@@ -337,7 +337,7 @@ def test_refusals_and_declarations_are_written_down(caplog: pytest.LogCaptureFix
             it.run("CREATE USER eve", bob)
         with pytest.raises(LoginFailed):
             it.service.login("bob", "wrong-password", protocol="http", remote="10.0.0.9")
-        text = caplog.text
+        text = "\n".join(caplog.messages)
         assert "CREATE STREAM b (t BIGINT) TIMESTAMP BY t" in text
         assert '"what": "denied"' in text
         assert '"remote": "10.0.0.9"' in text

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.errors import CqlSyntaxError, InputError
+from penstock.model.errors import CqlSyntaxError, InputError, LimitExceeded
 from penstock.model.types import BINARY, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, DataType, array, decimal
 from penstock.server import scram
 from penstock.server.postgres import copying, types
@@ -162,7 +162,7 @@ def test_a_bad_row_is_refused_with_its_place(data: bytes, options: CopyOptions, 
 def test_the_end_mark_and_escapes_of_the_text_format() -> None:
     table = copying.to_table(b"a\\tb\\\\\t1\tt\nx\\\ny\t\\N\tf\n\\.\nignored", ROWS, CopyOptions(), "s", 100)
     assert table.column("s").to_pylist() == ["a\tb\\", "x\ny"]
-    with pytest.raises(InputError, match="at most 1 "):
+    with pytest.raises(LimitExceeded, match="at most 1 "):
         copying.to_table(b"a\t1\tt\nb\t1\tt\n", ROWS, CopyOptions(), "s", 1)
 
 

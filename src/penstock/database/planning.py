@@ -21,7 +21,7 @@ def planned(core: Core, plan: Plan, options: QueryOptions) -> Plan:
     """The plan that a query is run with: it stays the same, also after a restart."""
     plan = carrying_order(plan)
     if options.optimise:
-        return chosen(plan, figures(core, plan), options.reuse)
+        return chosen(plan, figures(core, plan), options.reuse, prioritised=_is_prioritised(core, plan))
     return plan if options.reuse is None else with_reuse(plan, options.reuse)
 
 
@@ -32,11 +32,16 @@ def figures(core: Core, plan: Plan) -> Mapping[str, Measured]:
     return {name: measured for name, measured in found.items() if measured is not None}
 
 
+def _is_prioritised(core: Core, plan: Plan) -> bool:
+    """Whether rows of a stream that a plan reads may overtake others."""
+    return any(core.catalog.stream(scan.stream).priority is not None for scan in stream_scans(plan))
+
+
 def compared(core: Core, plan: Plan, format: str, because: str | None, reuse: bool | None = None) -> str:
     """The alternatives of a plan, for people, or for programs. ``because``: why it is run as it is, if it is."""
     if format.lower() not in ("text", "json"):
         raise BindError(f"alternatives have no format `{format}`", hint="there are text, json")
-    found = compare(plan, figures(core, plan), because, reuse)
+    found = compare(plan, figures(core, plan), because, reuse, prioritised=_is_prioritised(core, plan))
     if format.lower() == "text":
         return Explanation(comparison_text(found))
     return json.dumps(comparison_json(found), indent=2, ensure_ascii=False)

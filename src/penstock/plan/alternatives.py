@@ -42,35 +42,46 @@ class Alternative:
     ruled: bool = False
 
 
-def chosen(query: Query, figures: Figures | None = None, reuse: bool | None = None) -> Query:
+def chosen(
+    query: Query, figures: Figures | None = None, reuse: bool | None = None, *, prioritised: bool = False
+) -> Query:
     """The plan that is run: see ``choice``. ``reuse``: whether overlapping windows are computed from the one before, if
     that is not to be chosen."""
     known = figures or {}
-    if not (_overlaps(query, reuse) or (known and _has_orders(query))):
+    orders = bool(known) and not prioritised
+    if not (_overlaps(query, reuse) or (orders and _has_orders(query))):
         plan = optimize(query)
         return plan if reuse is None else with_reuse(plan, reuse)
     costs = Costs(known)
-    found = _different(_ruled(query, costs, reuse, orders=bool(known)), costs, ruled=True)
-    return choice(query, found, known, reuse)[0].query
+    found = _different(_ruled(query, costs, reuse, orders=orders), costs, ruled=True)
+    return choice(query, found, known, reuse, prioritised=prioritised)[0].query
 
 
 def choice(
-    query: Query, found: Iterable[Alternative], figures: Figures, reuse: bool | None = None
+    query: Query,
+    found: Iterable[Alternative],
+    figures: Figures,
+    reuse: bool | None = None,
+    *,
+    prioritised: bool = False,
 ) -> tuple[Alternative, str]:
     """Which of a query's alternatives is run, and why: what the rules make of it or, where overlapping windows or joins
     of three and more inputs leave them a choice, the cheapest of what they allow. By how much windows overlap is known
     before anything is measured, which order of joins is the cheapest is not. A query that can be split over shards
-    stays so."""
+    stays so. ``prioritised``: rows may overtake, and in which joins they can depends on the order of joins, so that
+    stays what the rules make of it."""
     usual, *others = (a for a in found if a.ruled)
     if not (_overlaps(query, reuse) or _has_orders(query)):
         return usual, "the rules leave no choice"
-    if not figures:
+    if not figures or prioritised:
         same = with_reuse(usual.query, True)
         others = [a for a in others if with_reuse(a.query, True) == same]
     elif partitioning(usual.query).keys is not None:
         others = [a for a in others if partitioning(a.query).keys is not None]
     best = min(others, key=_total, default=usual)
     reason = "it costs the least" if figures else "nothing has been measured"
+    if prioritised and _has_orders(query):
+        reason = "rows may overtake, so the order of joins stays as the rules make it"
     return best if _total(best) < _LESS * _total(usual) else usual, reason
 
 

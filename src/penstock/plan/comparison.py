@@ -24,12 +24,19 @@ class Comparison:
     figures: tuple[tuple[str, Figure], ...]
 
 
-def compare(query: Query, figures: Figures, because: str | None = None, reuse: bool | None = None) -> Comparison:
-    """The alternatives of a plan. ``because``: why it is run as it is, if it is; ``reuse``: see ``chosen``."""
+def compare(
+    query: Query,
+    figures: Figures,
+    because: str | None = None,
+    reuse: bool | None = None,
+    *,
+    prioritised: bool = False,
+) -> Comparison:
+    """The alternatives of a plan. ``because``: why it is run as it is, if it is; for the rest see ``choice``."""
     costs = Costs(figures)
     found = alternatives(query, costs, reuse)
     if because is None:
-        chosen, reason = choice(query, found, figures, reuse)
+        chosen, reason = choice(query, found, figures, reuse, prioritised=prioritised)
     else:
         chosen, reason = next(a for a in found if a.query == query), because
     assumed = {show_node(node): figure for node in walk(chosen.query) if (figure := costs.node(node).figure)}

@@ -19,12 +19,12 @@ from penstock.runtime import paths
 from penstock.runtime.placement import Node, Placement, PlacementGraph, placed
 from penstock.runtime.settings import Settings
 
-COLUMNAR, BY_ROW, PYTHON = 2e-6, 5e-5, 1e-3
+COLUMNAR, BY_ROW, PYTHON = 2e-6, 5e-5, 0.1
 """Seconds that an operator is taken to need for an element: one that works on columns, one that goes row by row, and
 one that calls a function of the user's, which is taken to be slow: until it is measured, it stalls nothing else."""
 BY_ROWS = frozenset({"Join", "SemiJoin", "Aggregate", "Distinct", "SetOp", "TopN"})
 """The operators that go row by row; see ``operators/build.py``."""
-INTERARRIVAL = 1e-3
+INTERARRIVAL = 0.1
 """Seconds from one element of a stream to the next, of a stream of which none has come."""
 
 
