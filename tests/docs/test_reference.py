@@ -216,7 +216,7 @@ def test_what_pages_call_is_there(path: Path) -> None:
         called = set(re.findall(rf"(?<![\w.\\/]){name}\.([a-z]\w*)", text)) - {"py", "cql", "csv", "md"}
         assert called <= attributes, name
     modules = {path.stem for path in Path(penstock.__file__).parent.iterdir()}
-    others = {"incomplete", "position", "stream", "toml", "audit", "page"}  # in metadata, a file, a logger
+    others = {"incomplete", "page", "position", "stream", "toml", "audit"}  # in metadata, a file, a logger
     assert set(re.findall(r"(?<![\w./])penstock\.([A-Za-z]\w*)", text)) <= {*dir(penstock), *modules, *others}
 
 
