@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from penstock.kernels.expressions import can_fail
 from penstock.model.types import DataType, Kind, as_decimal
 from penstock.scalar import Context, evaluate, fold, hashable
 from penstock.scalar.expr import Call, Cast, Column, Expr, children, conjuncts, transform
+from penstock.scalar.failing import can_fail
 
 Row = tuple[object, ...]
 Key = tuple[object, ...]

@@ -355,11 +355,6 @@ def _sqrt(call: Call) -> Kernel | None:
     return lambda a: checked(np.sqrt(a.data), a.valid, a.data < 0)
 
 
-def never_fails(call: Call) -> bool:
-    """Arithmetic of floats has a value on every row."""
-    return call.function in ("+", "-", "*", "neg", "abs") and call.type.is_float
-
-
 def _not_positive(x: Data) -> Bools:
     result: Bools = x <= 0
     return result

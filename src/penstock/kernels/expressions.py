@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.arithmetic import ARITHMETIC, never_fails
+from penstock.kernels.arithmetic import ARITHMETIC
 from penstock.kernels.batch import RowErrors, Rows
 from penstock.kernels.casts import cast_kernel
 from penstock.kernels.logic import LOGIC
@@ -53,8 +53,8 @@ from penstock.scalar.expr import (
     children,
     conjuncts,
     is_pure,
-    walk,
 )
+from penstock.scalar.failing import can_fail
 
 __all__ = [
     "VECTORISED",
@@ -62,7 +62,6 @@ __all__ = [
     "CompiledFilter",
     "Compiler",
     "RowErrors",
-    "can_fail",
     "compile_expr",
     "compile_filter",
     "compile_project",
@@ -74,26 +73,6 @@ Kernel = Callable[..., Any]
 
 VECTORISED: dict[str, Callable[[Call], Kernel | None]] = {**LOGIC, **ARITHMETIC, **STRINGS, **TEMPORAL}
 """The functions that have kernels. COALESCE and CASE are built in; what is not here is lowered row by row."""
-
-# Cheap on any row, and without failures: computing these where nobody asked cannot be noticed.
-_HARMLESS = frozenset({"and", "or", "not", "=", "<>", "<", "<=", ">", ">=", "is_null", "is_not_distinct", "in",
-                       "nullif", "greatest", "least", "coalesce", "is_nan", "is_inf", "is_finite"})  # fmt: skip
-
-
-def can_fail(expr: Expr) -> bool:
-    """False where the expression surely has a value on every row."""
-    return any(not _harmless(e) for e in walk(expr))
-
-
-def _harmless(expr: Expr) -> bool:
-    match expr:
-        case Column() | Literal() | Case():
-            return True
-        case Call():
-            return expr.function in _HARMLESS or never_fails(expr)
-        case Cast(arg, dtype, _):
-            return arg.type.is_integer and dtype.is_float
-    return False
 
 
 class Compiler:

@@ -18,7 +18,7 @@ from penstock.kernels import aggregate as kernel
 from penstock.kernels import queues
 from penstock.kernels.batch import Rows, count_failures
 from penstock.kernels.buffers import column, floats, gather, halves, integers, ordered, restore, validity
-from penstock.kernels.expressions import can_fail, compile_project
+from penstock.kernels.expressions import compile_project
 from penstock.kernels.intern import Interner
 from penstock.model.delta import Delta, Instant, Ints, Step
 from penstock.model.types import Kind
@@ -32,6 +32,7 @@ from penstock.plan.steps import below_steps
 from penstock.plan.window import Unbounded
 from penstock.scalar import Context
 from penstock.scalar.expr import Column, Expr
+from penstock.scalar.failing import can_fail
 
 _ORDERED = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
 _ONLY = np.zeros(1, np.int64)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields
 
-from penstock.kernels.expressions import can_fail
 from penstock.model.schema import Schema
 from penstock.model.types import DataType
 from penstock.plan.nodes import NODE_TYPES, AggregateCall, Join, Node, PairPriority, SortKey
 from penstock.plan.steps import RowStep, columns_of, condition_of
 from penstock.scalar.expr import Call, Case, Cast, Column, Expr, Literal, UserCall, WindowBound, conjuncts
+from penstock.scalar.failing import can_fail
 
 Functions = Mapping[str, Callable[..., object]]
 

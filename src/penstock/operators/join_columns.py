@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.batch import RowErrors
-from penstock.kernels.expressions import can_fail, compile_expr, compile_project
+from penstock.kernels.expressions import compile_expr, compile_project
 from penstock.model.delta import Delta, Ints, Signs, Step
 from penstock.scalar import Context
 from penstock.scalar.expr import Column, Expr, columns, remap
+from penstock.scalar.failing import can_fail
 
 Functions = Mapping[str, Callable[..., object]]
 

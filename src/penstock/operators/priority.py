@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.batch import RowErrors
-from penstock.kernels.expressions import CompiledExpr, can_fail, compile_expr
+from penstock.kernels.expressions import CompiledExpr, compile_expr
 from penstock.kernels.priority import priorities_of, priority_of
 from penstock.model.delta import Delta, Ints, Step
 from penstock.operators.base import NOTHING, StateSize
 from penstock.operators.join_columns import ColumnsOf, Errors, Functions
 from penstock.plan.nodes import PairPriority, Prioritise
 from penstock.scalar import Context, evaluate
+from penstock.scalar.failing import can_fail
 
 _COMBINED: Mapping[str, Callable[[Ints, Ints], Ints]] = {"max": np.maximum, "min": np.minimum, "sum": np.add}
 _COMBINED_ONE: Mapping[str, Callable[[int, int], int]] = {"max": max, "min": min, "sum": lambda a, b: a + b}

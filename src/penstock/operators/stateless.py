@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.batch import RowErrors, Rows
-from penstock.kernels.expressions import CompiledFilter, CompiledProject, can_fail
+from penstock.kernels.expressions import CompiledFilter, CompiledProject
 from penstock.kernels.vectors import DTYPES, Bools, Selection, as_arrow
 from penstock.model.delta import Arrivals, Delta, Ints, Step
 from penstock.model.schema import Schema
@@ -17,6 +17,7 @@ from penstock.operators.base import NOTHING, StateSize
 from penstock.plan.nodes import expressions
 from penstock.plan.steps import RowStep, columns_of, condition_of
 from penstock.scalar.expr import Column, Expr, UserCall, columns, conjunction, conjuncts, walk
+from penstock.scalar.failing import can_fail
 
 _Stage = CompiledFilter | CompiledProject
 

@@ -165,10 +165,12 @@ def _has_orders(query: Query) -> bool:
 
 
 def _chains(query: Query) -> list[Chain]:
+    """The chains whose order is free."""
     found: list[Chain] = []
 
     def see(node: Node, joined: Chain) -> Node:
-        found.append(joined)
+        if not joined.can_fail:
+            found.append(joined)
         return node
 
     each_query(query, lambda q: replace(q, input=on_chains(q.input, see)))
@@ -183,6 +185,6 @@ def _names(joined: Chain) -> list[str]:
 
 def _reordered(query: Query, order: tuple[int, ...]) -> Query:
     def change(node: Node, joined: Chain) -> Node:
-        return put_together(joined, order) if len(joined.inputs) == len(order) else node
+        return put_together(joined, order) if len(joined.inputs) == len(order) and not joined.can_fail else node
 
     return replace(query, input=on_chains(query.input, change))

@@ -9,6 +9,7 @@ from penstock.plan.cost import Cost, Costs
 from penstock.plan.nodes import Join, Node, Project, Query, conditions, expressions, map_inputs
 from penstock.plan.scope import all_columns, each_query, equality, names_of, shift
 from penstock.scalar.expr import Expr, columns, conjunction, is_pure, remap
+from penstock.scalar.failing import can_fail
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,12 @@ class Chain:
         """The positions that input ``i`` has in the joined row."""
         start = sum(len(n.schema) for n in self.inputs[:i])
         return range(start, start + len(self.inputs[i].schema))
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a condition may have no value on some rows: on how many it is computed, and so whether a strict query
+        stops, depends on the order. What has been measured must not decide that."""
+        return any(map(can_fail, self.conditions))
 
 
 def order_joins(query: Query, costs: Costs | None = None) -> Query:
@@ -42,6 +49,7 @@ def _down(node: Node, costs: Costs) -> Node:
 def _reordered(node: Node, chain: Chain, costs: Costs) -> Node:
     chain = replace(chain, inputs=tuple(_down(n, costs) for n in chain.inputs))
     same = _with_leaves(node, list(chain.inputs))
+    costs = Costs() if chain.can_fail else costs
     best = put_together(chain, _greedy(chain, costs))
     return best if _total(best, costs) < 0.999 * _total(same, costs) else same
 
