@@ -144,7 +144,7 @@ class Runtime:
     def _buffered(self, layout: Layout, vertex: Vertex) -> list[Edge]:
         """The inputs of an operator in front of which there is to be a buffer."""
         cell, held = layout.cell_of[vertex.id], vertex.id in self._held
-        stays = cell is not layout.cells[0]  # somebody is there to work off what waits
+        stays = cell is not layout.cells[0]  # a worker is there to work off what waits
         return [
             edge
             for edge in layout.senders(vertex)
@@ -424,7 +424,7 @@ class Runtime:
     def settle(self, ids: Collection[int] | None = None, look: Look | None = None) -> None:
         """Return when everything that was put so far has been worked on, except what must wait for another input or
         in front of a suspended operator. ``ids``: by these operators; those that send to one of them are among them.
-        A worker, and whoever has paused workers, cannot wait for them: there it returns at once. ``look`` may give it
+        A worker, and a thread that has paused workers, cannot wait: there it returns at once. ``look`` may give it
         up."""
         control = self._control
         if not self.stations or control.inside or control.pausing:
