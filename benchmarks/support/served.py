@@ -24,6 +24,9 @@ from benchmarks.support.places import ROOT, python_path
 PATIENCE = 600.0
 """Seconds for what must come to an end: Spark starts slowly on a machine that has other things to do."""
 
+_END = 120.0
+"""Seconds in which a server that was told to end has ended; it cuts everything off after its ``grace``."""
+
 
 def free_port() -> int:
     """A port of loopback that nothing listens on."""
@@ -105,10 +108,14 @@ class Served:
         self._process.stdout.close()
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Tell it to end; its exit code, when it has."""
+        """Tell it to end; its exit code, when it has. A RuntimeError if it does not."""
         assert self._process is not None, "it has been started"
         self._process.send_signal(number)
-        self.said = self._process.communicate()[0]
+        try:
+            self.said = self._process.communicate(timeout=_END)[0]
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"the server has not ended: {self._errors.read_text()[-4000:]}") from None
         return self._process.returncode
 
     def close(self) -> None:

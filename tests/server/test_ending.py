@@ -31,7 +31,7 @@ def test_it_ends_in_time_though_clients_wait_for_results(tmp_path: Path, number:
         events = Events(
             Address(None, served.url, served.token, []), "/api/queries/q/answers?from=start"  # type: ignore[arg-type]
         )
-        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {served.token}".encode())])
+        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {served.token}".encode())], timeout=200)
         client = flight.connect(f"grpc://127.0.0.1:{served.flight}")
         reader = client.do_get(flight.Ticket(b'{"changes": "q", "from": 0}'), options)
         database = psycopg.connect(

@@ -17,7 +17,9 @@ from tests.server.process import listening
 
 @ON_SPARK
 def test_what_a_new_user_does(tmp_path: Path) -> None:
-    served = Served(tmp_path / "db", "spark", errors=tmp_path / "errors", postgres=True)
+    settings = tmp_path / "penstock.toml"
+    settings.write_text("adhoc_seconds = 250  # Spark's first micro-batch is slow where the machine has other work\n")
+    served = Served(tmp_path / "db", "spark", "--config", str(settings), errors=tmp_path / "errors", postgres=True)
     served.start()
     try:
         served.wait()

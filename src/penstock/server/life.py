@@ -7,6 +7,7 @@ acknowledged is on disk by then. SIGHUP reads the certificate again.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import logging
@@ -37,6 +38,8 @@ from penstock.storage.store import HEAD, checked_sync
 _log = logging.getLogger("penstock.server")
 _LOOK = 5.0
 """Seconds between two looks at the files of the certificate."""
+_AFTER = 2.0
+"""Seconds after ``grace`` in which the process itself must have ended."""
 PORTS = {"http": "HTTP", "flight": "Flight SQL", "postgres": "PostgreSQL"}
 MODULES = {
     "http": "penstock.server.http.listener", "flight": "penstock.server.flight.listener",
@@ -233,20 +236,32 @@ def serve(directory: str, settings: Settings, out: TextIO | None = None) -> int:
     logs(settings)
     server, told = Server(directory, settings), threading.Event()
     asked: list[int] = []
+    heard, say = os.pipe()
 
+    # A signal may interrupt the main thread anywhere: what handles it takes no lock, so it sets no event and starts no
+    # thread.
     def end(number: int, frame: object) -> None:
         if asked:
-            _log.warning("told twice to end: it ends at once")
+            os.write(2, b"penstock: told twice to end: it ends at once\n")
             os._exit(1)
         asked.append(number)
-        told.set()
-        watch = threading.Timer(settings.grace, _too_late, (settings.grace,))
-        watch.daemon = True  # it goes with the process
-        watch.start()
+        os.write(say, b"e")
 
     def again(number: int, frame: object) -> None:
-        threading.Thread(target=server.reload, name="penstock-reload", daemon=True).start()
+        os.write(say, b"r")
 
+    def watch() -> None:
+        """In a thread, which goes with the process, or with a server that cannot start."""
+        while (word := os.read(heard, 1)) == b"r":
+            threading.Thread(target=server.reload, name="penstock-reload", daemon=True).start()
+        if word == b"e":
+            told.set()
+            # Also for what Python does after its last line, when no thread of Python's runs any more.
+            faulthandler.dump_traceback_later(settings.grace + _AFTER, exit=True)
+            time.sleep(settings.grace)
+            _too_late(settings.grace)
+
+    threading.Thread(target=watch, name="penstock-watch", daemon=True).start()
     before: Mapping[int, object] = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, end), signal.SIGINT: signal.signal(signal.SIGINT, end),
         signal.SIGHUP: signal.signal(signal.SIGHUP, again),
@@ -261,6 +276,7 @@ def serve(directory: str, settings: Settings, out: TextIO | None = None) -> int:
         server.stop()
         for number, handler in before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        os.close(say)
     return 0
 
 
