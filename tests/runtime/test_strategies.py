@@ -15,7 +15,7 @@ from penstock.model.errors import InputError
 from penstock.runtime import paths
 from penstock.runtime.station import AGEING, Station
 from penstock.runtime.strategies import names, strategy
-from penstock.runtime.strategy import REFRESH, Quantum, Strategy
+from penstock.runtime.strategy import BRIEF, REFRESH, Quantum, Strategy
 from penstock.runtime.worker import Worker
 from tests.runtime.fakes import Fake, Map, Sink, Source, chain, link, message
 from tests.runtime.stations import Rig
@@ -307,6 +307,26 @@ def test_a_quantum_of_time_becomes_elements_by_measured_cost() -> None:
     before = fake.stats.elements_in
     worker.step(0.0)
     assert fake.stats.elements_in - before == 2
+
+
+def test_turns_of_less_urgent_operators_are_short_in_time() -> None:
+    times = iter([i * 0.1 for i in range(100)])  # each turn takes a tenth of a second
+    fake = measured(Map(1), BRIEF / 10)
+    rig = Rig(fake)
+    rig.stations[1].brief = True
+    worker = Worker("test", _raise, clock=lambda: next(times))
+    worker.adopt(rig.all, strategy("fifo+"))
+    taken = []
+    for _ in range(2):
+        rig.put(1, message([(i, 0, 0) for i in range(100)]))
+        before = fake.stats.elements_in
+        worker.step(0.0)
+        taken.append(fake.stats.elements_in - before)
+    assert taken == [10, 1], "as many as fit into the time; at least one"
+    rig.stations[1].brief = False
+    before = fake.stats.elements_in
+    worker.step(0.0)
+    assert fake.stats.elements_in - before == 189, "all that wait"
 
 
 @pytest.mark.parametrize("name", names())

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from penstock.server.http import protocol
+from penstock.server.http import listener, protocol
 from penstock.server.http.openapi import document
 from penstock.server.http.routes import ENDPOINTS
 from penstock.server.throttle import EVERY
@@ -535,13 +535,15 @@ def test_too_many_rows_and_too_long_a_statement() -> None:
             assert client.post("/api/sql", json={"sql": "-- " + "x" * 200}).status_code == 429
 
 
-def test_headers_that_do_not_come_end_the_connection(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_that_do_not_come_end_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
-    for begun in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET"):
-        with socket.create_connection(server.address, timeout=60) as slow:
-            slow.sendall(begun)
-            while slow.recv(4096):
-                pass
+    monkeypatch.setattr(listener, "KEEP_ALIVE_SECONDS", 1)
+    with served() as server:
+        for begun in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET"):
+            with socket.create_connection(server.address, timeout=60) as slow:
+                slow.sendall(begun)
+                while slow.recv(4096):
+                    pass
 
 
 def test_bytes_that_are_not_http(server: Served) -> None:

@@ -9,7 +9,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ import pytest
 from penstock import InputError
 from penstock.server import life, tls
 from penstock.server.settings import Settings
-from tests.conftest import ON_SPARK
 from tests.server.process import ROOT, Process, listening
 
 HERE = ("--http", "off", "--flight", "off", "--postgres", "0")
@@ -101,25 +99,6 @@ def test_every_socket_is_on_loopback(tmp_path: Path) -> None:
         found = listening(server.started().process.pid)
         assert f"127.0.0.1 {server.address[1]}" in found
         assert near(found)
-
-
-@ON_SPARK
-def test_every_socket_is_on_loopback_with_spark(tmp_path: Path) -> None:
-    with Process("serve", str(tmp_path / "db"), "--engine", "spark", *HERE) as server:
-        token = server.started().token
-        assert server.run(token, SETUP)["said"][1] == "query q started"
-        while "error" in server.run(token, CONFIRM):
-            time.sleep(0.1)  # its micro-batch is under way
-        found = listening(server.process.pid)
-        assert len(found) > 2, "Spark has some too"
-        assert near(found), found
-        code, errors = server.end()
-        assert code == 0, errors
-    with Process("serve", str(tmp_path / "db"), "--engine", "spark", *HERE) as again:
-        assert again.started().run(token, "SHOW QUERIES; SUBSCRIBE q AS mine")["said"] == [
-            "1 query", "results of q from 1",
-        ]  # fmt: skip
-        assert again.end()[0] == 0
 
 
 def check(*arguments: str, **environment: str) -> tuple[int, str, str]:

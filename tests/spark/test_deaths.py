@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock
-from tests.conftest import ROOT
+from tests.conftest import ON_CLUSTER, ROOT
 
 S = "CREATE STREAM s (t BIGINT, v DOUBLE) TIMESTAMP BY t"
 
@@ -103,7 +103,7 @@ with penstock.connect(sys.argv[1], engine="spark", master="local[2]") as db:
 
 
 @pytest.mark.xdist_group("killed")
-@pytest.mark.parametrize("who", ["java", "python"])
+@pytest.mark.parametrize("who", ["java", "python"] if ON_CLUSTER else ["python"])  # make cluster: both
 def test_a_database_goes_on_after_spark_was_stopped(who: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _STOPPED, str(tmp_path / "db"), who], capture_output=True, text=True, timeout=500,

@@ -480,7 +480,7 @@ def test_a_worker_that_dies_in_a_micro_batch(spark: SparkSession, tmp_path: Path
 
 def test_interrupted_runs_say_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "q.cql").write_text(f"{S}; CREATE QUERY q AS SELECT v FROM s")
-    (tmp_path / "s.csv").write_text("t,k,v\n" + "".join(f"{i},1,1.0\n" for i in range(400_000)))
+    (tmp_path / "s.csv").write_text("t,k,v\n" + "".join(f"{i},1,1.0\n" for i in range(100_000)))
     command = [sys.executable, "-m", "penstock.cli.main", "run", "q.cql", "--input", "s=s.csv"]
     command += ["--output", "out", "--database", "db", "--engine", "spark", "--master", "local[1]"]
     run = subprocess.Popen(
@@ -497,7 +497,7 @@ def test_interrupted_runs_say_how_to_go_on(tmp_path: Path) -> None:
     assert re.fullmatch(rf"penstock: interrupted after \d+:\d\d: {done}", first)
     assert second == "penstock: everything up to there is in db; the same command goes on from it"
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=_environment(), timeout=300)
-    assert (again.returncode, len((tmp_path / "out" / "q.csv").read_text().splitlines())) == (0, 400_001), again.stderr
+    assert (again.returncode, len((tmp_path / "out" / "q.csv").read_text().splitlines())) == (0, 100_001), again.stderr
 
 
 def test_without_java(tmp_path: Path) -> None:

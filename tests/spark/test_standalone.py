@@ -1,7 +1,7 @@
 """A database on Spark's standalone cluster, in separate processes, any of which may be killed: nothing lost, nothing
 twice. The executors do not have this Penstock: it is sent.
 
-``make cluster`` kills 10 times, the ordinary run of the tests once.
+``make cluster`` kills 10 times; the ordinary run of the tests kills processes of ``local`` and ``local-cluster`` alone.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from tests.spark.processes import kill, program, session_of
 from tests.spark.standalone import DRIVER, EXECUTOR, PYTHON, Standalone, command, standalone
 from tests.spark.test_kills import LIVE_MOMENTS, SEED, STORED, happened, wait_for
 
-KILLS = int(os.environ.get("PENSTOCK_KILLS", "10" if ON_CLUSTER else "1"))
+KILLS = int(os.environ.get("PENSTOCK_KILLS", "10"))
 MOMENTS = ("rows are in the log", "a piece of state written", "a micro-batch counts")
 KINDS = ("executor", "driver", "python worker", "java of the driver", "machine")
 
 
+@pytest.mark.skipif(not ON_CLUSTER, reason="it takes minutes: make cluster runs it")
 @pytest.mark.timeout(1200)  # a busy machine needs minutes to start Spark again and again
 @pytest.mark.xdist_group("killed")
 def test_a_database_on_a_cluster_whose_processes_are_killed(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What is measured of a stream as its rows come: how many there are in a second of its time, and a sample of them.
 
 Of the first rows all are taken, later one of ``THINNEST`` on average, at places that do not follow from their numbers;
-so the sample is of the newest 131,072 rows at most, and what was before is forgotten.
+so the sample is of the newest two million rows at most, and what was before is forgotten.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.model.types import TICKS_PER_SECOND
 from penstock.model.values import to_rows
 from penstock.plan.cost import SAMPLE, Measured, Row
 
-THINNEST = 256
+THINNEST = 4096
 _BYTES = 4 << 20
 
 

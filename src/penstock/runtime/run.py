@@ -38,10 +38,8 @@ PUSHED = 0
 TRIES = 3
 TURN = 8_192
 """The most elements at once where prioritised rows may come."""
-BRIEF = 2_048
-"""The most elements at once for an operator that is less urgent than another."""
-LONG = 16
-"""The most messages that are worked off in a pause; a buffer with more stays until it has fewer."""
+LONG, MANY = 16, 2_048
+"""The most messages and elements that are worked off in a pause; a buffer with more stays until it has fewer."""
 Moved = Callable[[Collection[int]], object]
 """Called in a pause when buffers have been moved, with the numbers of the operators that nobody runs meanwhile."""
 
@@ -251,8 +249,7 @@ class Runtime:
         highest = max((station.vertex.priority for station in self.stations), default=0)
         for station in self.stations:
             station.turn = TURN if station.lanes else None
-            if station.vertex.priority < highest:
-                station.turn = BRIEF
+            station.brief = station.vertex.priority < highest
 
     def _drain(self, buffer: Buffer, partition: Partition) -> None:
         """Everything that waits is worked on here. All that could still be put has been, since buffers are drained
@@ -531,7 +528,7 @@ def _rest(station: Station, held: bool) -> None:
 
 def _is_long(buffer: Buffer | None) -> bool:
     """Whether so much waits there that a worker is to work it off, not the thread that has paused all."""
-    return buffer is not None and (len(buffer.queue) > LONG or buffer.waiting > BRIEF)
+    return buffer is not None and (len(buffer.queue) > LONG or buffer.waiting > MANY)
 
 
 def _lock(station: Station) -> None:

@@ -63,8 +63,8 @@ class Station:
     elements at once, where rows may come that must not wait long.
     """
 
-    __slots__ = ("buffers", "cost", "held", "lanes", "latency", "owner", "partition", "ready", "signalled", "turn",
-                 "unknown", "vertex")
+    __slots__ = ("brief", "buffers", "cost", "held", "lanes", "latency", "owner", "partition", "ready", "signalled",
+                 "turn", "unknown", "vertex")
 
     def __init__(self, vertex: Vertex, partition: Partition) -> None:
         self.vertex, self.partition = vertex, partition
@@ -72,6 +72,7 @@ class Station:
         self.buffers: list[Buffer] = []
         self.lanes = False  # whether rows may overtake in some buffer
         self.turn: int | None = None
+        self.brief = False  # whether another is more urgent, so that turns last a few milliseconds
         self.unknown = False  # whether what waits here is given its priorities in this partition
         self.signalled, self.ready, self.held = False, False, False
         self.cost: float | None = None  # seconds for one element, what is called directly included

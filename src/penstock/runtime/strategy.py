@@ -15,6 +15,8 @@ from penstock.runtime.station import Station
 
 PROBE = 64
 """Elements of the first turn, where the quantum is a time and nobody has measured yet."""
+BRIEF = 0.005
+"""Seconds of a turn of an operator that is less urgent than another, where no quantum is given."""
 REFRESH = 1.0
 """Seconds after which costs and selectivities are looked at again."""
 
@@ -61,14 +63,22 @@ class Strategy(ABC):
     def limit(self, station: Station) -> int | None:
         """How many elements at most."""
         quantum = self.quantum
-        if quantum is None:
-            return station.turn
-        if quantum.elements is not None:
+        if quantum is not None and quantum.elements is not None:
             return quantum.elements
+        seconds = self.seconds(station)
+        if seconds is None:
+            return station.turn
         cost = station.cost if station.cost is not None else station.vertex.stats.cost
         if cost is None:
             return PROBE
-        return max(1, int(min((quantum.seconds or 0.0) / cost, 1e9))) if cost > 0 else None
+        most = max(1, int(min(seconds / cost, 1e9))) if cost > 0 else None
+        return most if quantum is not None or station.turn is None else min(most or station.turn, station.turn)
+
+    def seconds(self, station: Station) -> float | None:
+        """How long a turn is to last, if that is given: turns are measured then."""
+        if self.quantum is not None:
+            return self.quantum.seconds
+        return BRIEF if station.brief else None
 
 
 class ByKey(Strategy):

@@ -45,8 +45,8 @@ def release(strategy: Strategy, station: Station, rows: int) -> None:
 
 
 def serve(station: Station, strategy: Strategy, limit: int | None, clock: Clock, failed: Failed) -> int:
-    """Give a station its turn; measured where the quantum is a time."""
-    timed = strategy.quantum is not None and strategy.quantum.seconds is not None
+    """Give a station its turn; measured where a turn has a time."""
+    timed = strategy.seconds(station) is not None
     start = clock() if timed else 0.0
     try:
         rows = station.serve(limit, strategy.train, strategy.apart)
