@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import experiments  # noqa: F401 - the pool
 import numpy as np
@@ -30,7 +31,7 @@ from penstock.model.delta import Arrivals
 from penstock.operators.base import NOTHING, StateSize
 from penstock.runtime.run import Runtime
 from penstock.runtime.settings import Settings
-from penstock.runtime.wakeup import EventWakeup, LockWakeup, Wakeup
+from penstock.runtime.wakeup import EventWakeup, LockWakeup
 
 BAR = 20.0
 ROUNDS = 5
@@ -155,6 +156,14 @@ def direct(report: Report, count: int) -> None:
 # -- ways to wake a thread --------------------------------------------------------------------------------
 
 
+class Handoff(Protocol):
+    """One thread waits, another wakes it."""
+
+    def wake(self) -> None: ...
+
+    def wait(self) -> None: ...
+
+
 class SimpleQueueWakeup:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -202,7 +211,7 @@ class SpinWakeup:
 
 def ways(report: Report, count: int, rate: float) -> None:
     """The same put and take, woken in different ways, at two switch intervals of the interpreter."""
-    kinds: list[type[Wakeup]] = [LockWakeup, SimpleQueueWakeup, ConditionWakeup, SpinWakeup]
+    kinds: list[type[Handoff]] = [LockWakeup, SimpleQueueWakeup, ConditionWakeup, SpinWakeup]
     if hasattr(os, "eventfd"):
         kinds.append(EventWakeup)
     usual = sys.getswitchinterval()
@@ -216,7 +225,7 @@ def ways(report: Report, count: int, rate: float) -> None:
     sys.setswitchinterval(usual)
 
 
-def woken(wakeup: Wakeup, count: int, rate: float) -> tuple[float, float]:
+def woken(wakeup: Handoff, count: int, rate: float) -> tuple[float, float]:
     waiting: deque[float | None] = deque()
     times: list[float] = []
     state = {"asleep": False}

@@ -7,6 +7,7 @@ with workers that own their stations. Importing this module adds ``pool`` to
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -107,11 +108,11 @@ class Pool:
                 self._control.notify()
         return turns > 0
 
-    def sleeps(self, thread: Thread) -> bool:
+    def sleeps(self, thread: Thread) -> float:
         with self._lock:
             if thread not in self._idle:
                 self._idle.append(thread)
-        return not self.queue
+        return 0.0 if self.queue else math.inf
 
     def stop(self) -> None:
         for thread in self._threads:

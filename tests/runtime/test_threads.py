@@ -12,7 +12,7 @@ from penstock.model.errors import StateError
 from penstock.runtime.control import Control
 from penstock.runtime.run import Runtime
 from penstock.runtime.strategies import strategy
-from penstock.runtime.threads import ThreadScheduler
+from penstock.runtime.threads import SLICE, ThreadScheduler
 from penstock.runtime.wakeup import EventWakeup, LockWakeup, wakeup
 from penstock.runtime.worker import Worker
 from tests.runtime.fakes import THREADED, Map, Sink, Source, chain, link, message, pipeline
@@ -289,6 +289,7 @@ def test_an_error_of_the_runtime_itself_ends_it(
 @pytest.mark.parametrize("kind", [LockWakeup, EventWakeup])
 def test_a_wake_up_is_not_lost(kind: type[LockWakeup | EventWakeup]) -> None:
     made = kind()
+    made.wait(0.001)  # nobody wakes it
     made.wake()
     made.wake()
     made.wait()
@@ -332,6 +333,40 @@ def test_nobody_begins_beside_a_more_important_one_that_has_just_begun(since: fl
         now[0] = since
         rig.put(2, message([(1, 0, 0)]))
         assert ran.wait(5 if beside else 0.2) == beside
+        go_on.set()
+        assert ran.wait(5)
+    finally:
+        go_on.set()
+        control.close()
+
+
+@pytest.mark.parametrize(("since", "beside"), [(0.0, False), (2 * SLICE, True)])
+def test_a_more_important_one_lets_a_turn_end_that_does_not_last_long(since: float, beside: bool) -> None:
+    now, began, ran, go_on = [0.0], threading.Event(), threading.Event(), threading.Event()
+
+    def long(value: int) -> int:
+        began.set()
+        go_on.wait(5)
+        return value
+
+    def short(value: int) -> int:
+        ran.set()
+        return value
+
+    low, high = Map(1, long, priority=1), Map(2, short, priority=9)
+    rig, control = Rig(low, high), Control()
+    scheduler = ThreadScheduler(control, 2, clock=lambda: now[0])
+    try:
+        for id in (1, 2):
+            worker = Worker(str(id), control.failed, clock=lambda: now[0])
+            worker.adopt([rig.stations[id]], strategy("fifo"))
+            scheduler.adopt(worker)
+        rig.put(1, message([(1, 0, 0)]))
+        assert began.wait(5)
+        rig.put(2, message([(1, 0, 0)]))
+        assert not ran.wait(0.1), "the turn has just begun"
+        now[0] = since
+        assert ran.wait(5 if beside else 0.1) == beside
         go_on.set()
         assert ran.wait(5)
     finally:

@@ -233,9 +233,9 @@ class Looks:
             thread.stop()
         return True
 
-    def sleeps(self, thread: Thread) -> bool:
+    def sleeps(self, thread: Thread) -> float:
         assert thread.asleep
-        return False
+        return 0.0
 
 
 def test_a_thread_looks_again_before_it_sleeps() -> None:

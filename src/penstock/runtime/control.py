@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -28,8 +29,9 @@ class Body(Protocol):
     def work(self, thread: Thread) -> bool:
         """Work until nothing is left, or ``thread.hurried``. False: there was nothing."""
 
-    def sleeps(self, thread: Thread) -> bool:
-        """The thread is about to sleep; False if there is something to do after all."""
+    def sleeps(self, thread: Thread) -> float:
+        """The thread is about to sleep: for how many seconds at most, which may be infinite; 0 if there is something
+        to do after all."""
 
 
 class Halting(Protocol):
@@ -203,14 +205,14 @@ class Control:
     def until(self, done: Callable[[], bool], look: Look | None = None) -> None:
         """Return once this holds, which is looked at whenever a thread runs out of work; or when all end. ``look`` may
         give it up."""
-        with self.watching(-1 if look is None else LOOK_SECONDS) as wait:
+        with self.watching(math.inf if look is None else LOOK_SECONDS) as wait:
             while not self.closed and not done():
                 if look is not None:
                     look()
                 wait()
 
     @contextlib.contextmanager
-    def watching(self, seconds: float = -1) -> Iterator[Callable[[], None]]:
+    def watching(self, seconds: float = math.inf) -> Iterator[Callable[[], None]]:
         """Gives what returns when something may have changed since the last call, or since the beginning; at the latest
         after some ``seconds``, by default never without."""
         waiter = LockWakeup()
@@ -261,9 +263,9 @@ class Thread(threading.Thread):
                 if self.hurried:
                     continue
                 self.asleep = True
-                if self.body.sleeps(self):
+                if (seconds := self.body.sleeps(self)) > 0:
                     control.notify()
-                    self._wakeup.wait()
+                    self._wakeup.wait(seconds)
                 self.asleep = False
         except Exception as error:  # of the runtime itself: nothing of it can be trusted any more
             control.failed(None, error)

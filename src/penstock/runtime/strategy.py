@@ -15,7 +15,7 @@ from penstock.runtime.station import Station
 
 PROBE = 64
 """Elements of the first turn, where the quantum is a time and nobody has measured yet."""
-BRIEF = 0.02
+BRIEF = 0.01
 """Seconds of a turn of an operator that is less urgent than another, where no quantum is given."""
 REFRESH = 1.0
 """Seconds after which costs and selectivities are looked at again."""

@@ -4,12 +4,14 @@ Who waits gets more important with time, so nobody starves: a worker that has wa
 before one whose priority is higher by one.
 
 Threads share one interpreter, so a worker takes time from those that run beside it. None begins beside a more important
-one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn.
+one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn. And a
+more important one lets a turn end that has begun, unless that lasts longer than turns do: both take more at once then.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from penstock.runtime.control import Control, Thread
 from penstock.runtime.station import AGEING
 from penstock.runtime.worker import Worker
 
-SLICE = 0.005
+SLICE = 0.01
 """Seconds for which a worker runs before others get their turn; never in the middle of a message."""
 
 T = TypeVar("T")
@@ -57,7 +59,7 @@ class ThreadScheduler:
         self._lock = threading.Lock()
         self._turns: Turns[Worker] = Turns()
         self._scheduled: dict[Worker, float] = {}  # since when each has something to do without a break
-        self._running: set[Worker] = set()
+        self._running: dict[Worker, float] = {}  # since when each has its turn
         self._idle: list[Thread] = []
         self._threads = [control.start(self, f"penstock-worker-{i + 1}") for i in range(threads)]
 
@@ -100,19 +102,22 @@ class ThreadScheduler:
 
     def work(self, thread: Thread) -> bool:
         worked = False
+        with self._lock:
+            if thread in self._idle:
+                self._idle.remove(thread)  # nobody has woken it: its time was over
         while not thread.hurried:
             with self._lock:
                 now = self._clock()
-                worker = self._turns.next() if self._may_begin(now) else None
+                worker = self._turns.next() if self._delay(now) <= 0 else None
                 if worker is None:
                     break
-                self._running.add(worker)
+                self._running[worker] = now
                 helper = self._helper(now)
             if helper is not None:
                 helper.wake()
             worker.run(thread, self._control, now + SLICE)
             with self._lock:
-                self._running.discard(worker)
+                del self._running[worker]
                 if not worker.idle:
                     self._turns.add(worker, worker.priority, self._clock())
                 else:
@@ -127,25 +132,31 @@ class ThreadScheduler:
             self._wake_helper()
         return worked
 
-    def _may_begin(self, now: float) -> bool:
-        """Whether the next worker may run beside those that do. Under the lock."""
+    def _delay(self, now: float) -> float:
+        """Seconds after which the next worker may run beside those that do, if nothing happens before; infinite if
+        something has to. Under the lock."""
         worker = self._turns.first()
-        if worker is None or not self._running:
-            return worker is not None
-        least = worker.priority
-        return not any(now - self._scheduled[other] < AGEING * (other.priority - least) for other in self._running)
+        if worker is None:
+            return math.inf
+        delay, mine = 0.0, worker.priority
+        for other, began in self._running.items():
+            ahead = other.priority - mine
+            if now - self._scheduled[other] < AGEING * ahead:
+                return math.inf
+            if ahead < 0:
+                delay = max(delay, began + SLICE - now)
+        return delay
 
     def _helper(self, now: float) -> Thread | None:
         """A thread to wake, if one sleeps and there is something for it. Under the lock."""
-        return self._idle.pop() if self._idle and self._may_begin(now) else None
+        return self._idle.pop() if self._idle and self._delay(now) < math.inf else None
 
-    def sleeps(self, thread: Thread) -> bool:
+    def sleeps(self, thread: Thread) -> float:
         with self._lock:
-            if thread.hurried or self._may_begin(self._clock()):
-                return False
-            if thread not in self._idle:
+            seconds = 0.0 if thread.hurried else self._delay(self._clock())
+            if seconds > 0 and thread not in self._idle:
                 self._idle.append(thread)
-            return True
+            return seconds
 
     def stop(self) -> None:
         for thread in self._threads:

@@ -7,7 +7,9 @@ system call that wakes lets go of the interpreter while the kernel starts the ot
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import select
 import threading
 from typing import ClassVar, Protocol
 
@@ -18,8 +20,8 @@ class Wakeup(Protocol):
     def wake(self) -> None:
         """Let the one who waits, or who will wait next, go on."""
 
-    def wait(self) -> None:
-        """Return once somebody has called ``wake`` since the last return."""
+    def wait(self, seconds: float = math.inf) -> None:
+        """Return once somebody has called ``wake`` since the last return, or after some seconds."""
 
 
 class LockWakeup:
@@ -35,8 +37,8 @@ class LockWakeup:
         with contextlib.suppress(RuntimeError):  # somebody else has just done it
             self._lock.release()
 
-    def wait(self, seconds: float = -1) -> None:
-        self._lock.acquire(timeout=seconds)
+    def wait(self, seconds: float = math.inf) -> None:
+        self._lock.acquire(timeout=-1 if seconds == math.inf else seconds)
 
 
 class EventWakeup:
@@ -55,7 +57,12 @@ class EventWakeup:
     def wake(self) -> None:
         os.eventfd_write(self._file, 1)
 
-    def wait(self) -> None:
+    def wait(self, seconds: float = math.inf) -> None:
+        if seconds < math.inf:
+            look = select.poll()  # a number of a file may be large
+            look.register(self._file, select.POLLIN)
+            if not look.poll(max(1, math.ceil(seconds * 1e3))):
+                return
         os.eventfd_read(self._file)
 
     def __del__(self) -> None:

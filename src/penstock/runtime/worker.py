@@ -6,6 +6,7 @@ served before anything else: that something has come to a station is the most fr
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -194,8 +195,8 @@ class OwnThread:
     def work(self, thread: Thread) -> bool:
         return self.worker.run(thread, self._control)
 
-    def sleeps(self, thread: Thread) -> bool:
-        return self.worker.idle
+    def sleeps(self, thread: Thread) -> float:
+        return math.inf if self.worker.idle else 0.0
 
     def stop(self) -> None:
         self.thread.stop()
