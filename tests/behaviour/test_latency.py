@@ -135,6 +135,23 @@ def test_priorities_are_told_apart(opened: Opened) -> None:
     assert [(row["priority"], row["count"]) for row in rows] == [(None, 5), (0, 2), (3, 1), (HIGHEST, 2)]
 
 
+@pytest.mark.parametrize("engine", ["local", "workers", "spark"], indirect=True)  # the reference overtakes nothing
+def test_a_prioritised_row_does_not_wait_for_slack(opened: Opened) -> None:
+    db = opened("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t SLACK 10 PRIORITY BY v")
+    query = db.query("SELECT v FROM s")
+    db.push("s", [(1, 0), (2, 9)])
+    db.settle()
+    assert query.fetch().column("v").to_pylist() == [9]
+    assert {level: one.count for level, one in query.latency.priorities.items()} == {9: 1}
+    pass_time(db, 3.0)
+    db.push("s", [(20, 0)])
+    db.settle()
+    found = query.latency.priorities
+    assert {level: (one.count, one.max, one.waiting_p99) for level, one in found.items()} == {
+        0: (1, 0.0, near(3.0)), 9: (1, 0.0, 0.0),
+    }  # fmt: skip
+
+
 def test_it_is_shown_everywhere(opened: Opened, engine: str) -> None:
     db = opened(f"{S} SLACK 10")
     query = db.query("SELECT v FROM s", name="q")

@@ -127,6 +127,8 @@ class Meter:
         delivered, known, count = (facts if len(ts) == len(notes) else np.repeat(facts, sizes, 0)).T
         own, certain = self._times(ts, np.zeros(len(ts), np.int64) if sub is None else sub)
         certain = np.where(np.isnan(known), certain, known)
+        early = ~(certain <= delivered) & ~np.isnan(own)  # a prioritised row did not wait: its push was enough
+        certain = np.where(early, own, certain)
         certain = np.minimum(np.maximum(certain, self._since), delivered)
         own = np.fmin(np.maximum(own, self._since), certain)
         timed = ~np.isnan(certain)  # of the others, the call was before a restart
