@@ -41,7 +41,8 @@ def test_rates_and_samples_whatever_the_batches(batches: int, rows: int) -> None
 
 
 @pytest.mark.parametrize("rows", [1, 100, 10_000])
-def test_the_newest_rows_count(rows: int) -> None:
+def test_the_newest_rows_count(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.ingest.measuring.THINNEST", 256)  # of more rows a test takes long
     measuring = Measuring()
     since = came(measuring, 200_000 // rows, rows, step=100, value=0)
     came(measuring, 200_000 // rows, rows, step=100, since=since, value=1)
