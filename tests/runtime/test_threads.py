@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -305,70 +306,57 @@ def test_only_some_threads_get_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(wakeup(), LockWakeup)
 
 
+class Beside:
+    """Two workers and two threads, with a clock that stands. The turn of the first lasts until ``go_on``; ``ran``: the
+    second has had its turn. ``close`` ends the threads."""
+
+    def __init__(self, first: int, second: int) -> None:
+        self.now, self.ran, self.go_on = 0.0, threading.Event(), threading.Event()
+        began = threading.Event()
+
+        def long(value: int) -> int:
+            began.set()
+            self.go_on.wait(5)
+            return value
+
+        def short(value: int) -> int:
+            self.ran.set()
+            return value
+
+        self._rig, self._control = Rig(Map(1, long, priority=first), Map(2, short, priority=second)), Control()
+        scheduler = ThreadScheduler(self._control, 2, clock=lambda: self.now)
+        for id in (1, 2):
+            worker = Worker(str(id), self._control.failed, clock=lambda: self.now)
+            worker.adopt([self._rig.stations[id]], strategy("fifo"))
+            scheduler.adopt(worker)
+        self.put(1)
+        assert began.wait(5)
+
+    def put(self, id: int) -> None:
+        self._rig.put(id, message([(1, 0, 0)]))
+
+    def close(self) -> None:
+        self.go_on.set()
+        self._control.close()
+
+
 @pytest.mark.parametrize(("since", "beside"), [(0.0, False), (1.0, True)])
 def test_nobody_begins_beside_a_more_important_one_that_has_just_begun(since: float, beside: bool) -> None:
     """Nine against one: after eight times ``AGEING`` it does not matter any more."""
-    now, began, ran, go_on = [0.0], threading.Event(), threading.Event(), threading.Event()
-
-    def long(value: int) -> int:
-        began.set()
-        go_on.wait(5)
-        return value
-
-    def short(value: int) -> int:
-        ran.set()
-        return value
-
-    high, low = Map(1, long, priority=9), Map(2, short, priority=1)
-    rig, control = Rig(high, low), Control()
-    scheduler = ThreadScheduler(control, 2, clock=lambda: now[0])
-    try:
-        workers = [Worker(str(id), control.failed, clock=lambda: now[0]) for id in (1, 2)]
-        for worker, id in zip(workers, (1, 2), strict=True):
-            worker.adopt([rig.stations[id]], strategy("fifo"))
-        for worker in workers:
-            scheduler.adopt(worker)
-        rig.put(1, message([(1, 0, 0)]))
-        assert began.wait(5)
-        now[0] = since
-        rig.put(2, message([(1, 0, 0)]))
-        assert ran.wait(5 if beside else 0.2) == beside
-        go_on.set()
-        assert ran.wait(5)
-    finally:
-        go_on.set()
-        control.close()
+    with contextlib.closing(Beside(9, 1)) as two:
+        two.now = since
+        two.put(2)
+        assert two.ran.wait(5 if beside else 0.2) == beside
+        two.go_on.set()
+        assert two.ran.wait(5)
 
 
 @pytest.mark.parametrize(("since", "beside"), [(0.0, False), (2 * SLICE, True)])
 def test_a_more_important_one_lets_a_turn_end_that_does_not_last_long(since: float, beside: bool) -> None:
-    now, began, ran, go_on = [0.0], threading.Event(), threading.Event(), threading.Event()
-
-    def long(value: int) -> int:
-        began.set()
-        go_on.wait(5)
-        return value
-
-    def short(value: int) -> int:
-        ran.set()
-        return value
-
-    low, high = Map(1, long, priority=1), Map(2, short, priority=9)
-    rig, control = Rig(low, high), Control()
-    scheduler = ThreadScheduler(control, 2, clock=lambda: now[0])
-    try:
-        for id in (1, 2):
-            worker = Worker(str(id), control.failed, clock=lambda: now[0])
-            worker.adopt([rig.stations[id]], strategy("fifo"))
-            scheduler.adopt(worker)
-        rig.put(1, message([(1, 0, 0)]))
-        assert began.wait(5)
-        rig.put(2, message([(1, 0, 0)]))
-        assert not ran.wait(0.1), "the turn has just begun"
-        now[0] = since
-        assert ran.wait(5 if beside else 0.1) == beside
-        go_on.set()
-        assert ran.wait(5)
-    finally:
-        go_on.set()
-        control.close()
+    with contextlib.closing(Beside(1, 9)) as two:
+        two.put(2)
+        assert not two.ran.wait(0.1), "the turn has just begun"
+        two.now = since
+        assert two.ran.wait(5 if beside else 0.1) == beside
+        two.go_on.set()
+        assert two.ran.wait(5)

@@ -71,8 +71,8 @@ class Strategy(ABC):
         cost = station.cost if station.cost is not None else station.vertex.stats.cost
         if cost is None:
             return PROBE
-        most = max(1, int(min(seconds / cost, 1e9))) if cost > 0 else None
-        return most if quantum is not None or station.turn is None else min(most or station.turn, station.turn)
+        bound = station.turn if quantum is None else None
+        return max(1, int(min(seconds / cost, bound or 1e9))) if cost > 0 else bound
 
     def seconds(self, station: Station) -> float | None:
         """How long a turn is to last, if that is given: turns are measured then."""

@@ -4,8 +4,9 @@ Who waits gets more important with time, so nobody starves: a worker that has wa
 before one whose priority is higher by one.
 
 Threads share one interpreter, so a worker takes time from those that run beside it. None begins beside a more important
-one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn. And a
-more important one lets a turn end that has begun, unless that lasts longer than turns do: both take more at once then.
+one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn. A more
+important worker waits for the end of a turn that a less important one has begun, for at most ``SLICE`` seconds: each of
+the two takes more rows at once then.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class ThreadScheduler:
         worked = False
         with self._lock:
             if thread in self._idle:
-                self._idle.remove(thread)  # nobody has woken it: its time was over
+                self._idle.remove(thread)  # its time was over, no thread has woken it
         while not thread.hurried:
             with self._lock:
                 now = self._clock()

@@ -21,7 +21,7 @@ class Wakeup(Protocol):
         """Let the one who waits, or who will wait next, go on."""
 
     def wait(self, seconds: float = math.inf) -> None:
-        """Return once somebody has called ``wake`` since the last return, or after some seconds."""
+        """Return once a thread has called ``wake`` since the last return, at the latest after some ``seconds``."""
 
 
 class LockWakeup:

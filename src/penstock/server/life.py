@@ -260,6 +260,7 @@ def serve(directory: str, settings: Settings, out: TextIO | None = None) -> int:
             faulthandler.dump_traceback_later(settings.grace + _AFTER, exit=True)
             time.sleep(settings.grace)
             _too_late(settings.grace)
+        os.close(heard)
 
     threading.Thread(target=watch, name="penstock-watch", daemon=True).start()
     before: Mapping[int, object] = {
