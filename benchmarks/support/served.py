@@ -113,9 +113,10 @@ class Served:
         self._process.send_signal(number)
         try:
             self.said = self._process.communicate(timeout=_END)[0]
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as late:
             self.kill()
-            raise RuntimeError(f"the server has not ended: {self._errors.read_text()[-4000:]}") from None
+            said = f"{late.output!r} {self._errors.read_text()[-4000:]}"
+            raise RuntimeError(f"the server has not ended; it said {said}") from None
         return self._process.returncode
 
     def close(self) -> None:

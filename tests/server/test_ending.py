@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import signal
@@ -53,6 +54,21 @@ def test_it_ends_in_time_though_clients_wait_for_results(tmp_path: Path, number:
         served.start()
         served.wait()
         assert served.sql("SELECT v FROM q")[0]["rows"] == [[1]]
+    finally:
+        served.close()
+
+
+def test_the_system_may_give_a_signal_to_any_thread(tmp_path: Path) -> None:
+    """Python runs handlers in the main thread alone, which sleeps."""
+    served = Served(tmp_path / "db", "local", errors=tmp_path / "errors")
+    served.start()
+    try:
+        served.wait()
+        other = max(int(each.name) for each in Path(f"/proc/{served.pid}/task").iterdir())
+        assert other != served.pid
+        assert ctypes.CDLL(None).tgkill(served.pid, other, signal.SIGTERM) == 0
+        assert served.end(0) == 0, (tmp_path / "errors").read_text()
+        assert served.said.strip() == "penstock ends, within 20 seconds"
     finally:
         served.close()
 

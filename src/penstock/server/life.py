@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -235,38 +236,39 @@ def serve(directory: str, settings: Settings, out: TextIO | None = None) -> int:
     out = sys.stdout if out is None else out
     logs(settings)
     server, told = Server(directory, settings), threading.Event()
-    asked: list[int] = []
     heard, say = os.pipe()
-
-    # A signal may interrupt the main thread anywhere: what handles it takes no lock, so it sets no event and starts no
-    # thread.
-    def end(number: int, frame: object) -> None:
-        if asked:
-            os.write(2, b"penstock: told twice to end: it ends at once\n")
-            os._exit(1)
-        asked.append(number)
-        os.write(say, b"e")
-
-    def again(number: int, frame: object) -> None:
-        os.write(say, b"r")
+    os.set_blocking(say, False)
 
     def watch() -> None:
         """In a thread, which goes with the process, or with a server that cannot start."""
-        while (word := os.read(heard, 1)) == b"r":
-            threading.Thread(target=server.reload, name="penstock-reload", daemon=True).start()
-        if word == b"e":
-            told.set()
-            # Also for what Python does after its last line, when no thread of Python's runs any more.
-            faulthandler.dump_traceback_later(settings.grace + _AFTER, exit=True)
-            time.sleep(settings.grace)
-            _too_late(settings.grace)
-        os.close(heard)
+        end: float | None = None
+        while True:
+            ready, _, _ = select.select([heard], [], [], None if end is None else max(0.0, end - time.monotonic()))
+            if not ready:
+                _too_late(settings.grace)
+            numbers = os.read(heard, 64)
+            if not numbers:
+                os.close(heard)
+                return
+            for number in numbers:
+                if number == signal.SIGHUP:
+                    threading.Thread(target=server.reload, name="penstock-reload", daemon=True).start()
+                elif end is not None:
+                    os.write(2, b"penstock: told twice to end: it ends at once\n")
+                    os._exit(1)
+                else:
+                    end = time.monotonic() + settings.grace
+                    # Also for what Python does after its last line, when no thread of Python's runs any more.
+                    faulthandler.dump_traceback_later(settings.grace + _AFTER, exit=True)
+                    told.set()
 
     threading.Thread(target=watch, name="penstock-watch", daemon=True).start()
+    # The system gives a signal to any thread of the process, and Python runs handlers in the main thread alone, which
+    # nobody wakes for it. So handlers do nothing: Python writes the signal's number to the pipe, in whatever thread.
+    before_pipe = signal.set_wakeup_fd(say, warn_on_full_buffer=False)
     before: Mapping[int, object] = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, end), signal.SIGINT: signal.signal(signal.SIGINT, end),
-        signal.SIGHUP: signal.signal(signal.SIGHUP, again),
-    }  # fmt: skip
+        number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
     try:
         server.start()
         for line in banner(server):
@@ -277,6 +279,7 @@ def serve(directory: str, settings: Settings, out: TextIO | None = None) -> int:
         server.stop()
         for number, handler in before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        signal.set_wakeup_fd(before_pipe)
         os.close(say)
     return 0
 
