@@ -15,7 +15,7 @@ from penstock.runtime.run import Runtime
 from penstock.runtime.strategies import strategy
 from penstock.runtime.threads import SLICE, ThreadScheduler
 from penstock.runtime.wakeup import EventWakeup, LockWakeup, wakeup
-from penstock.runtime.worker import Worker
+from penstock.runtime.worker import REST, Worker
 from tests.runtime.fakes import THREADED, Map, Sink, Source, chain, link, message, pipeline
 from tests.runtime.stations import Rig
 
@@ -307,15 +307,15 @@ def test_only_some_threads_get_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Beside:
-    """Two workers and two threads, with a clock that stands. The turn of the first lasts until ``go_on``; ``ran``: the
-    second has had its turn. ``close`` ends the threads."""
+    """Two workers and some threads, with a clock that stands. The turn of the first has ``begun`` and lasts until
+    ``go_on``; ``ran``: the second has had its turn. ``close`` ends the threads."""
 
-    def __init__(self, first: int, second: int) -> None:
+    def __init__(self, first: int, second: int, threads: int = 2) -> None:
         self.now, self.ran, self.go_on = 0.0, threading.Event(), threading.Event()
-        began = threading.Event()
+        self.begun = threading.Event()
 
         def long(value: int) -> int:
-            began.set()
+            self.begun.set()
             self.go_on.wait(5)
             return value
 
@@ -324,13 +324,13 @@ class Beside:
             return value
 
         self._rig, self._control = Rig(Map(1, long, priority=first), Map(2, short, priority=second)), Control()
-        scheduler = ThreadScheduler(self._control, 2, clock=lambda: self.now)
+        scheduler = ThreadScheduler(self._control, threads, clock=lambda: self.now)
         for id in (1, 2):
             worker = Worker(str(id), self._control.failed, clock=lambda: self.now)
             worker.adopt([self._rig.stations[id]], strategy("fifo"))
             scheduler.adopt(worker)
         self.put(1)
-        assert began.wait(5)
+        assert self.begun.wait(5)
 
     def put(self, id: int) -> None:
         self._rig.put(id, message([(1, 0, 0)]))
@@ -360,3 +360,17 @@ def test_a_more_important_one_lets_a_turn_end_that_does_not_last_long(since: flo
         assert two.ran.wait(5 if beside else 0.1) == beside
         two.go_on.set()
         assert two.ran.wait(5)
+
+
+def test_who_has_done_everything_rests_before_it_begins_again() -> None:
+    """Twice as long as it has worked: rows that come one by one are worked on together."""
+    with contextlib.closing(Beside(5, 5, threads=1)) as two:
+        two.now = REST / 4  # so long it has worked
+        two.begun.clear()
+        two.put(2)
+        two.go_on.set()
+        assert two.ran.wait(5), "another one does not wait for it"
+        two.put(1)
+        assert not two.begun.wait(0.1)
+        two.now = REST
+        assert two.begun.wait(5)

@@ -6,7 +6,7 @@ before one whose priority is higher by one.
 Threads share one interpreter, so a worker takes time from those that run beside it. None begins beside a more important
 one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn. A more
 important worker waits for the end of a turn that a less important one has begun, for at most ``SLICE`` seconds: each of
-the two takes more rows at once then.
+the two takes more rows at once then. One that has done everything rests (see ``rest``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 from penstock.runtime.control import Control, Thread
 from penstock.runtime.station import AGEING
-from penstock.runtime.worker import Worker
+from penstock.runtime.worker import Worker, rest
 
 SLICE = 0.01
 """Seconds for which a worker runs before others get their turn; never in the middle of a message."""
@@ -61,6 +61,7 @@ class ThreadScheduler:
         self._turns: Turns[Worker] = Turns()
         self._scheduled: dict[Worker, float] = {}  # since when each has something to do without a break
         self._running: dict[Worker, float] = {}  # since when each has its turn
+        self._resting: dict[Worker, float] = {}  # until when each of those that have done all rests
         self._idle: list[Thread] = []
         self._threads = [control.start(self, f"penstock-worker-{i + 1}") for i in range(threads)]
 
@@ -119,8 +120,11 @@ class ThreadScheduler:
             worker.run(thread, self._control, now + SLICE)
             with self._lock:
                 del self._running[worker]
+                end = self._clock()
                 if not worker.idle:
-                    self._turns.add(worker, worker.priority, self._clock())
+                    self._turns.add(worker, worker.priority, end)
+                elif not self._control.watched:
+                    self._resting[worker] = end + rest(end - now)
                 else:
                     del self._scheduled[worker]
             if worker not in self._scheduled:
@@ -136,17 +140,29 @@ class ThreadScheduler:
     def _delay(self, now: float) -> float:
         """Seconds after which the next worker may run beside those that do, if nothing happens before; infinite if
         something has to. Under the lock."""
+        others = self._rested(now)
         worker = self._turns.first()
         if worker is None:
-            return math.inf
+            return others
         delay, mine = 0.0, worker.priority
         for other, began in self._running.items():
             ahead = other.priority - mine
             if now - self._scheduled[other] < AGEING * ahead:
-                return math.inf
+                return others
             if ahead < 0:
                 delay = max(delay, began + SLICE - now)
-        return delay
+        return min(delay, others)
+
+    def _rested(self, now: float) -> float:
+        """Add those to the turns that have rested and have something to do; seconds until another has rested, which may
+        be infinite. Under the lock."""
+        for worker in [w for w, until in self._resting.items() if until <= now]:
+            del self._resting[worker]
+            del self._scheduled[worker]
+            if not worker.idle:
+                self._scheduled[worker] = now
+                self._turns.add(worker, worker.priority, now)
+        return min(self._resting.values(), default=now + math.inf) - now
 
     def _helper(self, now: float) -> Thread | None:
         """A thread to wake, if one sleeps and there is something for it. Under the lock."""
