@@ -18,7 +18,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,17 @@ STREAMS = {"a": 1, "b": 4, "c": 200}
 THREE = (
     "SELECT a.v, b.v AS w, c.v AS x FROM a [RANGE 2000], b [RANGE 2000], c [RANGE 2000] WHERE a.k = b.k AND b.j = c.j"
 )
-WINDOW = 4_000
+WINDOW, COUNT = 4_000, 12
+"""Rows of a window of each stream, and how many of them."""
 OVERLAPS = (0, 10, 25, 50, 75, 90, 95)
+SIZES = {40: 600, 400: 60, 40_000: 4}
+"""Other sizes of windows, with their count: what a window costs by itself matters where it is small."""
+SIZED, AT = ("few pairs", "join, groups", "groups"), (10, 25, 50, 75)
+"""What they are tried with."""
 SHAPES = {
     "join": "SELECT a.k, a.v, b.v AS w FROM a {0}, b {0} WHERE a.k = b.k",
     "few pairs": "SELECT a.k, a.v, b.v AS w FROM a {0}, b {0} WHERE a.k = b.k AND a.j = b.j",
+    "join, groups": "SELECT a.j, count(*) AS n, avg(b.v) AS m FROM a {0}, b {0} WHERE a.k = b.k GROUP BY a.j",
     "groups": "SELECT k, count(*) AS n, avg(v) AS m FROM a {0} GROUP BY k",
     "distinct": "SELECT DISTINCT j FROM a {0}",
     "first 10": "SELECT k, v FROM a {0} ORDER BY v DESC LIMIT 10",
@@ -143,18 +149,21 @@ def orders(report: Report, rounds: int, ticks: int) -> None:
     )
 
 
-def windows(report: Report, rounds: int, count: int) -> None:
-    data = tables((count + 2) * WINDOW, {"a": 1, "b": 1}, 5_000)
-    for shape, text in SHAPES.items():
-        for overlap in OVERLAPS:
-            hop = WINDOW - WINDOW * overlap // 100
-            query = text.format(f"[HOPPING {WINDOW} EVERY {hop}]")
+def windows(
+    report: Report, rounds: int, size: int, count: int, shapes: Iterable[str] = SHAPES,
+    overlaps: Iterable[int] = OVERLAPS,
+) -> None:
+    data = tables((count + 2) * size, {"a": 1, "b": 1}, 5_000)
+    for shape in shapes:
+        for overlap in overlaps:
+            hop = size - size * overlap // 100
+            query = SHAPES[shape].format(f"[HOPPING {size} EVERY {hop}]")
             ways: dict[str, Way] = {
                 name: lambda db, query=query, reuse=reuse: db.query(query, reuse=reuse)  # type: ignore[misc]
                 for name, reuse in (("from the one before", True), ("from nothing", False), (CHOSEN, None))
             }
-            what = f"{shape}, {overlap} % overlap"
-            measured = compared(ways, data, WINDOW, 2 * WINDOW + count * hop, rounds, what)
+            what = f"{shape}, {size:,} rows, {overlap} % overlap"
+            measured = compared(ways, data, size, 2 * size + count * hop, rounds, what)
             report.add(
                 f"plans: {what}: chosen against the better way", measured.ratio(CHOSEN), BAR, below=True,
                 note=measured.said(),
@@ -168,7 +177,9 @@ def main() -> None:
     report = Report("plans")
     rounds = args.rounds or amount(args, 9, 1)
     orders(report, rounds, amount(args, 16_000, 4_000))
-    windows(report, rounds, amount(args, 12, 3))
+    windows(report, rounds, WINDOW, amount(args, COUNT, 3))
+    for size, count in SIZES.items():
+        windows(report, rounds, size, amount(args, count, 3), SIZED, AT)
     report.finish()
 
 

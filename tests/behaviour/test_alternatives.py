@@ -205,9 +205,21 @@ def test_windows_are_reused_where_that_is_cheaper(engine: str) -> None:
         db.execute(STREAMS)
         push(db, a=1)
         assert reuses(db.query(GROUPS.format(5)).plan)
-        assert not reuses(db.query(GROUPS.format(95)).plan)
-        assert not reuses(db.query(GROUPS.format(5), reuse=False).plan)
-        assert reuses(db.query(GROUPS.format(95), reuse=True).plan)
+        assert reuses(db.query(GROUPS.format(95)).plan), "to begin a window costs more than its few rows"
+        large = GROUPS.replace("100", "100000")
+        assert reuses(db.query(large.format(5_000)).plan)
+        assert not reuses(db.query(large.format(95_000)).plan)
+        assert not reuses(db.query(large.format(5_000), reuse=False).plan)
+        assert reuses(db.query(large.format(95_000), reuse=True).plan)
+
+
+def test_pairs_are_kept_where_they_are_counted_and_not_where_they_are_listed(engine: str) -> None:
+    joined = "FROM a [HOPPING 4000 EVERY {0}], b [HOPPING 4000 EVERY {0}] WHERE a.k = b.k"
+    with penstock.connect(engine=engine) as db:
+        db.execute(STREAMS)
+        push(db, a=1, b=1)
+        assert reuses(db.query(f"SELECT a.j, count(*) AS n {joined.format(1_000)} GROUP BY a.j").plan)
+        assert not reuses(db.query(f"SELECT a.j, b.j AS i {joined.format(1_000)}").plan)
 
 
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
@@ -271,7 +283,7 @@ def test_a_chosen_order_of_joins_gives_the_same_answers(
 @pytest.mark.parametrize("again", ["same", "other"])
 @pytest.mark.parametrize("durable", ["local", "spark"])
 def test_a_restart_does_not_choose_again(durable: str, again: str, tmp_path: Path) -> None:
-    """After it the figures would choose another order, and windows from nothing."""
+    """After it the figures would choose another order."""
     from tests.spark.direct import directly
 
     after = durable if again == "same" else {"local": "spark", "spark": "local"}[durable]

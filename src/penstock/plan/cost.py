@@ -39,6 +39,7 @@ from penstock.plan.nodes import (
     bounded_window,
     bounded_windows,
 )
+from penstock.plan.nodes import walk as nodes_of
 from penstock.plan.reuse import reuses
 from penstock.plan.steps import below_steps
 from penstock.plan.window import (
@@ -111,14 +112,15 @@ class Figure:
 @dataclass(frozen=True)
 class Estimate:
     """Of one node, with everything below it: ``rows`` is the size of its relation. ``sample``: rows as they come out of
-    it, if that is known. ``whole``: all of them come anew for each bounded window. ``figure``: what is assumed here."""
+    it, if that is known. ``anew``: the share of them that comes for each bounded window; 1: all. ``figure``: what is
+    assumed here."""
 
     rate: float
     rows: float
     state_rows: float
     work: float
     sample: tuple[Row, ...] | None = None
-    whole: bool = False
+    anew: float = 0.0
     figure: Figure | None = None
 
 
@@ -168,43 +170,43 @@ class Costs:
                 e = self.node(below)
                 share, sample, figure = _filtered(predicate, e.sample)
                 steps = e.rate * (1 + 0.01 * max(1, len(conjuncts(predicate))))
-                return Estimate(e.rate * share, e.rows * share, e.state_rows, e.work + steps, sample, e.whole, figure)
+                return Estimate(e.rate * share, e.rows * share, e.state_rows, e.work + steps, sample, e.anew, figure)
             case Project(below, exprs, _):
                 e = self.node(below)
                 # Leaving columns out is next to nothing.
                 steps = 0.05 if all(isinstance(x, Column) for x in exprs) else 0.5
                 return Estimate(
-                    e.rate, e.rows, e.state_rows, e.work + steps * e.rate, _projected(exprs, e.sample), e.whole
+                    e.rate, e.rows, e.state_rows, e.work + steps * e.rate, _projected(exprs, e.sample), e.anew
                 )
             case Prioritise(below, _):
                 e = self.node(below)
-                return Estimate(e.rate, e.rows, e.state_rows, e.work + 0.5 * e.rate, e.sample, e.whole)
+                return Estimate(e.rate, e.rows, e.state_rows, e.work + 0.5 * e.rate, e.sample, e.anew)
             case Join() | SemiJoin():
                 return self._join(node)
             case Aggregate(below, keys, _, _):
                 e = self.node(below)
                 groups, figure = _groups(keys, e)
-                steps = (2.5 if e.whole else 2.0) * e.rate
-                return Estimate(2 * e.rate, groups, e.state_rows + groups, e.work + steps, None, e.whole, figure)
+                steps = (2.5 if e.anew == 1.0 else 2.3) * e.rate
+                return Estimate(2 * e.rate, groups, e.state_rows + groups, e.work + steps, None, e.anew, figure)
             case Distinct(below):
                 e = self.node(below)
                 columns = [Column(i, f.type, f.name) for i, f in enumerate(below.schema)]
                 rows, figure = _groups(columns, e) if e.sample is not None else (e.rows * 0.5, _DISTINCT)
                 share = min(1.0, rows / max(e.rows, 1.0))
                 steps = BY_VALUE * e.rate
-                return Estimate(e.rate * share, rows, e.state_rows + rows, e.work + steps, e.sample, e.whole, figure)
+                return Estimate(e.rate * share, rows, e.state_rows + rows, e.work + steps, e.sample, e.anew, figure)
             case SetOp(kind, all_, left, right):
                 a, b = self.node(left), self.node(right)
                 kept = 0.0 if kind == "union" and all_ else a.rows + b.rows
                 rows = a.rows + b.rows if kind == "union" else a.rows * 0.5
                 rate = a.rate + b.rate
                 steps = rate if not kept else BY_VALUE * rate
-                return Estimate(rate, rows, a.state_rows + b.state_rows + kept, a.work + b.work + steps, None, a.whole)
+                return Estimate(rate, rows, a.state_rows + b.state_rows + kept, a.work + b.work + steps, None, a.anew)
             case TopN(below, _, limit, _):
                 e = self.node(below)
                 rows = e.rows if limit is None else min(e.rows, float(limit))
                 steps = RANKED * e.rate
-                return Estimate(e.rate, rows, e.state_rows + e.rows, e.work + steps, e.sample, e.whole)
+                return Estimate(e.rate, rows, e.state_rows + e.rows, e.work + steps, e.sample, e.anew)
 
     def _measured(self, source: str) -> Measured:
         return self._figures.get(source, _NOTHING)
@@ -223,8 +225,11 @@ class Costs:
         emitted = rate
         spec = bounded_window(query)
         if spec is not None:
-            rate = emitted = e.rows * self._windows(query, spec)
-            if reuses(query) and not isinstance(below_steps(query.input), Aggregate):
+            windows = self._windows(query, spec)
+            rate = emitted = e.rows * windows
+            if not reuses(query):
+                emitted += _opened(query) * windows
+            elif not isinstance(below_steps(query.input), Aggregate):
                 # The result is kept, row by row; groups are kept by those who count them.
                 emitted = KEPT * emitted + CHANGED * e.rate
         return Estimate(rate, rate * HORIZON_SECONDS, e.state_rows, e.work + emitted, sample)
@@ -248,17 +253,17 @@ class Costs:
             schema = node.schema
             keys, figure = _groups([Column(k, schema[k].type) for k in spec.keys], e)
             rows = float(spec.size) * keys
-        whole = isinstance(spec, Generic | Session) and not (node.reuse and _overlaps(spec))
-        if whole:
-            rate = rows * self._windows(node, spec)
+        anew = 0.0
+        if isinstance(spec, Generic | Session) and not (node.reuse and _overlaps(spec)):
+            rate, anew = rows * self._windows(node, spec), 1.0
         elif isinstance(spec, Generic):
-            rate = e.rate * REUSED
+            rate, anew = e.rate * REUSED, min(1.0, e.rate / (rows * self._windows(node, spec)))
         else:
             rate = e.rate * (1 if isinstance(spec, Unbounded) or not node.retractions else 2)
         # Wide rows take more room and time, so that a plan that drops columns early is the cheaper one.
         width = len(node.schema)
         state, steps = rows * (1 + width / 8), rate * (1 + width / 16)
-        return Estimate(rate, rows, e.state_rows + state, e.work + steps, e.sample, whole, figure)
+        return Estimate(rate, rows, e.state_rows + state, e.work + steps, e.sample, anew, figure)
 
     def _join(self, node: Join | SemiJoin) -> Estimate:
         a, b = self.node(node.left), self.node(node.right)
@@ -268,16 +273,15 @@ class Costs:
             passing, sample, other = _filtered(node.residual, pairs)
             figure = figure or other
         matched = by_key * passing
-        # Where both sides come anew, each pair is found once, by the row that comes second.
-        meet = a.rate * b.rows + b.rate * a.rows
-        if a.whole and b.whole:
-            meet /= 2
+        # Of two rows that come for the same bounded window the second finds the first.
+        anew = min(a.anew, b.anew)
+        meet = (a.rate * b.rows + b.rate * a.rows) * (1 - anew / 2)
         state = a.state_rows + b.state_rows + a.rows + b.rows
         work = a.work + b.work + a.rate + b.rate + meet * by_key
-        whole = a.whole or b.whole
+        anew = max(a.anew, b.anew)
         if isinstance(node, SemiJoin):
             share = 1.0 if node.kind == "mark" else 0.5
-            return Estimate((a.rate + b.rate) * share, a.rows * share, state, work, None, whole, figure)
+            return Estimate((a.rate + b.rate) * share, a.rows * share, state, work, None, anew, figure)
         rate = meet * matched
         rows = a.rows * b.rows * matched
         if node.kind in ("left", "full"):
@@ -286,18 +290,32 @@ class Costs:
             rows, rate = max(rows, b.rows), max(rate, b.rate)
         if node.kind != "inner":
             sample = None
-        return Estimate(rate, rows, state, work + rate, sample, whole, figure)
+        return Estimate(rate, rows, state, work + rate, sample, anew, figure)
 
 
 _NOTHING = Measured()
 _DISTINCT = Figure("half of the rows are distinct", False)
-KEPT, CHANGED, BY_VALUE, RANKED = 25.0, 40.0, 130.0, 400.0
+GROUPING, OPENED = 6_000.0, 1_500.0
+"""Steps to make an operator for a bounded window from nothing: one that groups, and another. Measured with
+``benchmarks.plans``, as those below."""
+KEPT, CHANGED, BY_VALUE, RANKED = 8.0, 30.0, 130.0, 400.0
 """Steps for a row of a result that is kept from one bounded window to the next, for one of it that comes or goes, and
 for a row that DISTINCT or ORDER BY takes: what is visited row by row costs so many times more than what is done in
-columns. Measured with ``benchmarks.plans``."""
+columns."""
 REUSED = 1.5
 """Steps for a row that comes into a bounded window and leaves it again, where one of a window from nothing costs 1:
 less than 2, since the operators are there already."""
+
+
+def _opened(query: Query) -> float:
+    """Steps to make what is made for each bounded window."""
+    steps = 0.0
+    for node in nodes_of(query, into_queries=False):
+        if isinstance(node, Aggregate):
+            steps += GROUPING
+        elif isinstance(node, Join | SemiJoin | Distinct | SetOp | TopN):
+            steps += OPENED
+    return steps
 
 
 def _figure(text: str, value: float, measured: bool) -> Figure:
