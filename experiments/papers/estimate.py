@@ -170,7 +170,7 @@ def check(results: Gains) -> list[Claim]:
         which = f"windows of {gain.left:g} and {gain.right:g} s"
         claims.append(
             below(
-                f"a prioritised element's pairs come earlier, {which}",
+                f"a prioritised element's pairs come earlier than pairs in the order of time, {which}",
                 LATENCY,
                 gain.prioritised,
                 gain.ordinary,
@@ -181,7 +181,7 @@ def check(results: Gains) -> list[Claim]:
         near = [abs(e - g) <= NEAR * abs(g) for e, g in zip(gain.estimates, gain.gains, strict=True)]
         claims.append(
             judged(
-                f"the estimate t_win is within {NEAR:.0%} of the measured gain, {which}",
+                f"the estimate t_win is within {NEAR:.0%} of the gain over pairs in the order of time, {which}",
                 LATENCY,
                 near,
                 results.others,
