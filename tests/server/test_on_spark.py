@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from benchmarks.support.served import Served, below, until
@@ -15,6 +16,12 @@ from tests.server.over_http import Served as Address
 from tests.server.process import listening
 
 
+def connected(served: Served) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        host="127.0.0.1", port=served.postgres, user="admin", password=served.token, dbname="x", autocommit=True
+    )
+
+
 @ON_SPARK
 def test_what_a_new_user_does(tmp_path: Path) -> None:
     settings = tmp_path / "penstock.toml"
@@ -23,10 +30,7 @@ def test_what_a_new_user_does(tmp_path: Path) -> None:
     served.start()
     try:
         served.wait()
-        database = psycopg.connect(
-            host="127.0.0.1", port=served.postgres, user="admin", password=served.token, dbname="x", autocommit=True
-        )
-        with database:
+        with connected(served) as database:
             database.execute("CREATE STREAM readings (room STRING, v DOUBLE)")
             database.execute("CREATE QUERY top AS SELECT room, max(v) AS v FROM readings GROUP BY room")
             database.execute("CREATE QUERY hot AS SELECT room, v FROM readings WHERE v > 30")
@@ -37,6 +41,8 @@ def test_what_a_new_user_does(tmp_path: Path) -> None:
                 database.execute("DECLARE c CURSOR FOR SUBSCRIBE hot FROM START")
                 (row,) = database.execute("FETCH 1 FROM c").fetchall()
                 assert row[-2:] == ("attic", 31.0)
+            database.execute("CREATE SUBSCRIPTION mine FOR hot FROM START")
+            database.execute("CONFIRM mine AT 1")
         here = Address(None, served.url, served.token, [])  # type: ignore[arg-type]
         events = Events(here, "/api/queries/hot/answers?from=start")
         ((last, result),) = events.rows(1)
@@ -55,6 +61,10 @@ def test_what_a_new_user_does(tmp_path: Path) -> None:
         ((last, result),) = again.rows(1)
         assert (last, result["room"]) == (2, "cellar")
         again.cut()
+        with connected(served) as database, database.transaction():
+            database.execute("DECLARE c CURSOR FOR SUBSCRIBE hot AS mine")
+            (row,) = database.execute("FETCH 1 FROM c").fetchall()
+            assert row[-2:] == ("cellar", 40.0), "what was confirmed before the kill does not come again"
         assert served.sql("SELECT count(*) AS n FROM top")[0]["rows"] == [[3]]
         processes = below(served.pid)
         assert served.end() == 0, (tmp_path / "errors").read_text()
