@@ -213,6 +213,15 @@ def test_windows_are_reused_where_that_is_cheaper(engine: str) -> None:
         assert reuses(db.query(large.format(95_000), reuse=True).plan)
 
 
+def test_windows_of_a_stream_that_never_has_a_row(engine: str) -> None:
+    with penstock.connect(engine=engine) as db:
+        db.execute(STREAMS)
+        window = "[BEGIN WINDOW 1 TUPLE END WINDOW 10 TUPLES HOP SIZE (5, 5)]"
+        query = db.query(f"SELECT k, count(*) AS n FROM (SELECT ISTREAM * FROM a WHERE FALSE) AS x {window} GROUP BY k")
+        push(db, a=1)
+        assert query.fetch().num_rows == 0
+
+
 def test_pairs_are_kept_where_they_are_counted_and_not_where_they_are_listed(engine: str) -> None:
     joined = "FROM a [HOPPING 4000 EVERY {0}], b [HOPPING 4000 EVERY {0}] WHERE a.k = b.k"
     with penstock.connect(engine=engine) as db:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from penstock.runtime.run import Runtime
 from penstock.runtime.strategies import strategy
 from penstock.runtime.threads import SLICE, ThreadScheduler
 from penstock.runtime.wakeup import EventWakeup, LockWakeup, wakeup
-from penstock.runtime.worker import REST, Worker
+from penstock.runtime.worker import REST, OwnThread, Worker
 from tests.runtime.fakes import THREADED, Map, Sink, Source, chain, link, message, pipeline
 from tests.runtime.stations import Rig
 
@@ -360,6 +361,34 @@ def test_a_more_important_one_lets_a_turn_end_that_does_not_last_long(since: flo
         assert two.ran.wait(5 if beside else 0.1) == beside
         two.go_on.set()
         assert two.ran.wait(5)
+
+
+def test_a_worker_with_a_thread_of_its_own_rests_too() -> None:
+    now, begun, go_on, control = 0.0, threading.Event(), threading.Event(), Control()
+
+    def long(value: int) -> int:
+        begun.set()
+        go_on.wait(5)
+        return value
+
+    rig = Rig(Map(1, long))
+    worker = Worker("1", control.failed, clock=lambda: now)
+    worker.adopt([rig.stations[1]], strategy("fifo"))
+    own = OwnThread(worker, control, clock=lambda: now)
+    try:
+        rig.put(1, message([(1, 0, 0)]))
+        assert begun.wait(5)
+        begun.clear()
+        now = REST / 4  # so long it has worked
+        go_on.set()
+        while not own.thread.asleep:
+            time.sleep(0.001)
+        rig.put(1, message([(2, 0, 0)]))
+        assert not begun.wait(0.1)
+        now = REST
+        assert begun.wait(5)
+    finally:
+        control.close()
 
 
 def test_who_has_done_everything_rests_before_it_begins_again() -> None:

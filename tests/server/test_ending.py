@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
 import pyarrow.flight as flight
 import pytest
+from benchmarks.support.places import python_path
 from benchmarks.support.served import Served
 
 from penstock.server.settings import Settings
@@ -58,19 +61,49 @@ def test_it_ends_in_time_though_clients_wait_for_results(tmp_path: Path, number:
         served.close()
 
 
+def takes(thread: Path, number: signal.Signals) -> bool:
+    blocked = re.search(r"SigBlk:\s*(\w+)", (thread / "status").read_text())
+    assert blocked is not None
+    return not int(blocked[1], 16) >> (number - 1) & 1
+
+
 def test_the_system_may_give_a_signal_to_any_thread(tmp_path: Path) -> None:
     """Python runs handlers in the main thread alone, which sleeps."""
     served = Served(tmp_path / "db", "local", errors=tmp_path / "errors")
     served.start()
     try:
         served.wait()
-        other = max(int(each.name) for each in Path(f"/proc/{served.pid}/task").iterdir())
-        assert other != served.pid
+        threads = [each for each in Path(f"/proc/{served.pid}/task").iterdir() if each.name != str(served.pid)]
+        other = next(int(each.name) for each in threads if takes(each, signal.SIGTERM))
         assert ctypes.CDLL(None).tgkill(served.pid, other, signal.SIGTERM) == 0
         assert served.end(0) == 0, (tmp_path / "errors").read_text()
         assert served.said.strip() == "penstock ends, within 20 seconds"
     finally:
         served.close()
+
+
+ANOTHER = """
+import signal, sys
+from penstock.server import life
+from penstock.server.settings import Settings
+
+signal.signal(signal.SIGUSR1, lambda *_: print("heard", flush=True))
+sys.exit(life.serve(sys.argv[1], Settings(engine="local", http=0, flight=None, postgres=None)))
+"""
+
+
+def test_a_signal_that_is_of_somebody_else_ends_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    command = [sys.executable, "-c", ANOTHER, str(tmp_path / "db")]
+    with subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while "HTTP  " not in (line := process.stdout.readline()):
+            assert line, "it has ended"
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == "heard\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "penstock ends, within 20 seconds\n"
+        assert process.wait(120) == 0
 
 
 def test_the_unit_for_systemd(tmp_path: Path) -> None:

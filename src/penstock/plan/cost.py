@@ -257,7 +257,8 @@ class Costs:
         if isinstance(spec, Generic | Session) and not (node.reuse and _overlaps(spec)):
             rate, anew = rows * self._windows(node, spec), 1.0
         elif isinstance(spec, Generic):
-            rate, anew = e.rate * REUSED, min(1.0, e.rate / (rows * self._windows(node, spec)))
+            every = rows * self._windows(node, spec)  # 0: no row ever comes
+            rate, anew = e.rate * REUSED, min(1.0, e.rate / every) if every else 0.0
         else:
             rate = e.rate * (1 if isinstance(spec, Unbounded) or not node.retractions else 2)
         # Wide rows take more room and time, so that a plan that drops columns early is the cheaper one.

@@ -90,14 +90,14 @@ class ThreadScheduler:
 
     def schedule(self, worker: Worker) -> None:
         """The worker has something to do."""
-        if worker in self._scheduled:  # whoever runs it looks again after taking it out
-            return
+        if worker in self._scheduled and self._clock() < self._resting.get(worker, math.inf):
+            return  # whoever runs it looks again after taking it out, or when it has rested
         with self._lock:
-            if worker in self._scheduled:
-                return
             now = self._clock()
-            self._scheduled[worker] = now
-            self._turns.add(worker, worker.priority, now)
+            self._rested(now)
+            if worker not in self._scheduled:
+                self._scheduled[worker] = now
+                self._turns.add(worker, worker.priority, now)
             thread = self._helper(now)
         if thread is not None:
             thread.wake()

@@ -13,6 +13,9 @@ import select
 import threading
 from typing import ClassVar, Protocol
 
+_SELECTED = 1024
+"""Numbers of files that ``select`` takes are below."""
+
 
 class Wakeup(Protocol):
     """One thread waits, any thread wakes it. A wake-up before the wait is not lost; several are as good as one."""
@@ -58,12 +61,17 @@ class EventWakeup:
         os.eventfd_write(self._file, 1)
 
     def wait(self, seconds: float = math.inf) -> None:
-        if seconds < math.inf:
-            look = select.poll()  # a number of a file may be large
-            look.register(self._file, select.POLLIN)
-            if not look.poll(max(1, math.ceil(seconds * 1e3))):
-                return
+        if seconds < math.inf and not self._woken(seconds):
+            return
         os.eventfd_read(self._file)
+
+    def _woken(self, seconds: float) -> bool:
+        """Whether it is, within some seconds."""
+        if self._file < _SELECTED:
+            return bool(select.select([self._file], [], [], seconds)[0])
+        look = select.poll()  # whole milliseconds
+        look.register(self._file, select.POLLIN)
+        return bool(look.poll(max(1, math.ceil(seconds * 1e3))))
 
     def __del__(self) -> None:
         if self._file >= 0:

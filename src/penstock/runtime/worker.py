@@ -198,25 +198,26 @@ def _nobody() -> None:
 class OwnThread:
     """A worker with a thread of its own."""
 
-    def __init__(self, worker: Worker, control: Control) -> None:
-        self.worker, self._control = worker, control
+    def __init__(self, worker: Worker, control: Control, clock: Clock = time.perf_counter) -> None:
+        self.worker, self._control, self._clock = worker, control, clock
         self._rests = 0.0  # until when
         self.thread = control.start(self, worker.name)
         worker.waker = self._wake
 
     def _wake(self) -> None:
-        if time.perf_counter() >= self._rests:  # else it looks by itself
+        if self._clock() >= self._rests:  # else it looks by itself
             self.thread.wake()
 
     def work(self, thread: Thread) -> bool:
-        began = time.perf_counter()
+        began = self._clock()
         worked = self.worker.run(thread, self._control)
-        end = time.perf_counter()
+        end = self._clock()
         self._rests = end + rest(end - began) if worked and not self._control.watched else end
         return worked
 
     def sleeps(self, thread: Thread) -> float:
-        time.sleep(max(0.0, self._rests - time.perf_counter()))
+        while (left := self._rests - self._clock()) > 0 and not thread.hurried:
+            time.sleep(left)
         return math.inf if self.worker.idle else 0.0
 
     def stop(self) -> None:

@@ -253,6 +253,8 @@ def serve(directory: str, settings: Settings, out: TextIO | None = None) -> int:
             for number in numbers:
                 if number == signal.SIGHUP:
                     threading.Thread(target=server.reload, name="penstock-reload", daemon=True).start()
+                elif number not in (signal.SIGTERM, signal.SIGINT):
+                    continue  # it has a handler of somebody else
                 elif end is not None:
                     os.write(2, b"penstock: told twice to end: it ends at once\n")
                     os._exit(1)
