@@ -6,7 +6,8 @@ before one whose priority is higher by one.
 Threads share one interpreter, so a worker takes time from those that run beside it. None begins beside a more important
 one, therefore, unless that has been at work without a break for as long as it would have to wait for its turn. A more
 important worker waits for the end of a turn that a less important one has begun, for at most ``SLICE`` seconds: each of
-the two takes more rows at once then. One that has done everything rests (see ``rest``).
+the two takes more rows at once then. One that has done everything rests (see ``rest``), for
+``LEAST`` seconds or longer.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from penstock.runtime.worker import Worker, rest
 
 SLICE = 0.01
 """Seconds for which a worker runs before others get their turn; never in the middle of a message."""
+LEAST = 0.001
+"""Seconds for which a worker that has done everything rests at least: with less, the one that shares its thread gets
+through less than without priorities (``benchmarks/priorities.py``)."""
 
 T = TypeVar("T")
 
@@ -124,7 +128,7 @@ class ThreadScheduler:
                 if not worker.idle:
                     self._turns.add(worker, worker.priority, end)
                 elif not self._control.watched:
-                    self._resting[worker] = end + rest(end - now)
+                    self._resting[worker] = end + max(LEAST, rest(end - now))
                 else:
                     del self._scheduled[worker]
             if worker not in self._scheduled:
