@@ -388,6 +388,33 @@ def test_a_worker_with_a_thread_of_its_own_rests_too() -> None:
         now = REST
         assert begun.wait(5)
     finally:
+        go_on.set()
+        control.close()
+
+
+def test_a_pause_that_ends_a_rest_loses_no_row() -> None:
+    now, control, taken = 0.0, Control(), threading.Semaphore(0)
+
+    def take(value: int) -> int:
+        nonlocal now
+        now += REST  # so long it works, and then the clock stands: only the pause ends the rest
+        taken.release()
+        return value
+
+    rig = Rig(Map(1, take))
+    worker = Worker("1", control.failed, clock=lambda: now)
+    worker.adopt([rig.stations[1]], strategy("fifo"))
+    own = OwnThread(worker, control, clock=lambda: now)
+    try:
+        rig.put(1, message([(1, 0, 0)]))
+        assert taken.acquire(timeout=5)
+        while not own.thread.asleep:
+            time.sleep(0.001)
+        with control.paused():
+            time.sleep(0.1)  # the thread sees the pause
+            rig.put(1, message([(2, 0, 0)]))
+        assert taken.acquire(timeout=5)
+    finally:
         control.close()
 
 

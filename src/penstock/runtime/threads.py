@@ -65,7 +65,7 @@ class ThreadScheduler:
         self._turns: Turns[Worker] = Turns()
         self._scheduled: dict[Worker, float] = {}  # since when each has something to do without a break
         self._running: dict[Worker, float] = {}  # since when each has its turn
-        self._resting: dict[Worker, float] = {}  # until when each of those that have done all rests
+        self._resting: dict[Worker, float] = {}  # until when each worker without work rests
         self._idle: list[Thread] = []
         self._threads = [control.start(self, f"penstock-worker-{i + 1}") for i in range(threads)]
 
@@ -95,7 +95,7 @@ class ThreadScheduler:
     def schedule(self, worker: Worker) -> None:
         """The worker has something to do."""
         if worker in self._scheduled and self._clock() < self._resting.get(worker, math.inf):
-            return  # whoever runs it looks again after taking it out, or when it has rested
+            return  # the thread that runs it looks again after taking it out, or when it has rested
         with self._lock:
             now = self._clock()
             self._rested(now)
@@ -158,8 +158,8 @@ class ThreadScheduler:
         return min(delay, others)
 
     def _rested(self, now: float) -> float:
-        """Add those to the turns that have rested and have something to do; seconds until another has rested, which may
-        be infinite. Under the lock."""
+        """Add workers to the turns that have rested and have something to do; seconds until another worker has rested,
+        which may be infinite. Under the lock."""
         for worker in [w for w, until in self._resting.items() if until <= now]:
             del self._resting[worker]
             del self._scheduled[worker]

@@ -218,6 +218,7 @@ class OwnThread:
     def sleeps(self, thread: Thread) -> float:
         while (left := self._rests - self._clock()) > 0 and not thread.hurried:
             time.sleep(left)
+        self._rests = 0.0  # from now on an instruction wakes the thread
         return math.inf if self.worker.idle else 0.0
 
     def stop(self) -> None:

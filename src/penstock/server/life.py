@@ -254,7 +254,7 @@ def serve(directory: str, settings: Settings, out: TextIO | None = None) -> int:
                 if number == signal.SIGHUP:
                     threading.Thread(target=server.reload, name="penstock-reload", daemon=True).start()
                 elif number not in (signal.SIGTERM, signal.SIGINT):
-                    continue  # it has a handler of somebody else
+                    continue  # another module has a handler for it
                 elif end is not None:
                     os.write(2, b"penstock: told twice to end: it ends at once\n")
                     os._exit(1)
