@@ -148,6 +148,28 @@ db.close()
 """
 
 
+_FIRST = """
+import sys, time
+from benchmarks.spark_live import Plain
+from benchmarks.support.on_spark import session
+spark = session()
+start = time.perf_counter()
+plain = Plain(spark, sys.argv[1])
+plain.one()
+print(time.perf_counter() - start, flush=True)
+plain.close()
+"""
+
+
+def _said(program: str, *arguments: str) -> str:
+    """The last line that a program says, in a Spark of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": python_path()},
+    )  # fmt: skip
+    return done.stdout.splitlines()[-1]
+
+
 def restarts(report: Report, count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/db"
@@ -163,18 +185,17 @@ def restarts(report: Report, count: int) -> None:
             db.settle()
         times: dict[str, list[tuple[float, float]]] = {}
         for turn, how in enumerate(("cold", "warm", "warm")):
-            told = subprocess.run(
-                [sys.executable, "-c", _REOPEN, path, str(10 * count + 10 * turn), str(key_of(count // 2)), how],
-                capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": python_path()},
-            )  # fmt: skip
-            opened, first, found = json.loads(told.stdout.splitlines()[-1])
+            said = _said(_REOPEN, path, str(10 * count + 10 * turn), str(key_of(count // 2)), how)
+            opened, first, found = json.loads(said)
             if found is None or found // 10 != count // 2:
                 raise SystemExit(f"after the restart the row found is {found}, not {10 * (count // 2)} or soon after")
             times.setdefault(how, []).append((opened, first))
+        plain = float(_said(_FIRST, folder))
     name = f"live: restart with {count:,} rows: seconds to"
     report.add(f"{name} open it", min(t[0] for t in times["warm"]))
     report.add(f"{name} the first result", min(t[1] for t in times["warm"]), 3, below=True)
     report.add(f"{name} the first result, the first micro-batch of this Spark", times["cold"][0][1])
+    report.add("live: seconds of a first micro-batch of plain Spark, from the start of its query", plain)
 
 
 def main() -> None:

@@ -41,6 +41,8 @@ LARGE = 10
 KEYS = 10_000
 SHARDS = (1, 2, 4, 8)
 ROUNDS = 3
+SMALL = 60
+"""Micro-batches of a few rows before executors are compared: each of them compiles Spark's code for itself, once."""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 Giving = Callable[[penstock.Database, Path, pa.Table, int], Callable[[], None]]
@@ -122,7 +124,8 @@ def _executors() -> Iterator[tuple[int, float]]:
 def child(executors: int, shards: int, rows: int, warm: int, times: int, source: Source) -> None:
     """One measurement, said as a line of JSON: seconds, in tasks of all shards together."""
     random = np.random.default_rng(1)
-    count = warm + rows
+    small = 40 * SMALL if times > 1 else 0
+    count = small + warm + rows
     table = pa.table({"t": np.arange(count), "k": random.integers(0, KEYS, count), "v": random.random(count).round(3)})
     master = f"local-cluster[{executors},1,1024]"
     with (
@@ -136,10 +139,13 @@ def child(executors: int, shards: int, rows: int, warm: int, times: int, source:
         db.execute(f"CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t {source.declared.format(folder)}")
         query = db.query("SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM s [RANGE 10000] GROUP BY k")
         piece = times * PIECE
-        for start in range(0, warm, piece):
-            source.prepared(db, folder, table.slice(start, min(piece, warm - start)), piece)()
+        for start in range(0, small, 40):
+            source.prepared(db, folder, table.slice(start, 40), 10)()
             query.fetch()
-        give = source.prepared(db, folder, table.slice(warm), piece)
+        for start in range(small, small + warm, piece):
+            source.prepared(db, folder, table.slice(start, min(piece, small + warm - start)), piece)()
+            query.fetch()
+        give = source.prepared(db, folder, table.slice(small + warm), piece)
         before, known = dict(_executors()), len(db.metrics())
         began = time.perf_counter()
         give()

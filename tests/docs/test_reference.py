@@ -21,7 +21,7 @@ from penstock.cli.main import app
 from penstock.cql import declarations
 from penstock.cql.words import AFTER_SOURCE, AFTER_VALUE
 from penstock.graph.masters import MASTERS
-from penstock.hosts.spark.session import SETTINGS
+from penstock.hosts.spark.session import LOCAL_SETTINGS, SETTINGS
 from penstock.model import errors
 from penstock.runtime import settings
 from penstock.runtime.buffer import BUFFERS
@@ -154,8 +154,9 @@ def test_every_environment_variable_is_explained() -> None:
 
 def test_settings_of_spark_are_those_of_a_session() -> None:
     said = table(sections(SETTINGS_PAGE)["What Penstock sets in Spark"])
-    assert said.keys() == SETTINGS.keys()
-    for name, value in SETTINGS.items():
+    every = {**SETTINGS, **LOCAL_SETTINGS}
+    assert said.keys() == every.keys()
+    for name, value in every.items():
         assert value.endswith(said[name][0].strip("`…")), name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -26,6 +27,17 @@ from penstock.hosts.spark.parts.source import PartReader
 from penstock.hosts.spark.parts.task import Task, Trouble
 from penstock.hosts.spark.parts.working import RELEASE, done, told
 from tests.conftest import ON_CLUSTER
+
+
+@pytest.mark.skipif(ON_CLUSTER, reason="workers of a standalone cluster are forked from Spark's own daemon")
+def test_workers_are_forked_from_a_daemon_that_has_the_operators(spark: SparkSession) -> None:
+    def parent(_: int) -> tuple[str, bool]:
+        daemon = Path(f"/proc/{os.getppid()}")
+        return (daemon / "cmdline").read_text(), "libarrow" in (daemon / "maps").read_text()
+
+    ((command, has_imported),) = spark.sparkContext.parallelize([0], 1).map(parent).collect()
+    assert session.LOCAL_SETTINGS["spark.python.daemon.module"] in command.split("\0")
+    assert has_imported
 
 
 def test_java_is_known(spark: SparkSession) -> None:

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise, takewhile
-from typing import Any
+from itertools import chain, takewhile
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -44,19 +45,64 @@ _OVERHEAD = 1_000
 """Bytes that an entry takes besides its results."""
 
 
+class Filed(ABC):
+    """Answers that the host has in files of its own. A saved state names the files and has no copy of the answers."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @property
+    @abstractmethod
+    def record(self) -> list[Any] | None:
+        """The files, as JSON has them; None if some of the answers are not in a file."""
+
+
+@runtime_checkable
+class Filing(Protocol):
+    """A runner that gives such answers."""
+
+    def stored(self, files: Sequence[Any]) -> Filed:
+        """The answers whose ``record`` this was."""
+
+
 @dataclass(slots=True)
 class _Entry:
-    """Results that came together; ``start`` is the position of the first."""
+    """Results that came together; ``start`` is the position of the first, ``number`` what it is saved under: how many
+    results before it were saved as rows."""
 
     start: int
     answers: Answers
     size: int
+    number: int
     table: pa.Table | None = None
     """Of one that has gone: the results as a reader had them, until they are in the answer that stands."""
 
     @property
     def stop(self) -> int:
         return self.start + len(self.answers)
+
+    @property
+    def record(self) -> list[Any] | None:
+        """The files that have the results, if a saved state only names them."""
+        return self.answers.record if isinstance(self.answers, Filed) else None
+
+    @property
+    def saved(self) -> int:
+        """How many results a saved state has as rows."""
+        return len(self.answers) if self.record is None else 0
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a saved state has of results: those from position ``first`` to before ``next``. Of these it has as rows the
+    ones with numbers from ``tail`` to before ``head``; the others are in ``files``, by position."""
+
+    first: int
+    next: int
+    tail: int
+    head: int
+    files: list[tuple[int, list[Any]]]
 
 
 def digests(table: pa.Table) -> list[int]:
@@ -113,6 +159,8 @@ class Results:
         """The position of the oldest that is there."""
         self.next = 0
         """The position that the next one gets."""
+        self._number = 0
+        """The number that it is saved under: see ``_Entry``."""
 
     def bind(self, bound: Bound | None) -> None:
         """Keep so much for readers from the next results on; None: as where nothing is said."""
@@ -126,7 +174,9 @@ class Results:
         self._small = min(self._small, len(self._entries))
         if self._small >= _FEW:
             self._put_together()  # before the new one, which most readers are waiting for
-        self._entries.append(_Entry(self.next, answers, size))
+        entry = _Entry(self.next, answers, size, self._number)
+        self._entries.append(entry)
+        self._number += entry.saved
         if self.marks.all and self.marks.is_waiting:
             self.marks.met(self.next, _instants(answers))
         self.next += count
@@ -144,17 +194,43 @@ class Results:
         for some in answers:
             self.append(some)
 
-    def unread(self, kept: Sum | None) -> tuple[int, int]:
-        """The positions of the first result that ``default`` has not confirmed, or that has gone and is not in what is
-        ``kept`` yet; and of the next one."""
+    def unread(self, kept: Sum | None) -> Unread:
+        """From the first result on that ``default`` has not confirmed, or that has gone and is not in what is ``kept``
+        yet. An entry in files is there as a whole."""
         first = max(self._readers[DEFAULT], self.first)
-        return first if kept is None else min(first, kept.upto), self.next
+        first = first if kept is None else min(first, kept.upto)
+        found = [e for e in chain(self._leaving, self._entries) if first < e.stop]
+        files = [(e.start, record) for e in found if (record := e.record) is not None]
+        tail = next((e.number + max(0, first - e.start) for e in found if e.saved), self._number)
+        if files and files[0][0] < first:
+            first = files[0][0]
+        return Unread(first, self.next, tail, self._number, files)
 
     def rows(self, start: int, stop: int) -> Callable[[], pa.Table]:
-        """What makes a table of the results of these positions, which are there. It may be called without the lock."""
-        found = [e for e in chain(self._leaving, self._entries) if e.start < stop and start < e.stop]
-        first, answers = found[0].start, [e.answers for e in found]
+        """What makes a table of the results that are saved under these numbers, which are there. It may be called
+        without the lock."""
+        there = (e for e in chain(self._leaving, self._entries) if e.saved)
+        found = [e for e in there if e.number < stop and start < e.number + e.saved]
+        first, answers = found[0].number, [e.answers for e in found]
         return lambda: self._runner.table(answers).slice(start - first, stop - start)
+
+    def files(self) -> list[list[Any]]:
+        """The files that the next saved state may name. Without the lock."""
+        with self._lock:
+            records = (entry.record for entry in chain(self._leaving, self._entries))
+            return [record for record in records if record is not None]
+
+    def copy(self) -> None:
+        """Let the next saved state have all results as rows. Without the lock."""
+        with self._lock:
+            there = [*self._leaving, *self._entries]
+            if all(e.record is None for e in there):
+                return
+            for entry in there:
+                if entry.record is not None:
+                    entry.answers = self._runner.table([entry.answers])
+                entry.number = self._number
+                self._number += entry.saved
 
     def kept(self) -> tuple[Sum | None, int]:
         """The answer as it stands, if it is kept, and up to where results are in it."""
@@ -166,21 +242,35 @@ class Results:
         return [self._readers[DEFAULT], *stops]
 
     def restored(
-        self, first: int, next: int, tables: Sequence[pa.Table], standing: Standing | None, summed: int,
-        places: Sequence[int],
+        self, unread: Unread, tables: Sequence[pa.Table], files: Sequence[Answers], standing: Standing | None,
+        summed: int, places: Sequence[int],
     ) -> None:  # fmt: skip
-        """Be what the results of this query were: those from a position on are here, and the sum of those before.
-        ``places``: as they were."""
-        self.first = self.next = first
+        """Be what the results of this query were: ``unread`` says what of them was saved, ``tables`` are its rows,
+        ``files`` the answers that its files have, and ``standing`` is the sum of those before. ``places``: as they
+        were."""
+        self.first = self.next = unread.first
+        self._number = unread.tail
         self._standing, self._summed = standing, summed
         reader, *stops = places
-        if stops and tables:
-            together = pa.concat_tables(tables)
-            tables = [together.slice(a - first, b - a) for a, b in pairwise([first, *(s for s in stops if s > first)])]
-        for table in tables:
-            self._append_apart(table)
+        rows = deque(tables)
+        for (start, _), answers in zip(unread.files, files, strict=True):
+            self._rows_again(rows, start, stops)
+            self.append(answers)
+        self._rows_again(rows, unread.next, stops)
         self._readers[DEFAULT] = reader
-        assert self.next == next, "as many as there were"
+        assert (self.next, self._number, len(rows)) == (unread.next, unread.head, 0), "as many as there were"
+
+    def _rows_again(self, rows: deque[pa.Table], upto: int, stops: Sequence[int]) -> None:
+        """Take results from the tables, up to a position. Those that went at once are one entry again."""
+        while self.next < upto:
+            some = [rows.popleft()]
+            stop = next((s for s in stops if s > self.next), None)
+            stop = min(upto, self.next + some[0].num_rows if stop is None else stop)
+            while (count := sum(t.num_rows for t in some)) < stop - self.next:
+                some.append(rows.popleft())
+            if count > stop - self.next:
+                rows.appendleft(some[-1].slice(some[-1].num_rows - (count - (stop - self.next))))
+            self._append_apart(pa.concat_tables(some).slice(0, stop - self.next))
 
     def put_first(self, rows: Sequence[int]) -> None:
         """Let results that ``default`` has not confirmed, and that have these digests, come before the others: so they
@@ -189,7 +279,7 @@ class Results:
             start = max(self._readers[DEFAULT], self.first, self._summed)
             if start == self.next:
                 return
-            table = self.rows(self.first, self.next)()
+            table = self._runner.table([e.answers for e in self._entries])
             wanted = Counter(rows)
             chosen, others = list(range(start - self.first)), list[int]()
             for i, digest in enumerate(digests(table.slice(start - self.first)), start - self.first):
@@ -216,7 +306,10 @@ class Results:
             return  # a reader is in between
         if bound and self.next - start > bound // 8:
             return  # it would be much of what is kept
-        together = _Entry(start, self._runner.together([e.answers for e in some]), sum(e.size for e in some))
+        if any(e.record is not None for e in some):
+            return  # a saved state may name their files
+        answers, size = self._runner.together([e.answers for e in some]), sum(e.size for e in some)
+        together = _Entry(start, answers, size, some[0].number)
         together.size -= (_FEW - 1) * _OVERHEAD
         self._bytes -= (_FEW - 1) * _OVERHEAD
         for _ in range(_FEW):

@@ -36,6 +36,7 @@ from penstock.storage.shards import (
     Verifying,
     needed_entry,
     parked_files,
+    results_files,
     results_in,
     rows_files,
 )
@@ -242,8 +243,8 @@ class _Copy:
                 paths.update(verifying.definition(id))
             for state in shards.states:
                 paths.update(verifying.needed(state))
-            for result in results:
-                paths.update(verifying.answers(file, crc) for file, crc in result.files)
+            answers = {*results_files(self._saved), *(file for result in results for file in result.files)}
+            paths.update(verifying.answers(*file) for file in answers)
             paths.update(verifying.rows(*file) for file in {*self._rows, *parked_files(self._saved)})
         except StorageError:
             if self._is_newer(opened, saved):

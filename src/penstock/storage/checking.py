@@ -27,6 +27,7 @@ from penstock.storage.shards import (
     Verifying,
     needed_entry,
     parked_files,
+    results_files,
     results_in,
     rows_files,
 )
@@ -254,16 +255,13 @@ class _Look:
             shards.again(number, behind[number])
         needed = needed_entry(self.report.state, self.report.saved)
         rows = {file for number, files in self._rows.items() if number > needed for file in files}
+        answers = {file for result in self._results.values() if result.number > self._oldest for file in result.files}
         looks: list[Callable[[], object]] = [
             *(partial(verifying.rows, *file) for file in sorted({*rows, *parked_files(self.report.state)})),
             *(partial(verifying.definition, id) for id in shards.queries),
             *(partial(verifying.needed, state) for state in shards.states),
             *(partial(verifying.state, state) for state in shards.earlier),
-            *(
-                partial(verifying.answers, *file)
-                for result in self._results.values() if result.number > self._oldest
-                for file in result.files
-            ),
+            *(partial(verifying.answers, *file) for file in sorted({*answers, *results_files(self.report.state)})),
         ]  # fmt: skip
         for look in looks:
             try:

@@ -82,6 +82,17 @@ def parked_files(state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, int]
     ]  # fmt: skip
 
 
+def results_files(state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """The files with results that readers have not confirmed, and their checksums. ``state``: as above."""
+    return [
+        (file, crc)
+        for path, meta in state.items() if path.startswith("query ")
+        for _, (_, batches) in meta["query"].get("files", ())
+        for batch in batches
+        for file, crc in batch
+    ]  # fmt: skip
+
+
 def needed_entry(state: Mapping[str, Mapping[str, Any]], number: int) -> int:
     """Entries behind this one are still to be read, though the saved state with this number covers them. ``state``:
     what it says in JSON, by path."""

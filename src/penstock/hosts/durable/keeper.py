@@ -347,13 +347,13 @@ class Saver:
                 pause = _PATIENCE
                 _log.exception("the state cannot be saved")
 
-    def save(self) -> None:
-        """Save the state as it is now. Without the lock."""
+    def save(self, *, again: bool = False) -> None:
+        """Save the state as it is now; ``again``: also if nothing has been written down since. Without the lock."""
         store = self._keeper.store
         with self._one:
             pressed, refused = store.pressed, store.refused
             self._not_before = time.monotonic() + _PRESSED
-            self._save()
+            self._save(again=again)
             if pressed and store.may_shrink:
                 self._save(again=True)  # lets the logs go that only the version before needs
             store.pressed = store.refused > refused  # this save may have come too late for what was refused meanwhile

@@ -31,6 +31,7 @@ from penstock.hosts.durable.keeper import Keeper
 from penstock.hosts.history import History
 from penstock.hosts.incomplete import Incomplete, plain
 from penstock.hosts.registered import Before, Over, Registered
+from penstock.hosts.results import Filing, Unread
 from penstock.hosts.standing import Standing, Sum
 from penstock.ingest.files import RowsFile
 from penstock.ingest.keys import Keys
@@ -190,7 +191,11 @@ class Picture:
             record["incomplete"] = plain(results.marks.all)
             kept, record["summed"] = results.kept()
             record["places"] = results.places()
-            waiting = pieces.save(*results.unread(kept), results.rows)
+            unread = results.unread(kept)
+            waiting = pieces.save(unread.tail, unread.head, results.rows)
+        record |= {"first": unread.first, "next": unread.next}
+        if unread.files:
+            record["files"] = unread.files
         if kept is None:
             return with_meta(together(waiting=waiting), query=record)
         standing = summed.save(kept.first, kept.first + kept.length, lambda *of: partial(kept.rows, *of))
@@ -265,13 +270,17 @@ class Picture:
         query.error = None if record["error"] is None else forms.our_error(error_of(record["error"]))
         query.results.marks.all = tuple(Incomplete(**mark) for mark in record.get("incomplete", ()))
         pieces, summed = self._results.of(query.name, query)
-        first, next, tables = pieces.load(state.part("waiting"))
+        tail, head, tables = pieces.load(state.part("waiting"))
+        files = record.get("files", [])
+        unread = Unread(record.get("first", tail), record.get("next", head), tail, head, files)
+        runner = query.runner
+        found = [runner.stored(record) for _, record in files] if isinstance(runner, Filing) else []
         standing: Standing | None = None
         if "standing" in state.meta:
             standing = Standing(query.plan)
             start, stop, parts = summed.load(state.part("standing"))
             standing.restored(Sum(start, stop - start, tuple(parts), record["summed"]))
-        query.results.restored(first, next, tables, standing, record["summed"], record["places"])
+        query.results.restored(unread, tables, found, standing, record["summed"], record["places"])
 
 
 class _Slack:

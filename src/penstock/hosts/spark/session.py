@@ -52,6 +52,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
 }
 
+LOCAL_SETTINGS: Mapping[str, str] = {"spark.python.daemon.module": "penstock.hosts.spark.daemon"}
+"""More of them with a master ``local…``, whose workers find the modules that this process finds."""
 
 LOOPBACK = "127.0.0.1"
 _STANDALONE = re.compile(r"spark://([^:/,]+|\[[^\]]+\])(?::(\d+))?")
@@ -106,6 +108,8 @@ def session(master: str = MASTER, *, name: str = "penstock", settings: Mapping[s
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     more = dict(settings or {})
     where, environment = listening(more.get("spark.master", master), more)
+    if re.match(r"local(\[|$)", more.get("spark.master", master)):
+        where |= LOCAL_SETTINGS
     with pools() as file:
         chosen = {
             "spark.master": master, "spark.app.name": name, **SETTINGS, **where,

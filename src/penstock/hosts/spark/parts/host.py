@@ -473,8 +473,8 @@ class SparkHost(Abilities):
         self._name(files, number)
         for i, (id, count, file, crc) in enumerate(zip(ids, numbers, files, crcs, strict=True)):
             if id in queries:
-                data = self._mapped(file) if file else payloads[i].as_buffer()
-                given.setdefault(id, []).append(Content(data, crc, f"{self.root}/{file}" if file else str(self.root)))
+                inline = Content(payloads[i].as_buffer(), crc, "", str(self.root))
+                given.setdefault(id, []).append(self.content(file, crc) if file else inline)
                 counts[id] = counts.get(id, 0) + count
         for id, query in queries.items():
             runner = query.runner
@@ -496,9 +496,10 @@ class SparkHost(Abilities):
         """An entry names files with results; none where the name is empty."""
         self._results |= {file.rpartition("/")[2]: number for file in files if file}
 
-    def _mapped(self, file: str) -> pa.Buffer:
+    def content(self, file: str, crc: int) -> Content:
+        """The answers that a slot has written into a file."""
         try:
-            return self.files.read(file)
+            return Content(self.files.read(file), crc, file, f"{self.root}/{file}")
         except OSError as error:
             raise StorageError(
                 f"{self.root}/{file}: results cannot be read: {error.strerror or error}",
@@ -534,7 +535,9 @@ class SparkHost(Abilities):
                     runner.suspended = False  # the other engine begins where all is worked on
                 part.wake()
         self.settle()
-        self.kept.saver.save()
+        for query in self.core.queries.values():
+            query.results.copy()
+        self.kept.saver.save(again=True)
         with self.kept.saver.still():
             to_local(self.kept.keeper.store, self.root)
 
@@ -546,9 +549,17 @@ class SparkHost(Abilities):
         for id, version in self.parts.origins():
             versions[str(id)] = min(version, versions.get(str(id), version))
         queries = [r.id for part in self.parts for r in part.queries.values()]
-        needs = {"entry": min([*waiting, number + 1]) - 1, "versions": versions, "queries": queries}
+        needs = {
+            "entry": min([*waiting, number + 1]) - 1, "versions": versions, "queries": queries,
+            "answers": sorted(self._unread()),
+        }  # fmt: skip
         self._needs[number] = needs
         return {PARTS: Saved({**self.parts.facts(), "slots": self.slots, "needs": needs})}
+
+    def _unread(self) -> set[str]:
+        """Files with results that a reader has not confirmed."""
+        found = (record for query in self.core.queries.values() for record in query.results.files())
+        return {file for _, batches in found for batch in batches for file, _ in batch}
 
     def needed(self) -> int | None:
         kept = {version[0] for version in self.kept.keeper.store.states.versions}
@@ -582,7 +593,8 @@ class SparkHost(Abilities):
         programs = {f"{part.program}.json" for part in self.parts}
         oldest = min(self._needs, default=0)
         self._results = {file: number for file, number in self._results.items() if number > oldest}
-        answers = [name for name in self.files.names(ANSWERS) if not self._is_used(name)]
+        named = self._unread().union(*(needs.get("answers", ()) for needs in self._needs.values()))
+        answers = [n for n in self.files.names(ANSWERS) if not self._is_used(n) and f"{ANSWERS}/{n}" not in named]
         for path in (
             *(f"{PROGRAMS}/{name}" for name in self.files.names(PROGRAMS) if name not in programs),
             *(f"{ANSWERS}/{name}" for name in answers),

@@ -16,6 +16,7 @@ from penstock.graph.programs import Counts
 from penstock.graph.statistics import Statistics
 from penstock.hosts.host import QuerySettings
 from penstock.hosts.meter import Meter
+from penstock.hosts.results import Filed
 from penstock.hosts.spark.job import Split
 from penstock.hosts.spark.parts.slot import read_answers
 from penstock.hosts.spark.parts.task import Moved, live_split
@@ -33,15 +34,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Content:
-    """Answers of one slot as bytes, the checksum that they must have, and where they are from."""
+    """Answers of one slot as bytes, the checksum that they must have, the file that has them, empty if none has, and
+    where that is."""
 
     data: pa.Buffer
     crc: int
+    file: str
     where: str
 
 
 @dataclass
-class Stored:
+class Stored(Filed):
     """Answers as the slots have written them: by micro-batch, in order. They are read when a reader asks for them, or
     while one waits for what follows."""
 
@@ -52,6 +55,13 @@ class Stored:
 
     def __len__(self) -> int:
         return self.rows
+
+    @cached_property
+    def record(self) -> list[Any] | None:
+        """The number of answers, and file and checksum of each slot's, by micro-batch."""
+        if not all(content.file for batch in self.batches for content in batch):
+            return None
+        return [self.rows, [[[content.file, content.crc] for content in batch] for batch in self.batches]]
 
 
 class SparkRunner:
@@ -133,6 +143,10 @@ class SparkRunner:
         if not tables:
             return self.schema.empty_table()
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def stored(self, files: Sequence[Any]) -> Stored:
+        rows, batches = files
+        return Stored(tuple(tuple(self._host.content(*of_slot) for of_slot in batch) for batch in batches), rows)
 
     def prepare(self, answers: Sequence[Stored | pa.Table]) -> None:
         """Read answers before their reader asks for them. Without the lock."""
