@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import logging
+import queue
 import re
 import shutil
 import socket
@@ -13,6 +15,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from logging.handlers import QueueHandler
 from typing import Any
 
 import httpx
@@ -567,11 +570,23 @@ def test_a_failure_of_the_server_tells_nothing_but_its_number(
     assert failed.json()["request"] == failed.headers["x-request-id"]
 
 
-def test_a_line_of_the_log_has_request_user_and_query(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "penstock.server.http")
+@pytest.fixture
+def lines() -> Iterator[queue.SimpleQueue[Any]]:
+    """The records that the HTTP server logs. It logs a request after its response, so tests wait for them."""
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    logger, handler = logging.getLogger("penstock.server.http"), QueueHandler(found)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield found
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+def test_a_line_of_the_log_has_request_user_and_query(client: httpx.Client, lines: queue.SimpleQueue[Any]) -> None:
     response = client.get("/api/queries/nothing")
-    lines = [record.facts for record in caplog.records if hasattr(record, "facts")]
-    found = next(line for line in lines if line["request"] == response.headers["x-request-id"])
+    facts = (getattr(lines.get(timeout=60), "facts", {}) for _ in itertools.count())
+    found = next(line for line in facts if line.get("request") == response.headers["x-request-id"])
     assert (found["user"], found["query"], found["status"], found["route"]) == (
         "admin", "nothing", 404, "/api/queries/{query}",
     )  # fmt: skip
