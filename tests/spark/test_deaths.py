@@ -110,3 +110,27 @@ def test_a_database_goes_on_after_spark_was_stopped(who: str, tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1:] == ["[1, 2]"], done.stderr
+
+
+def test_a_streaming_query_whose_tasks_cannot_be_read_is_started_again(spark: SparkSession, tmp_path: Path) -> None:
+    """As if two streaming queries had written to the environment of one source at once: its map counts wrongly."""
+    with penstock.connect(tmp_path / "db", engine="spark", trigger=0) as db:
+        db.execute(S)
+        query = db.query("SELECT v FROM s", name="q")
+        db.push("s", [(1, 1.0)])
+        assert query.fetch().column("v").to_pylist() == [1.0]
+        manager = spark._jsparkSession.sessionState().dataSourceManager()
+        environment = manager.lookupDataSource("penstock").dataSourceCls().envVars()
+        size = environment.getClass().getDeclaredField("size")
+        size.setAccessible(True)
+        size.setInt(environment, size.getInt(environment) + 1)
+        db.push("s", [(2, 2.0)])
+        failed = set[str]()
+        found: list[float] = []
+        while not found:
+            try:
+                found += query.fetch().column("v").to_pylist()
+            except penstock.EngineError as error:
+                failed.add(error.message)
+        assert found == [2.0]
+        assert any("OptionalDataException" in message for message in failed), failed

@@ -3,7 +3,8 @@ that the parts of the database are, and those that feed its streams (``inflow``)
 
 A thread for each of them starts its streaming query and waits for its end. If that fails, the thread starts it again,
 each time after a longer pause; if Java is gone, with another Java. ``close`` ends the threads. A micro-batch of a part
-that fails ends no streaming query: the next micro-batch is the same again.
+that fails ends no streaming query: the next micro-batch is the same again. If several in a row fail, the streaming
+query ends and is started again, in case that it is itself to blame.
 """
 
 from __future__ import annotations
@@ -49,12 +50,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock")
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 _starting = threading.Lock()
+_registering = threading.Lock()
+"""Held while a streaming query gets its source. Spark writes to the environment of a registered source when a streaming
+query starts, without a lock: if two used one source at once, tasks could not read it (OptionalDataException)."""
 _QUIET = 0.5
 """Seconds that starting may take before somebody at a terminal is told."""
 _SAID = 0.25
 """Seconds after which that is said again."""
 _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before an attempt that failed is made again, the first time and at most."""
+_ATTEMPTS = 4
+"""Micro-batches in a row that may fail before the streaming query is started again."""
 _DEATHS = 2
 """Attempts that end the process in which they are made, before queries are looked at one by one."""
 _GRACE = 1.0
@@ -234,15 +240,14 @@ class Cluster:
         host = self._host
         assert host is not None, "it began"
         context = spark.sparkContext
-        spark.dataSource.register(PartSource)
         # In this thread: the thread of the streaming query has what it has.
         part.pool = part.priority
         context.setLocalProperty("spark.scheduler.pool", pool(part.pool))
         place = host.checkpoints / f"{host.epoch}-part-{part.id}"
-        frame = (
-            spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
-            .option(BEGIN, part.begin).load()
-        )  # fmt: skip
+        reader = spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
+        with _registering:
+            spark.dataSource.register(PartSource)
+            frame = reader.option(BEGIN, part.begin).load()
         with host.changed:
             ids = set(part.queries)
             names = [q.name for q in host.core.running() if getattr(q.runner, "id", None) in ids]
@@ -349,6 +354,8 @@ class _Sink:
 
     def __init__(self, part: Part, cluster: Cluster) -> None:
         self._part, self._cluster = part, cluster
+        self._failed = 0
+        """Micro-batches in a row that have failed."""
         self._ids: tuple[str, ...] = ()
         self._title = ""
 
@@ -363,9 +370,14 @@ class _Sink:
                 while not part.record(reports):
                     tasks = context.parallelize(part.again(), len(reports))
                     reports = [said(content) for content in tasks.map(_again).collect()]
+            self._failed = 0
         except Exception as error:
-            if not part.gives_up:
-                self._cluster.attempt_failed(part, error)
+            if part.gives_up:
+                return
+            self._failed += 1
+            if self._failed >= _ATTEMPTS and not is_dead(error):
+                raise  # the thread that supervises it says why, and starts it again
+            self._cluster.attempt_failed(part, error)
 
 
 def _again(content: bytes) -> bytes:
