@@ -8,8 +8,8 @@
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
 # make cluster   the core of the suite on Spark's standalone cluster of separate processes, kills of all of them, a disk
 #              that is full, and a database in an object store, whose emulator it installs in .objects; takes half an hour
-# make kills   kills a database on a directory 50 times, a streaming query on Spark 20 times and a server 20 times, and
-#              compares what they answered; takes some minutes
+# make kills   kills a database on a directory, one on Spark and a streaming query on Spark 50 times each and a server 20
+#              times, and compares what they answered; takes an hour
 # make fuzz    the generated tests with new random cases until one fails; MINUTES=60: at most an hour
 # make sessions   whole sessions of statements, right and wrong ones, with new random cases; MINUTES as for fuzz
 # make soak    a long mixed load on the local engine, and what of memory, threads and files grows; MINUTES, by default 10
@@ -67,7 +67,7 @@ cluster: $(READY) .objects/bin/moto_server
 
 kills: $(READY)
 	PENSTOCK_KILLS=50 $(BIN)/python -m pytest -q $(LONG) tests/durable/test_kills.py
-	PENSTOCK_KILLS=20 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_kills.py
+	PENSTOCK_KILLS=50 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_kills.py
 	$(BIN)/python -m benchmarks.server --only kills
 
 fuzz: $(READY)

@@ -1,6 +1,6 @@
 """The driver is killed again and again and started from its checkpoint: nothing lost, nothing twice, nothing left over.
 
-It is stopped by Ctrl-C first. ``make kills`` kills 20 times; the ordinary run of the tests kills a database once, and
+It is stopped by Ctrl-C first. ``make kills`` kills 50 times; the ordinary run of the tests kills a database once, and
 stops or kills a streaming query once.
 """
 
