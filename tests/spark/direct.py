@@ -56,10 +56,12 @@ class Direct(Inline):
 
 
 @contextmanager
-def directly(kind: type[Direct] = Direct) -> Iterator[None]:
-    """Databases that are opened inside need no Spark."""
+def directly(kind: type[Direct] = Direct, *, many: int = 2) -> Iterator[None]:
+    """Databases that are opened inside need no Spark. ``many``: rows from which on a push is divided among slots."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host, "Cluster", kind)
+        patch.setattr(host, "_MANY", many)
+        patch.setattr(host, "_MANY_OF_SLOT", 0)
         yield
 
 

@@ -66,12 +66,15 @@ def restarted(
 
 
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=RELAXED)
-@given(case=cases(), data=st.data(), shards=st.sampled_from([1, 2, 5]), batch_rows=st.sampled_from([1, 3, 1000]))
-def test_restarted_runs(case: Case, data: st.DataObject, shards: int, batch_rows: int) -> None:
+@given(
+    case=cases(), data=st.data(), shards=st.sampled_from([1, 2, 5]), batch_rows=st.sampled_from([1, 3, 1000]),
+    many=st.sampled_from([1, 3, 8192]),
+)  # fmt: skip
+def test_restarted_runs(case: Case, data: st.DataObject, shards: int, batch_rows: int, many: int) -> None:
     feed = data.draw(feeds(case))
     places = st.frozensets(st.integers(0, max(0, len(feed) - 1)), max_size=3)
     restarts, fetches = data.draw(places), data.draw(places)
-    with directly():
+    with directly(many=many):
         found = restarted(case, feed, shards, batch_rows, restarts, fetches)
     assert found == answers(case, "reference", feed), f"{case}\n  {feed} {restarts} {fetches}"
 

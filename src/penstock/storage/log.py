@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ from penstock.storage.segments import Frame, Segment, frame_bytes, head_bytes, r
 
 SEGMENT = 64 << 20
 """Bytes from which on a new segment is begun."""
-_FRAME_BYTES = 32 << 20
+FRAME_BYTES = 32 << 20
 """Rows of one append are cut into frames of about this size."""
 MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
 """Errors that say nothing of the disk: too many files are open."""
@@ -75,6 +75,8 @@ class Entry:
     last: bool
 
 
+Rows: TypeAlias = pa.Table | pa.RecordBatch | list[pa.RecordBatch]
+"""What an entry has; a list is its frames."""
 Ends = Mapping[str, int]
 """Segments, and where they end."""
 
@@ -178,7 +180,7 @@ class Log:
         self.dropped = False
 
     def append(
-        self, number: int, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any],
+        self, number: int, rows: Rows | None, meta: Mapping[str, Any],
         admit: Callable[[int], None] | None = None, *, safe: int = 0,
     ) -> int:  # fmt: skip
         """Add an entry with a greater number than all so far; gives how many bytes it takes. All or nothing.
@@ -189,7 +191,7 @@ class Log:
 
         If it raises, it may be necessary to ``settle`` what is there before another log has an entry.
         """
-        batches = record_batches(self._empty if rows is None else rows, _FRAME_BYTES)
+        batches = rows if isinstance(rows, list) else record_batches(self._empty if rows is None else rows, FRAME_BYTES)
         current = self._current
         if current is None or current.size >= SEGMENT or not self._files.appends:
             # A name that no segment has had: the number is greater than any so far.

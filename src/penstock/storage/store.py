@@ -44,7 +44,7 @@ from penstock.model.amounts import shown
 from penstock.model.errors import InputError, StorageError
 from penstock.operators.state import LoadedState, State
 from penstock.storage.files import Files
-from penstock.storage.log import Entry, Known, Log
+from penstock.storage.log import Entry, Known, Log, Rows
 from penstock.storage.names import NAME, file_name, is_shortened, name_of
 from penstock.storage.objects import Root, files_at
 from penstock.storage.owners import Owner, own
@@ -321,7 +321,7 @@ class Store:
         )  # fmt: skip
 
     def append(
-        self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any], *, new: bool = False
+        self, log: Log, rows: Rows | None, meta: Mapping[str, Any], *, new: bool = False
     ) -> int:
         """Put an entry into a log; gives its number. If it raises, there is none. ``new``: the quota counts."""
         with self._mutex:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow as pa
 from penstock.catalog import Catalog, FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.cql.declarations import parse_type
 from penstock.graph.sources import whole_columns
-from penstock.ingest.files import RowsFile, Span, held
+from penstock.ingest.files import Columns, RowsFile, Span, held
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Came, StreamInput
 from penstock.model.amounts import Bound
@@ -23,6 +24,7 @@ from penstock.model.schema import Schema, arrow_schema
 from penstock.plan.meanings import NUMBER
 from penstock.rows.apart import SCHEMA
 from penstock.scalar.zones import UTC
+from penstock.storage.segments import record_batches
 
 Record = dict[str, Any]
 _INSTANT = pa.int64()
@@ -31,23 +33,45 @@ _FEW = 1024
 """Rows of which each column is made one piece, which queries want anyway."""
 _FURTHER = [("_ts", pa.int64()), ("_late", pa.bool_())]
 PRIORITY, _ARRIVAL = "_priority", "_arrival"
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def rows_schema(definition: StreamDef, *, turns: bool) -> pa.Schema:
+@dataclass(frozen=True)
+class Slots:
+    """The slot of each row that an entry gives, of so many, by key columns; without columns any row is in any."""
+
+    columns: Columns
+    of: Ints
+    count: int
+
+
+class Division(NamedTuple):
+    """Where the rows of a slot are in an entry that is divided: by which columns, how many of its frames come before
+    those of the first slot, how many frames each slot has; and the instant of the last row."""
+
+    columns: Columns
+    before: int
+    frames: tuple[int, ...]
+    last: int
+
+
+def rows_schema(definition: StreamDef, *, turns: bool, numbered: bool = False) -> pa.Schema:
     """Of the log of a stream: its columns by their place, the instant, and whether a row came too late; where rows may
     have one, their priority. ``turns``: rows whose turn has come follow those that came, with their numbers, where
-    these may not be the same."""
+    these may not be the same. ``numbered``: rows have their numbers, since they may be divided."""
     columns = [pa.field(f"c{i}", f.type) for i, f in enumerate(arrow_schema(definition.schema))]
     more = [pa.field(*f) for f in _FURTHER]
     if definition.priority is not None:
         more.append(pa.field(PRIORITY, pa.int64()))
-    if turns and definition.slack:
+    if numbered or (turns and definition.slack):
         more.append(pa.field(_ARRIVAL, pa.int64()))
     return pa.schema([*columns, *more])
 
 
-def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | pa.RecordBatch | None:
-    """Rows as they are logged: those that came, and where the schema asks for it those whose turn has come."""
+def rows_table(
+    came: Came | None, turn: Batch, schema: pa.Schema, *, turns: bool
+) -> pa.Table | pa.RecordBatch | None:
+    """Rows as they are logged: those that came, and with ``turns`` those whose turn has come."""
     # Arrow makes a new list of names each time it is asked.
     names = schema.names if len(schema) > len(turn.schema) + len(_FURTHER) else ()
     parts: list[pa.RecordBatch] = []
@@ -68,10 +92,10 @@ def rows_table(came: Came | None, turn: Batch, schema: pa.Schema) -> pa.Table | 
             parts.append(pa.RecordBatch.from_arrays([*batches[0].columns, *more], schema=schema))
         else:
             whole = pa.Table.from_arrays([*came.table.columns, *more], schema=schema)
-            if _ARRIVAL not in names:
+            if not turns:
                 return whole
             parts += whole.combine_chunks().to_batches()
-    if _ARRIVAL in names and len(turn):
+    if turns and len(turn):
         more = [pa.array(turn.ts), pa.array(np.zeros(len(turn), np.bool_))]
         if PRIORITY in names:
             more.append(_given(turn.priority, len(turn)))
@@ -86,21 +110,52 @@ def _given(priority: np.ndarray[Any, np.dtype[np.int64]] | None, count: int) -> 
     return pa.nulls(count, pa.int64()) if priority is None else pa.array(priority)
 
 
+def divided(
+    rows: pa.Table | pa.RecordBatch, turn: Batch, slots: Slots, most: int
+) -> tuple[list[pa.RecordBatch], Division]:
+    """The frames of an entry, of at most about ``most`` bytes each, so that who works on a slot reads the rows of that
+    slot and no others. The first has no rows: what is said of them is read by all. Rows that came follow, where those
+    whose turn has come are other ones."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    came = len(table) - len(slots.of)
+    # Numbers of two bytes are sorted by counting.
+    order = np.argsort(slots.of.astype(np.uint16) if slots.count < 1 << 16 else slots.of, kind="stable")
+    given = table.slice(came).combine_chunks().take(pa.array(order))
+    ends = np.concatenate(([0], np.cumsum(np.bincount(slots.of, minlength=slots.count)))).tolist()
+    pieces = [table.slice(0, came), *(given.slice(start, stop - start) for start, stop in pairwise(ends))]
+    frames = [list(record_batches(piece, most)) if len(piece) else [] for piece in pieces]
+    first = pa.RecordBatch.from_pylist([], table.schema)
+    counts = tuple(map(len, frames))
+    division = Division(slots.columns, 1 + counts[0], counts[1:], int(turn.ts[-1]))
+    return [first, *chain.from_iterable(frames)], division
+
+
+def division_of(meta: Mapping[str, Any]) -> Division | None:
+    """How an entry is divided, if it is."""
+    if (found := meta.get("divided")) is None:
+        return None
+    columns, before, frames, last = found
+    return Division(tuple(columns), before, tuple(frames), last)
+
+
 def turn_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
     """The rows of a logged entry whose turn came with it, in order."""
-    if _ARRIVAL in rows.column_names:
-        rows = rows.slice(len(rows) - meta.get("turn", 0))
-    return _batch_of(meta, rows, schema)
+    if "turn" in meta:
+        rows = rows.slice(len(rows) - meta["turn"])
+    if "divided" in meta:
+        order = np.lexsort((rows.column(_ARRIVAL).to_numpy(), rows.column("_ts").to_numpy()))
+        rows = rows.take(pa.array(order))
+    return batch_of(meta, rows, schema)
 
 
 def urgent_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
     """The prioritised rows that came with a logged entry and wait for slack behind it."""
-    batch = _batch_of(meta, rows.slice(0, len(rows) - meta.get("turn", 0)), schema)
+    batch = batch_of(meta, rows.slice(0, len(rows) - meta.get("turn", 0)), schema)
     priority = np.zeros(len(batch), np.int64) if batch.priority is None else batch.priority
     return batch.take(np.flatnonzero((priority > 0) & (batch.ts > instant_again(meta["p"]))))
 
 
-def _batch_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
+def batch_of(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Batch:
     """The rows of a logged entry, or some of them, that did not come too late."""
     declared = arrow_schema(schema)
     rows = rows.combine_chunks()
@@ -167,6 +222,8 @@ def came_again(meta: Mapping[str, Any], rows: pa.Table, schema: Schema) -> Came 
         return None
     declared = arrow_schema(schema)
     rows = rows.slice(0, len(rows) - meta.get("turn", 0)).combine_chunks()
+    if "divided" in meta and "turn" not in meta:
+        rows = rows.take(pa.array(np.argsort(rows.column(_ARRIVAL).to_numpy())))
     columns = [rows.column(i) for i in range(len(declared))]
     table = pa.Table.from_arrays(columns, schema=declared)
     late = rows.column("_late").to_numpy()

@@ -35,7 +35,7 @@ from penstock.model.change import Change
 from penstock.model.errors import PenstockError, StateError
 from penstock.operators.state import State
 from penstock.plan.nodes import functions_called
-from penstock.storage.log import Log
+from penstock.storage.log import FRAME_BYTES, Log, Rows
 from penstock.storage.store import Store
 
 _log = logging.getLogger("penstock")
@@ -78,20 +78,30 @@ class Keeper:
         """Guards the notes, which come without the database's lock, and are written down when they are there."""
         self.changed = threading.Event()
         """There is something that is not in the saved state."""
+        self.division: forms.Division | None = None
+        """How the rows are divided that were written down last."""
 
     # -- what happens ---------------------------------------------------------------------------------
 
-    def rows(self, source: StreamInput, turn: Batch) -> Log | None:
+    def rows(self, source: StreamInput, turn: Batch, slots: forms.Slots | None = None) -> Log | None:
         """Write down what a stream has just taken in; gives the log that has it, None if one had it before. ``turn``:
-        the rows whose turn has come."""
+        the rows whose turn has come. ``slots``: those who read them each want the rows of a slot."""
         if self.again:
             return None
         log = self._stream(source)
         came = source.came
         if source.spans:
             turn = source.nothing  # they are in files already
-        table = forms.rows_table(came, turn, log.schema)
-        self._append(log, table, forms.rows_meta(source, came, turn, turns=self.turns), new=came is not None)
+        turns = self.turns and source.definition.slack > 0
+        if slots is not None:
+            log.use(forms.rows_schema(source.definition, turns=turns, numbered=True))
+        rows: Rows | None = forms.rows_table(came, turn, log.schema, turns=turns)
+        meta = forms.rows_meta(source, came, turn, turns=self.turns)
+        self.division = None
+        if slots is not None and not isinstance(rows, list | None):
+            rows, self.division = forms.divided(rows, turn, slots, FRAME_BYTES)
+            meta["divided"] = self.division
+        self._append(log, rows, meta, new=came is not None)
         return log
 
     def _stream(self, source: StreamInput) -> Log:
@@ -279,7 +289,7 @@ class Keeper:
         return 0 if found is None else found.last
 
     def _append(
-        self, log: Log, rows: pa.Table | pa.RecordBatch | None, meta: Mapping[str, Any], *, new: bool = False
+        self, log: Log, rows: Rows | None, meta: Mapping[str, Any], *, new: bool = False
     ) -> int:
         number = self.store.append(log, rows, meta, new=new)
         self.changed.set()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from penstock.hosts.core import Core
 from penstock.hosts.durable import rowfiles
+from penstock.hosts.durable.forms import Slots
 from penstock.hosts.durable.keeper import Keeper, Saver
 from penstock.hosts.durable.opening import Opening
 from penstock.hosts.durable.picture import Picture
@@ -105,10 +106,10 @@ class Kept:
         """Whether those who write at the same time share what it takes to be safe."""
         return self.keeper.store.sync_way == "group"
 
-    def rows(self, source: StreamInput, turn: Batch) -> Log | None:
+    def rows(self, source: StreamInput, turn: Batch, slots: Slots | None = None) -> Log | None:
         """Write down what a stream has taken in, with the rows whose turn has come: see ``Keeper.rows``."""
         self._begin("streams", source.definition.name)
-        log = self.keeper.rows(source, turn)
+        log = self.keeper.rows(source, turn, slots)
         new = () if source.came is None else source.came.files
         if new or source.spans:
             self._named |= {file.path: self.keeper.store.number for file in (*(s.file for s in source.spans), *new)}

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.relations import changes_from
-from penstock.hosts.durable.forms import turn_of, urgent_of
+from penstock.hosts.durable.forms import Division, batch_of, turn_of, urgent_of
 from penstock.hosts.durable.rowfiles import read as read_rows
 from penstock.hosts.spark.job import Split
 from penstock.hosts.spark.keys import shard_of
@@ -72,6 +72,12 @@ class Share:
         columns = [to_arrow([c.row[i] for c in changes], schema[i].type) for i in self.columns]
         mine = shard_of(columns, self.slots) == self.slot
         return [change for change, is_mine in zip(changes, mine.tolist(), strict=True) if is_mine]
+
+    def is_in(self, division: Division | None) -> bool:
+        """Whether an entry that is divided in this way has its rows by themselves."""
+        if division is None or len(division.frames) != self.slots or self.slots == 1:
+            return False
+        return self.anywhere or division.columns == self.columns
 
     def read(self, files: Files, spans: Sequence[Span], schema: Schema) -> Batch:
         """Those in files; where these are split in the same way, no others are read."""
@@ -132,7 +138,7 @@ class Inputs:
         frames = [f for f in self._frames[name] if f.number >= start and f.rows]
         if not frames:
             return -math.inf
-        if frames[-1].spans:
+        if frames[-1].spans or frames[-1].division is not None:
             return frames[-1].furthest
         batch = self._batch(frames[-1], schema)
         return float(batch.ts[-1]) if len(batch) else -math.inf
@@ -198,6 +204,11 @@ class Inputs:
                 began = time.perf_counter()
                 found = share.read(files_at(self._root), frame.spans, schema)
                 self.reading += time.perf_counter() - began
+            elif share.is_in(frame.division):
+                began = time.perf_counter()
+                entry = read_entry(self._root, frame.place, self._session, frame.division, share.slot)
+                found = batch_of(*entry, schema)
+                self.reading += time.perf_counter() - began
             else:
                 batch = self._batch(frame, schema)
                 began = time.perf_counter()
@@ -243,8 +254,11 @@ _segments: OrderedDict[tuple[str, str, str], tuple[Segment, pa.Schema, int]] = O
 """Segments that this process has mapped, the schema of their rows, and up to where they were there."""
 
 
-def read_entry(root: str, place: Place, session: str) -> tuple[Meta, pa.Table]:
-    """An entry of a log, every byte of it verified: what is said of its rows, and the rows."""
+def read_entry(
+    root: str, place: Place, session: str, division: Division | None = None, slot: int = 0
+) -> tuple[Meta, pa.Table]:
+    """An entry of a log: what is said of its rows, and the rows; if it is divided, those of a slot. Every byte that is
+    read is verified."""
     key = root, session, place.path
     segment, schema, stop = _segments.pop(key, (None, None, 0))
     if segment is None or stop < place.stop:
@@ -253,15 +267,22 @@ def read_entry(root: str, place: Place, session: str) -> tuple[Meta, pa.Table]:
         head = segment.head()
         schema, stop = None if head is None else head.schema, place.stop
         if not files.appends:  # it has no other entry, and is in memory
-            return _read(segment, place, schema)
+            return _read(segment, place, schema, division, slot)
     _segments[key] = segment, schema, stop
     while len(_segments) > _OPEN:
         _segments.popitem(last=False)
-    return _read(segment, place, schema)
+    return _read(segment, place, schema, division, slot)
 
 
-def _read(segment: Segment, place: Place, schema: pa.Schema) -> tuple[Meta, pa.Table]:
-    found = [segment.batch(frame, schema) for frame in segment.frames_at(place.start, place.stop)]
+def _read(
+    segment: Segment, place: Place, schema: pa.Schema, division: Division | None, slot: int
+) -> tuple[Meta, pa.Table]:
+    places = [(place.start, place.stop)]
+    if division is not None:
+        starts = [frame.start for frame in segment.frames_at(place.start, place.stop, verify=False)]
+        ends, first = [*starts, place.stop], division.before + sum(division.frames[:slot])
+        places = [(ends[0], ends[1]), (ends[first], ends[first + division.frames[slot]])]
+    found = [segment.batch(frame, schema) for start, stop in places for frame in segment.frames_at(start, stop)]
     return found[0][0], pa.Table.from_batches([batch for _, batch in found])
 
 

@@ -23,16 +23,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
 from penstock.graph.view import GraphView
 from penstock.hosts.core import Core
-from penstock.hosts.durable.forms import held_again, instant_again, spans_again
+from penstock.hosts.durable.forms import Slots, division_of, held_again, instant_again, spans_again
 from penstock.hosts.durable.kept import Kept
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.options import Keeping, SparkOptions
 from penstock.hosts.registered import Registered
+from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.parts.cluster import Cluster
 from penstock.hosts.spark.parts.definitions import Past, check_stream, forget_definition, write_definition
 from penstock.hosts.spark.parts.inflow import Inflow, forget_sources
@@ -67,6 +69,8 @@ _MICRO_BATCH = 1.0
 """Seconds that a micro-batch takes where nothing has been measured."""
 _FORGIVEN = 1
 """Attempts at micro-batches that may fail before a call that waits for results says so: a cluster has its hiccups."""
+_MANY, _MANY_OF_SLOT = 8_192, 512
+"""Rows that are pushed at once, and for each slot, from which on the driver divides them."""
 _SPLITS = 4
 """Ways of splitting a stream of which each has a copy of its rows; who splits it in another reads all of them."""
 _FILE = re.compile(r"(\d+)-(\d+)-\d+-[0-9a-f]+-\d+\.arrow")
@@ -357,7 +361,7 @@ class SparkHost(Abilities):
         return self.kept.released(source) if source.definition.retain else source.nothing
 
     def deliver(self, source: StreamInput, batch: Batch, readers: Sequence[Registered]) -> None:
-        log = self.kept.rows(source, batch)
+        log = self.kept.rows(source, batch, self._slots_of(source, batch))
         if log is not None:
             prioritised = 0 if batch.priority is None else int((batch.priority > 0).sum())
             rows = len(batch)
@@ -369,10 +373,29 @@ class SparkHost(Abilities):
             frame = Frame(
                 log.last, "rows", log.place, rows, prioritised, source.progress, source.closed, source.spans,
                 sum(s.file.prioritised for s in files) if urgent is None else len(urgent), files, waited,
+                self.kept.keeper.division,
             )  # fmt: skip
             self._taken(source.definition.name, frame, readers)
             if source.closed:
                 self._end_intake(source.definition.name)
+
+    def _slots_of(self, source: StreamInput, batch: Batch) -> Slots | None:
+        """The slots of rows whose turn has come, if they are so many that it is better that no task reads all."""
+        if self.slots == 1 or self.kept.keeper.again or source.spans or not len(batch):
+            return None
+        if source.definition.slack and source.definition.priority is not None:
+            return None  # alarms are given before their turn, and must be in the same slot then
+        # Without slack they are those that came, with the late ones among them.
+        rows = batch.table if source.definition.slack or source.came is None else source.came.table
+        if len(rows) < max(_MANY, _MANY_OF_SLOT * self.slots):
+            return None
+        name = source.definition.name
+        if splits := self.splits_of(name):
+            columns = splits[0]
+            return Slots(columns, shard_of([rows.column(c).combine_chunks() for c in columns], self.slots), self.slots)
+        if any(r.slot is None and name in r.reads for part in self.parts for r in part.queries.values()):
+            return Slots((), np.arange(len(rows)) * self.slots // len(rows), self.slots)
+        return None
 
     def reached(
         self, source: StreamInput, batch: Batch, readers: Sequence[Registered]
@@ -762,6 +785,6 @@ def _frames(log: Log, kind: str, after: int) -> list[Frame]:
             urgent = sum(span.file.prioritised for span in files) if files else meta.get("u", 0)
             found.append(Frame(
                 number, "rows", place, turn, meta.get("h", 0), progress, meta.get("closed", False), spans, urgent,
-                files, meta.get("w", 0),
+                files, meta.get("w", 0), division_of(meta),
             ))  # fmt: skip
     return found

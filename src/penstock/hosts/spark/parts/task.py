@@ -10,6 +10,7 @@ from typing import Literal
 
 import penstock.model.errors as errors
 from penstock.graph.programs import Counts
+from penstock.hosts.durable.forms import Division
 from penstock.hosts.meter import Sample
 from penstock.hosts.spark.job import Split, split_of
 from penstock.ingest.files import Span
@@ -30,7 +31,8 @@ class Frame:
     numbers are about right.
 
     ``urgent``: how many prioritised rows came with it and wait for slack; ``held``: the files that such rows are in, if
-    they are in files. ``waited``: how many of the ``prioritised`` rows came with an earlier entry."""
+    they are in files. ``waited``: how many of the ``prioritised`` rows came with an earlier entry. ``division``: where
+    the rows of each slot are."""
 
     number: int
     kind: Literal["rows", "changes"]
@@ -43,6 +45,7 @@ class Frame:
     urgent: int = 0
     held: tuple[Span, ...] = ()
     waited: int = 0
+    division: Division | None = None
 
     @property
     def fresh(self) -> int:
@@ -51,7 +54,9 @@ class Frame:
 
     @property
     def furthest(self) -> Instant:
-        """No row in its files is later."""
+        """None of its rows is later, where they are in files or divided."""
+        if self.division is not None:
+            return self.division.last
         return max((span.furthest for span in self.spans), default=-math.inf)
 
 
