@@ -34,6 +34,8 @@ class Slow(Forgetful):
 
     go: threading.Event = field(default_factory=threading.Event)
     began: threading.Event = field(default_factory=threading.Event)
+    waits: threading.Event = field(default_factory=threading.Event)
+    """Somebody waits for a sync."""
     syncs: int = 0
     lost: bool = False
 
@@ -45,6 +47,7 @@ class Slow(Forgetful):
         return partial(self.sync, path)
 
     def sync(self, path: str) -> None:
+        self.waits.set()
         assert self.go.wait(60)
         self.syncs += 1
         if self.lost:
@@ -186,13 +189,13 @@ def test_a_leader_that_is_interrupted_while_the_disk_works_leaves_nobody_behind(
         query = db.query(ALL, name="q")
         db.push("s", [(-1, -1)])
         files.go.clear()
+        files.waits.clear()
         main = threading.get_ident()
         threads: list[threading.Thread] = []
         failures: list[BaseException] = []
 
         def interrupt() -> None:
-            while core_of(db).inputs["s"].arrivals < 2:  # the main thread leads, and its row is taken
-                time.sleep(0.001)
+            assert files.waits.wait(60)  # the main thread leads, and its row is taken
             found = by_threads(lambda i: db.push("s", [(i, i)]), 3)
             threads.extend(found[0])
             waiting(db, 3)

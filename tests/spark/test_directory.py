@@ -32,7 +32,7 @@ WIDE = "SELECT ISTREAM repeat('x', 10000) AS x, v FROM s"
 @pytest.fixture(autouse=True)
 def without_spark() -> Iterator[None]:
     """The state is saved when a test says so."""
-    with directly(), patch.object(keeper, "SECONDS", 1e6):
+    with directly(many=8192), patch.object(keeper, "SECONDS", 1e6):
         yield
 
 

@@ -91,7 +91,7 @@ class Writes:
 def test_any_write_of_a_task_may_find_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes, fail, pushes = Writes(monkeypatch), 1, 3
     right = wanted(pushes)
-    with directly():
+    with directly(many=8192):
         while writes.fails <= writes.count:
             root = tmp_path / str(fail)
             with penstock.connect(root, engine="spark", shards=2, batch_rows=10, trigger=0) as db:

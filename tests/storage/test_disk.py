@@ -277,7 +277,7 @@ def test_more_logs_than_files_are_kept_open(store: Store, tmp_path: Path) -> Non
 def test_a_push_that_is_too_large_for_one_frame_has_several_and_counts_whole(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "_FRAME_BYTES", 2_000)
+    monkeypatch.setattr(log, "FRAME_BYTES", 2_000)
     one = store.log("streams", "s", ROWS)
     table = rows(2_000)
     store.append(one, table, {"key": ["a", 1]})
