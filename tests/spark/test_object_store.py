@@ -16,8 +16,10 @@ import pytest
 from pyarrow import fs
 
 import penstock
+from penstock.hosts.spark.parts.backlog import TOLD
 from penstock.storage import objects
 from penstock.storage.checking import check
+from penstock.storage.log import SMALL
 from tests.conftest import ROOT
 from tests.spark import killed_live
 from tests.spark.direct import directly
@@ -53,6 +55,33 @@ def test_everything_that_engines_do_with_a_directory(monkeypatch: pytest.MonkeyP
             assert not check(place).damage
     assert found == killed_live.wanted(count)
     assert any(name.startswith("bucket/db/shards/answers/") for name in bucket.objects), "tasks have put large ones"
+
+
+@pytest.mark.parametrize(("pushes", "rows"), [(30, 10), (40, 1_000), (3, 8_000)])
+def test_tasks_are_told_what_small_pushes_have_and_read_others(
+    pushes: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 small ones are told, 40 larger ones are more than a task is told, and of the last each is too large."""
+    bucket = Bucket()
+    monkeypatch.setattr(objects, "_filesystem", lambda scheme, root: (fs.PyFileSystem(bucket), "bucket"))
+    with directly(), penstock.connect("s3://bucket/db", engine="spark", shards=2, trigger=3600.0) as db:
+        db.execute("CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t")
+        db.execute("CREATE RELATION names (k BIGINT, name STRING)")
+        named = db.query("SELECT ISTREAM name, t FROM s [NOW] s JOIN names n ON s.k = n.k")
+        db.push("names", [(k, f"n{k}") for k in range(3)])
+        for start in range(0, pushes * rows, rows):
+            db.push("s", [(t, t % 3, 1) for t in range(start, start + rows)])
+        kinds = ("/streams/", "/relations/")
+        entries = {n: len(bucket.objects[n][0]) for n in sorted(bucket.objects) if any(kind in n for kind in kinds)}
+        bucket.read.clear()
+        db.settle()
+        assert named.fetch().column("t").to_pylist() == list(range(pushes * rows))
+    told = 0
+    for name, size in sorted(entries.items(), key=lambda entry: entry[0].rpartition("/")[2]):
+        is_told = size <= SMALL and told + size <= TOLD
+        assert (name in bucket.read) != is_told
+        told += size if is_told else 0
+    assert len(entries.keys() - bucket.read.keys()) == 1 + {30: 30, 40: 6, 3: 0}[pushes]
 
 
 def test_what_spark_reads_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

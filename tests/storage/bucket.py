@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import time
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ class Bucket(fs.FileSystemHandler):  # type: ignore[misc]
         self.skew = 0.0
         self.broken: set[str] = set()
         """Beginnings of names that cannot be put now."""
+        self.read: Counter[str] = Counter()
+        """How often each was asked for."""
 
     def get_type_name(self) -> str:
         return "bucket"
@@ -47,6 +50,7 @@ class Bucket(fs.FileSystemHandler):  # type: ignore[misc]
     def open_input_file(self, path: str) -> Any:
         if path not in self.objects:
             raise FileNotFoundError(path)
+        self.read[path] += 1
         return pa.BufferReader(self.objects[path][0])
 
     open_input_stream = open_input_file

@@ -28,6 +28,8 @@ SEGMENT = 64 << 20
 """Bytes from which on a new segment is begun."""
 FRAME_BYTES = 32 << 20
 """Rows of one append are cut into frames of about this size."""
+SMALL = 64 << 10
+"""Bytes of a segment with one entry, as object stores have them, up to which its readers are given all of it."""
 MOMENTARY = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR})
 """Errors that say nothing of the disk: too many files are open."""
 _NAME = re.compile(r"(\d{20})-(\d{10})\.segment")
@@ -57,11 +59,13 @@ class _Before(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an entry is: the segment, and the bytes of its frames."""
+    """Where an entry is: the segment, and the bytes of its frames. ``content``: all of the segment, if the entry has it
+    to itself and it is small; it need not be read then."""
 
     path: str
     start: int
     stop: int
+    content: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -225,7 +229,8 @@ class Log:
             self._segments.append(current)
             self._current = current
         current.size, current.last = size, number
-        self.place = Place(path, start, size)
+        small = not self._files.appends and size <= SMALL
+        self.place = Place(path, start, size, b"".join(content) if small else b"")
         self.position, self.last = position, number  # last: from here on it counts
         self._before_append = None
         return grown

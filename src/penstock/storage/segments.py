@@ -110,11 +110,11 @@ class _Damaged(StorageError):
 class Segment:
     """A segment that is read. Its bytes are verified as they are."""
 
-    def __init__(self, files: Files, path: str, end: int | None = None) -> None:
-        """``end``: where it was sealed; bytes behind it are ignored."""
+    def __init__(self, files: Files, path: str, end: int | None = None, *, content: bytes = b"") -> None:
+        """``end``: where it was sealed; bytes behind it are ignored. ``content``: its bytes, if they have been read."""
         self._files, self._path = files, path
         try:
-            self._data: pa.Buffer = files.read(path, 0, end)
+            self._data: pa.Buffer = pa.py_buffer(content) if content else files.read(path, 0, end)
         except FileNotFoundError:
             raise StorageError(f"{files.name}/{path}: missing", hint=_LOST) from None
         except OSError as error:

@@ -42,15 +42,23 @@ class Admitted:
 NOBODY = Admitted()
 
 
+_HELD, TOLD = 4 << 20, 256 << 10
+"""Bytes of small entries that a part holds, and that it tells each task of a micro-batch: these are not read."""
+
+
 class Backlog:
-    """Frames of streams and relations in order. Bounded by: what no micro-batch has taken."""
+    """Frames of streams and relations in order. Bounded by: what no micro-batch has taken; what they contain by
+    ``_HELD``."""
 
     def __init__(self, frames: Iterable[Named] = ()) -> None:
-        self._frames = deque(frames)
-        self._ranked = deque((name, frame) for name, frame in self._frames if _is_ranked(frame))
+        self._frames: deque[Named] = deque()
+        self._ranked: deque[Named] = deque()
         """Those of them with prioritised rows that somebody may not have had."""
-        self._changes = deque((name, frame) for name, frame in self._frames if frame.kind == "changes")
+        self._changes: deque[Named] = deque()
         """Those with changes of relations."""
+        self._held = 0
+        for name, frame in frames:
+            self.add(name, frame)
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -65,16 +73,18 @@ class Backlog:
 
     def add(self, name: str, frame: Frame) -> None:
         """A frame has come."""
+        frame = frame.within(_HELD - self._held)
+        self._held += len(frame.place.content)
         self._frames.append((name, frame))
         if _is_ranked(frame):
-            self._ranked.append((name, frame))
+            self._ranked.append((name, frame.within(0)))
         if frame.kind == "changes":
             self._changes.append((name, frame))
 
     def taken(self, last: int, ahead: int) -> None:
         """Frames up to ``last`` have been taken, and the prioritised rows of those up to ``ahead``."""
         while self._frames and self._frames[0][1].number <= last:
-            self._frames.popleft()
+            self._held -= len(self._frames.popleft()[1].place.content)
         while self._ranked and self._ranked[0][1].number <= max(last, ahead):
             self._ranked.popleft()
         while self._changes and self._changes[0][1].number <= last:

@@ -263,7 +263,7 @@ def read_entry(
     segment, schema, stop = _segments.pop(key, (None, None, 0))
     if segment is None or stop < place.stop:
         files = files_at(root)
-        segment = Segment(files, place.path)
+        segment = Segment(files, place.path, content=place.content)
         head = segment.head()
         schema, stop = None if head is None else head.schema, place.stop
         if not files.appends:  # it has no other entry, and is in memory

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.hosts.spark.parts.backlog import NOBODY, Admitted, Backlog
+from penstock.hosts.spark.parts.backlog import NOBODY, TOLD, Admitted, Backlog
 from penstock.hosts.spark.parts.definitions import write_program
 from penstock.hosts.spark.parts.leftover import discard
 from penstock.hosts.spark.parts.load import Load
@@ -302,6 +302,7 @@ class Part:
         most = host.options.batch_rows or BATCH_ROWS
         upto: float = math.inf if end is None else end["upto"]
         rows = taken = 0
+        near = TOLD
         frames: dict[str, list[Frame]] = {}
         closes = False
         # All that has come so far, also of what nobody here reads, unless something is left for the next one.
@@ -312,6 +313,8 @@ class Part:
             if closes and frame.kind == "changes":
                 break  # it comes after all answers of whoever reads nothing but streams that this closes
             closes = closes or frame.closed
+            frame = frame.within(near)
+            near -= len(frame.place.content)
             frames.setdefault(name, []).append(frame)
             rows, taken, last = rows + frame.rows, taken + 1, frame.number
         else:

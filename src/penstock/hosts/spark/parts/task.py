@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -51,6 +51,10 @@ class Frame:
     def fresh(self) -> int:
         """How many prioritised rows came with it."""
         return self.prioritised - self.waited + self.urgent
+
+    def within(self, most: int) -> Frame:
+        """The same, without its content if that has more bytes than this."""
+        return self if len(self.place.content) <= most else replace(self, place=self.place._replace(content=b""))
 
     @property
     def furthest(self) -> Instant:
