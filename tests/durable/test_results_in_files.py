@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import gc
 import shutil
 import threading
 from collections.abc import Sequence
@@ -9,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
 from penstock.database.database import core_of
 from penstock.hosts.results import DEFAULT, Filed, Results
+from penstock.hosts.spark.parts import part
 from penstock.operators.pieces import RowPieces
 from penstock.operators.state import Loaded
+from penstock.storage.files import Disk
+from penstock.storage.shards import RESULTS
 from tests.budget import examples
-from tests.spark.direct import directly
+from tests.spark.direct import directly, host_of
 
 ROWS = 2_000
 """Of a push: enough for a file."""
@@ -104,6 +110,118 @@ def test_the_other_engine_has_them_as_rows(tmp_path: Path) -> None:
             push(db, at)
     with penstock.connect(tmp_path / "db", engine="local") as db:
         assert rows_of(db.queries["q"].fetch()) == sorted([*expected(1), *expected(2)])
+
+
+CHANGES = "SELECT t, x, count(*) AS n FROM s [NOW] GROUP BY t, k, x"
+
+
+def damaged(path: Path) -> None:
+    """Change a byte in each file with results."""
+    for file in (path / "shards/answers").iterdir():
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+
+def test_damaged_results_of_a_query_are_its_own_trouble(tmp_path: Path) -> None:
+    """They go one after the other because more comes than is kept, and the answer that stands would have them."""
+    path, rounds = tmp_path / "db", 70
+    with directly(), connect(path) as db:
+        begun(db).stop()
+        db.execute(f"CREATE QUERY c AS {CHANGES} WITH (results = '6000 rows')")
+        push(db, 1)
+    damaged(path)
+    with directly(), connect(path) as db:
+        changes, other = db.queries["c"], db.query("SELECT ISTREAM t, x FROM s WHERE k >= 0", name="other")
+        for at in range(2, rounds):
+            push(db, at, rows=600)
+        assert rows_of(other.fetch()) == sorted(row for at in range(2, rounds) for row in expected(at, 600))
+        with pytest.raises(penstock.StateError, match=r"as it stands is not known: .* damaged, the checksum"):
+            changes.current()
+        with pytest.raises(penstock.ResultsGone):
+            changes.fetch()
+        assert changes.fetch().num_rows > 0
+        for at in range(rounds, rounds + 3):
+            push(db, at, rows=1)
+            changes.fetch()
+            other.fetch()
+        assert not list((path / "shards/answers").iterdir()), "nothing waits for what cannot be read"
+
+
+def test_results_that_cannot_be_read_now_are_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read when a micro-batch counts, so no query lacks anything."""
+    with directly(), connect(tmp_path / "db") as db:
+        query, other = begun(db), db.query("SELECT ISTREAM t, x FROM s WHERE k >= 0", name="other")
+        files = host_of(db).files
+        read = files.read
+
+        def refused(path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+            if path.startswith("shards/answers/"):
+                raise OSError(24, "Too many open files")
+            return read(path, start, length)
+
+        monkeypatch.setattr(files, "read", refused)
+        with pytest.raises(penstock.StorageError, match="Too many open files"):
+            push(db, 1)  # what waits is made ready for its readers
+        with pytest.raises(penstock.StorageError, match="Too many open files"):
+            query.fetch()
+        monkeypatch.setattr(files, "read", read)
+        assert rows_of(query.fetch()) == sorted(expected(1))
+        assert rows_of(other.fetch()) == sorted(expected(1))
+
+
+def test_opening_reads_no_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be more files than a process can map."""
+    with directly(), connect(tmp_path / "db") as db:
+        begun(db)
+        for at in range(1, 5):
+            push(db, at)
+    seen: list[str] = []
+    read = Disk.read
+
+    def looked(disk: Disk, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+        seen.append(path)
+        return read(disk, path, start, length)
+
+    monkeypatch.setattr(Disk, "read", looked)
+    with directly(), connect(tmp_path / "db") as db:
+        assert not [path for path in seen if path.startswith("shards/answers/")]
+        assert rows_of(db.queries["q"].fetch()) == sorted(row for at in range(1, 5) for row in expected(at))
+    assert [path for path in seen if path.startswith("shards/answers/")]
+
+
+def test_a_query_that_is_stopped_is_still_read(tmp_path: Path) -> None:
+    with directly(), connect(tmp_path / "db") as db:
+        query = begun(db)
+        other = db.query("SELECT ISTREAM t FROM s", name="other")
+        push(db, 1)
+        other.fetch()
+        query.stop()
+        for at in (2, 3, 4):
+            push(db, at, rows=1)  # saved states that do not know the query any more
+            other.fetch()
+        assert rows_of(query.fetch()) == sorted(expected(1))
+        del query
+        gc.collect()
+        for at in (5, 6, 7):
+            push(db, at, rows=1)
+            other.fetch()
+        assert not list((tmp_path / "db/shards/answers").iterdir())
+
+
+def test_a_directory_of_an_earlier_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither entries nor saved states said how large files are."""
+    path = tmp_path / "db"
+    with monkeypatch.context() as before, directly(), connect(path) as db:
+        before.setattr(part, "RESULTS", RESULTS.remove(RESULTS.get_field_index("size")))
+        before.setattr(part, "zip", lambda *of, strict: builtins.zip(*of, strict=False), raising=False)
+        begun(db)
+        push(db, 1)
+        db.push("s", [(2, 1, "in the log alone"), *((2, i, f"2 {i} " * 20) for i in range(ROWS))])
+        db.settle()
+        shutil.copytree(path, tmp_path / "killed")
+    with directly(), connect(tmp_path / "killed") as db:
+        assert db.queries["q"].fetch().num_rows == 2 * ROWS + 1
 
 
 # -- Results alone ------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ have a turn of their own.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -31,7 +32,7 @@ from penstock.hosts.host import Answers, Runner
 from penstock.hosts.incomplete import Marks
 from penstock.hosts.standing import Standing, Sum
 from penstock.model.amounts import Bound
-from penstock.model.errors import ResultsGone, StateError
+from penstock.model.errors import ResultsGone, StateError, StorageError
 from penstock.model.names import counted
 from penstock.plan.nodes import Query as Plan
 from penstock.plan.order import stands
@@ -43,6 +44,9 @@ BOUND = Bound(bytes=512_000_000)
 _FEW = 64
 _OVERHEAD = 1_000
 """Bytes that an entry takes besides its results."""
+_UNREADABLE = 64
+"""Entries that may have gone and cannot be read."""
+_log = logging.getLogger("penstock")
 
 
 class Filed(ABC):
@@ -151,6 +155,8 @@ class Results:
         """Up to where results are in the answer that stands."""
         self._summing = 0
         """Up to where results are being added to it; 0 if none are."""
+        self._lost: StorageError | None = None
+        """Why results that have gone were not added to it, if they could not be read."""
         self.due = False
         """Whether something has gone that is to be added to it: ``add_up``."""
         self.marks = Marks()
@@ -308,6 +314,8 @@ class Results:
             return  # it would be much of what is kept
         if any(e.record is not None for e in some):
             return  # a saved state may name their files
+        if len({type(e.answers) for e in some}) > 1:
+            return  # they would have to be read
         answers, size = self._runner.together([e.answers for e in some]), sum(e.size for e in some)
         together = _Entry(start, answers, size, some[0].number)
         together.size -= (_FEW - 1) * _OVERHEAD
@@ -538,10 +546,26 @@ class Results:
                 try:
                     if kept is not None:
                         self._put(kept, gone)
+                        self._lost = None
+                except StorageError as error:
+                    self._unreadable(error)
+                    return
                 finally:
                     self._put_all()
             finally:
                 self._adding.release()
+
+    def _unreadable(self, error: StorageError) -> None:
+        """What has gone cannot be read, so it is not in the answer that stands. The next call tries again, until so
+        much has gone that this answer is given up."""
+        with self._lock:
+            is_new, self._lost = self._lost is None, error
+            self.due = len(self._leaving) < _UNREADABLE
+            if not self.due:
+                self._standing = None
+        if is_new or not self.due:
+            what = "it is tried again" if self.due else "the answer as it stands is not kept any more"
+            _log.warning("query `%s`: results that have gone cannot be read: %s; %s", self._name, error.one_line, what)
 
     def _left(self) -> list[_Entry]:
         """What has gone and is not in the answer that stands."""
@@ -567,6 +591,11 @@ class Results:
             raise StateError(
                 f"the answers of `{self._name}` are a stream. There is no answer that stands",
                 hint=once if self._plan.output == "windows" else f"leave {self._plan.output.upper()} out of the query",
+            )
+        if self._lost is not None:
+            raise StateError(
+                f"the answer of `{self._name}` as it stands is not known: {self._lost.message}",
+                hint="go on with fetch or subscribe, or stop the query and register it again",
             )
         if self.first > 0:
             gone = f"the first {counted(self.first, 'result')} {'is' if self.first == 1 else 'are'} gone"

@@ -41,7 +41,7 @@ _PARTS = f"graph/{PARTS}"
 """The same in a saved state."""
 RESULTS = pa.schema([
     ("query", pa.string()), ("rows", pa.int64()), ("payload", pa.large_binary()), ("file", pa.string()),
-    ("crc", pa.int64()),
+    ("crc", pa.int64()), ("size", pa.int64()),
 ])  # fmt: skip
 """Of the log of results: a row for each query and slot that gave something; ``file`` where it is not ``payload``."""
 _LOST = "`penstock check` says what else is damaged; restore the directory from a backup"
@@ -89,7 +89,7 @@ def results_files(state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, int
         for path, meta in state.items() if path.startswith("query ")
         for _, (_, batches) in meta["query"].get("files", ())
         for batch in batches
-        for file, crc in batch
+        for file, crc, *_ in batch
     ]  # fmt: skip
 
 

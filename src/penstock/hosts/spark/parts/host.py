@@ -34,6 +34,7 @@ from penstock.hosts.durable.kept import Kept
 from penstock.hosts.host import Abilities, QuerySettings
 from penstock.hosts.options import Keeping, SparkOptions
 from penstock.hosts.registered import Registered
+from penstock.hosts.results import Results
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.parts.cluster import Cluster
 from penstock.hosts.spark.parts.definitions import Past, check_stream, forget_definition, write_definition
@@ -51,14 +52,14 @@ from penstock.ingest.streams import StreamInput
 from penstock.model import tracing
 from penstock.model.batch import Batch
 from penstock.model.change import Change
-from penstock.model.errors import EngineError, PenstockError, StorageError
+from penstock.model.errors import EngineError, PenstockError, StateError, StorageError
 from penstock.model.waiting import LOOK_SECONDS, Look
 from penstock.operators.state import LoadedState, Saved, State
 from penstock.plan.nodes import Query as QueryPlan
 from penstock.plan.nodes import declared_scans
 from penstock.plan.show import show_duration
 from penstock.storage.log import Log
-from penstock.storage.objects import Root
+from penstock.storage.objects import Root, joined
 from penstock.storage.shards import ANSWERS, PART, PARTS, PROGRAMS, QUERIES, SHARDS
 from penstock.storage.store import Item
 
@@ -111,6 +112,8 @@ class SparkHost(Abilities):
         """Of the saved states that are kept, by number: what they need besides themselves."""
         self._results: dict[str, int] = {}
         """Files with results, and the number of the entry that names each."""
+        self._left: weakref.WeakSet[Results] = weakref.WeakSet()
+        """Of queries that are over, as long as users have them: they may still be read."""
         self.cluster = Inline(options) if options.inline else Cluster(options)
         self.root = path or Path(tempfile.mkdtemp(prefix="penstock-"))
         if isinstance(self.root, Path):
@@ -318,6 +321,7 @@ class SparkHost(Abilities):
     def leaving(self, query: Registered) -> None:
         if not self.stopping:
             self.kept.keeper.stopped(query)
+            self._left.add(query.results)
 
     def stopped(self, query: Registered) -> None:
         pass
@@ -492,12 +496,15 @@ class SparkHost(Abilities):
         given: dict[str, list[Content]] = {}
         counts: dict[str, int] = {}
         ids, numbers, files, crcs = (rows.column(n).to_pylist() for n in ("query", "rows", "file", "crc"))
+        # Entries of early builds of 0.2.0 do not say sizes.
+        sizes = rows.column("size").to_pylist() if "size" in rows.column_names else [None] * len(ids)
         payloads = rows.column("payload").combine_chunks()
         self._name(files, number)
-        for i, (id, count, file, crc) in enumerate(zip(ids, numbers, files, crcs, strict=True)):
+        for i, (id, count, file, crc, size) in enumerate(zip(ids, numbers, files, crcs, sizes, strict=True)):
             if id in queries:
-                inline = Content(payloads[i].as_buffer(), crc, "", str(self.root))
-                given.setdefault(id, []).append(self.content(file, crc) if file else inline)
+                inline = payloads[i].as_buffer()
+                content = self.filed(file, crc, size) if file else Content(inline.size, crc, inline)
+                given.setdefault(id, []).append(content)
                 counts[id] = counts.get(id, 0) + count
         for id, query in queries.items():
             runner = query.runner
@@ -519,14 +526,25 @@ class SparkHost(Abilities):
         """An entry names files with results; none where the name is empty."""
         self._results |= {file.rpartition("/")[2]: number for file in files if file}
 
-    def content(self, file: str, crc: int) -> Content:
-        """The answers that a slot has written into a file."""
+    def filed(self, file: str, crc: int, size: int | None = None) -> Content:
+        """What a slot has written into a file, which is not read yet."""
+        if size is None:
+            with contextlib.suppress(OSError):
+                size = self.files.size(file)
+        return Content(size or 0, crc, file=file)
+
+    def answers(self, file: str) -> pa.Buffer:
+        """What a slot has written into a file. Without the lock."""
         try:
-            return Content(self.files.read(file), crc, file, f"{self.root}/{file}")
+            return self.files.read(file)
         except OSError as error:
+            if self.stopping and self._remove is not None:
+                why = "the database is closed, and what it had in a temporary directory is gone"
+                raise StateError(why, hint="read results before, or name a directory") from error
+            lost = isinstance(error, FileNotFoundError)
             raise StorageError(
-                f"{self.root}/{file}: results cannot be read: {error.strerror or error}",
-                hint="restore the directory from a backup",
+                f"{joined(self.root, file)}: results cannot be read: {error.strerror or error}",
+                hint="restore the directory from a backup" if lost else "they stay there: try again",
             ) from error
 
     def delivered(self, runner: SparkRunner, upto: int, notes: Mapping[str, object] | None) -> None:
@@ -581,8 +599,9 @@ class SparkHost(Abilities):
 
     def _unread(self) -> set[str]:
         """Files with results that a reader has not confirmed."""
-        found = (record for query in self.core.queries.values() for record in query.results.files())
-        return {file for _, batches in found for batch in batches for file, _ in batch}
+        results = [*(query.results for query in self.core.queries.values()), *self._left]
+        found = (record for some in results for record in some.files())
+        return {file for _, batches in found for batch in batches for file, *_ in batch}
 
     def needed(self) -> int | None:
         kept = {version[0] for version in self.kept.keeper.store.states.versions}

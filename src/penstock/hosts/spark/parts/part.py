@@ -441,7 +441,7 @@ class Part:
         outcomes = {id: [(r.slot, r.outcomes[id]) for r in reports if id in r.outcomes] for id in self.queries}
         careful = planned.first.careful
         news: dict[str, dict[str, Any]] = {}
-        rows: list[tuple[str, int, bytes, str, int]] = []
+        rows: list[tuple[str, int, bytes, str, int, int]] = []
         for id, some in outcomes.items():
             said = _news([o for _, o in some], planned.failed.get(id), self.queries[id])
             if said:
@@ -449,7 +449,7 @@ class Part:
             if "error" in said and not careful:
                 continue  # it failed on the one entry that there was
             given = (o.given for _, o in some if o.given is not None)
-            rows += ((id, g.rows, g.payload, g.file, g.crc) for g in given)
+            rows += ((id, g.rows, g.payload, g.file, g.crc, g.size) for g in given)
         table = pa.Table.from_arrays(
             [pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), RESULTS, strict=True)]
             if rows else [pa.array([], f.type) for f in RESULTS],

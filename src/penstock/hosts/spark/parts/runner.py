@@ -26,6 +26,7 @@ from penstock.model.delta import concat
 from penstock.model.errors import StorageError
 from penstock.operators.base import StateSize
 from penstock.plan.nodes import Query, declared_scans
+from penstock.storage.objects import joined
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.parts.host import SparkHost
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Content:
-    """Answers of one slot as bytes, the checksum that they must have, the file that has them, empty if none has, and
-    where that is."""
+    """Answers of one slot: their bytes, or the file that has them, which is read when they are asked for; how many
+    bytes these are, and the checksum that they must have."""
 
-    data: pa.Buffer
+    size: int
     crc: int
-    file: str
-    where: str
+    data: pa.Buffer | None = None
+    file: str = ""
 
 
 @dataclass
@@ -58,10 +59,10 @@ class Stored(Filed):
 
     @cached_property
     def record(self) -> list[Any] | None:
-        """The number of answers, and file and checksum of each slot's, by micro-batch."""
+        """The number of answers, and file, checksum and bytes of each slot's, by micro-batch."""
         if not all(content.file for batch in self.batches for content in batch):
             return None
-        return [self.rows, [[[content.file, content.crc] for content in batch] for batch in self.batches]]
+        return [self.rows, [[[c.file, c.crc, c.size] for c in batch] for batch in self.batches]]
 
 
 class SparkRunner:
@@ -146,7 +147,7 @@ class SparkRunner:
 
     def stored(self, files: Sequence[Any]) -> Stored:
         rows, batches = files
-        return Stored(tuple(tuple(self._host.content(*of_slot) for of_slot in batch) for batch in batches), rows)
+        return Stored(tuple(tuple(self._host.filed(*of_slot) for of_slot in batch) for batch in batches), rows)
 
     def prepare(self, answers: Sequence[Stored | pa.Table]) -> None:
         """Read answers before their reader asks for them. Without the lock."""
@@ -155,14 +156,24 @@ class SparkRunner:
                 some.tables = self._read(some)
 
     def _read(self, some: Stored) -> list[pa.Table]:
-        deltas = [ordered(read_answers(self.plan.schema, list(map(_checked, b)))) for b in some.batches]
+        deltas = [ordered(read_answers(self.plan.schema, list(map(self._bytes, b)))) for b in some.batches]
         if len(deltas) > 1 and len(some) < 1_000 * len(deltas):
             deltas = [concat(deltas)]
         return [answers_as_table(d, self.schema, self.plan) for d in deltas]
 
+    def _bytes(self, content: Content) -> pa.Buffer:
+        data = self._host.answers(content.file) if content.data is None else content.data
+        if zlib.crc32(data) != content.crc:
+            raise StorageError(
+                f"{joined(self._host.root, content.file)}: damaged, the checksum of these results is not what was "
+                "written",
+                hint="`penstock check` says what else is damaged; restore the directory from a backup",
+            )
+        return data
+
     def size(self, answers: Stored | pa.Table) -> int:
         if isinstance(answers, Stored):
-            return sum(content.data.size for batch in answers.batches for content in batch)
+            return sum(content.size for batch in answers.batches for content in batch)
         return int(answers.nbytes)
 
     def facts(self) -> Mapping[str, Any]:
@@ -212,15 +223,6 @@ class SparkRunner:
 
     def close(self) -> None:
         self._host.end(self)
-
-
-def _checked(content: Content) -> pa.Buffer:
-    if zlib.crc32(content.data) != content.crc:
-        raise StorageError(
-            f"{content.where}: damaged, the checksum of these results is not what was written",
-            hint="`penstock check` says what else is damaged; restore the directory from a backup",
-        )
-    return content.data
 
 
 def moved_json(moved: Moved) -> dict[str, Any]:

@@ -469,13 +469,14 @@ def _given(root: str, name: str, answers: Sequence[Delta]) -> Given | None:
     table = answers_table(answers)
     if table.nbytes <= _INLINE:
         content = packed(table)
-        return Given(rows, content, "", zlib.crc32(content))
+        return Given(rows, len(content), content, "", zlib.crc32(content))
     pieces = gathered(table)
     file = f"{ANSWERS}/{name}.arrow"
     files = files_at(root)
     files.make(ANSWERS, sync=True)
     files.put(file, pieces, sync=True)
-    return Given(rows, b"", file, reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces, 0))
+    crc = reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces, 0)
+    return Given(rows, sum(len(memoryview(piece)) for piece in pieces), b"", file, crc)
 
 
 # -- in a worker --------------------------------------------------------------------------------------

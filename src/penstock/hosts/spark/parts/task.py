@@ -184,9 +184,10 @@ def raised(failure: Failure) -> Exception:
 
 @dataclass(frozen=True)
 class Given:
-    """Answers of one query from one slot: the bytes, or the file that has them, and their checksum."""
+    """Answers of one query from one slot: the bytes, or the file that has them, how many, and their checksum."""
 
     rows: int
+    size: int
     payload: bytes = b""
     file: str = ""
     crc: int = 0
