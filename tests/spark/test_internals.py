@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -38,6 +39,22 @@ def test_workers_are_forked_from_a_daemon_that_has_the_operators(spark: SparkSes
     ((command, has_imported),) = spark.sparkContext.parallelize([0], 1).map(parent).collect()
     assert session.LOCAL_SETTINGS["spark.python.daemon.module"] in command.split("\0")
     assert has_imported
+
+
+def test_workers_draw_numbers_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Also those that are forked from one daemon."""
+    def drawn(task: int) -> float:
+        import numpy as np
+
+        found = float(np.random.rand())
+        (tmp_path / str(task)).touch()
+        until = time.monotonic() + 60
+        while len(os.listdir(tmp_path)) < 2:  # so that each task has a worker
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return found
+
+    assert len(set(spark.sparkContext.parallelize([0, 1], 2).map(drawn).collect())) == 2
 
 
 def test_java_is_known(spark: SparkSession) -> None:

@@ -5,13 +5,14 @@ is forked from this daemon has them at once, and shares their memory with the ot
 own worker modules; only the one that runs tasks imports anything. ``session`` chooses this daemon with a master
 ``local…``, whose workers find the modules that the driver finds.
 
-A fork copies no other thread. The only one here is jemalloc's, which is prepared for that.
+A fork copies no other thread. Those here are jemalloc's and OpenBLAS's, which are prepared for that.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from contextlib import suppress
 
@@ -27,6 +28,10 @@ def begun() -> None:
         for module in _IMPORTED:
             with suppress(Exception):  # the task that needs it says why it cannot be imported
                 importlib.import_module(module)
+        with suppress(ImportError):
+            import numpy as np
+
+            os.register_at_fork(after_in_child=np.random.seed)  # or all workers would draw the same numbers
         gc.freeze()  # workers' collectors pass over it, and so do not copy it
     manager()
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels.checksums import crc32_each
 from penstock.scalar import hashable
 
 Hashes = npt.NDArray[np.uint64]
@@ -55,16 +56,7 @@ def _values(column: pa.Array) -> Hashes:
     if pa.types.is_nested(t):
         texts = [repr(hashable(_tuple(v))).encode() for v in column.to_pylist()]
         return _mixed(np.fromiter(map(zlib.crc32, texts), np.uint64, len(texts)))
-    coded = column.dictionary_encode()
-    distinct = coded.dictionary
-    raw = distinct.cast(pa.string()) if pa.types.is_decimal(t) else distinct
-    raw = raw.cast(pa.binary()) if pa.types.is_string(raw.type) else raw
-    crc = np.fromiter((zlib.crc32(v or b"") for v in raw.to_pylist()), np.uint64, len(raw))
-    if not len(crc):
-        return np.zeros(len(column), np.uint64)
-    codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)
-    hashes: Hashes = _mixed(crc)[codes]
-    return hashes
+    return _mixed(crc32_each(column.cast(pa.string()) if pa.types.is_decimal(t) else column))
 
 
 def _tuple(value: object) -> object:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import uuid
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -72,6 +72,8 @@ _FORGIVEN = 1
 """Attempts at micro-batches that may fail before a call that waits for results says so: a cluster has its hiccups."""
 _MANY, _MANY_OF_SLOT = 8_192, 512
 """Rows that are pushed at once, and for each slot, from which on the driver divides them."""
+_MOST = 1 << 30
+"""Bytes up to which it does: a column of Arrow's texts has no more than twice as many."""
 _SPLITS = 4
 """Ways of splitting a stream of which each has a copy of its rows; who splits it in another reads all of them."""
 _FILE = re.compile(r"(\d+)-(\d+)-\d+-[0-9a-f]+-\d+\.arrow")
@@ -391,7 +393,7 @@ class SparkHost(Abilities):
             return None  # alarms are given before their turn, and must be in the same slot then
         # Without slack they are those that came, with the late ones among them.
         rows = batch.table if source.definition.slack or source.came is None else source.came.table
-        if len(rows) < max(_MANY, _MANY_OF_SLOT * self.slots):
+        if len(rows) < max(_MANY, _MANY_OF_SLOT * self.slots) or rows.nbytes > _MOST:
             return None
         name = source.definition.name
         if splits := self.splits_of(name):
@@ -465,14 +467,15 @@ class SparkHost(Abilities):
         return self.inflows[name].status
 
     def splits_of(self, stream: str) -> list[Columns]:
-        """By which columns of a stream queries split it that run in all slots. Under the lock."""
-        found: dict[Columns, None] = {}
-        for part in self.parts:
-            for runner in part.queries.values():
-                keys = runner.split.keys
-                if runner.slot is None and keys and stream in keys and not runner.split.anywhere:
-                    found[keys[stream]] = None
-        return list(found)[:_SPLITS]
+        """By which columns of a stream queries split it that run in all slots; first those by which most do. Under the
+        lock."""
+        runners = sorted((r for part in self.parts for r in part.queries.values()), key=lambda r: r.number)
+        found = Counter[Columns](
+            keys[stream]
+            for r in runners if r.slot is None
+            if (keys := r.split.keys) and stream in keys and not r.split.anywhere
+        )  # fmt: skip
+        return [columns for columns, _ in found.most_common(_SPLITS)]
 
     def late_taken(self, source: StreamInput) -> None:
         self.kept.keeper.taken(source, "late")
