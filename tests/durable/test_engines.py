@@ -63,12 +63,15 @@ def in_turns(case: Case, feed: Feed, first: str, turns: Sequence[Turn], shards: 
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=RELAXED)
-@given(case=cases(), data=st.data(), first=st.sampled_from(["local", "spark"]), shards=st.sampled_from([1, 2, 3]))
-def test_engines_take_turns(case: Case, data: st.DataObject, first: str, shards: int) -> None:
+@given(
+    case=cases(), data=st.data(), first=st.sampled_from(["local", "spark"]), shards=st.sampled_from([1, 2, 3]),
+    inline=st.sampled_from([None, 0, 70]),
+)  # fmt: skip
+def test_engines_take_turns(case: Case, data: st.DataObject, first: str, shards: int, inline: int | None) -> None:
     feed = data.draw(feeds(case))
     turn = st.tuples(st.integers(0, max(0, len(feed) - 1)), st.sampled_from(["local", "spark"]), st.booleans())
     turns = data.draw(st.lists(turn, min_size=1, max_size=4, unique_by=lambda t: t[:2]))
-    with directly():
+    with directly(inline=inline):
         found = in_turns(case, feed, first, turns, shards)
     assert found == answers(case, "reference", feed), f"{case}\n  {feed} {first} {turns}"
 

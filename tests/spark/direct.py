@@ -56,9 +56,12 @@ class Direct(Inline):
 
 
 @contextmanager
-def directly(kind: type[Direct] = Direct, *, many: int = 2) -> Iterator[None]:
-    """Databases that are opened inside need no Spark. ``many``: rows from which on a push is divided among slots."""
+def directly(kind: type[Direct] = Direct, *, many: int = 2, inline: int | None = None) -> Iterator[None]:
+    """Databases that are opened inside need no Spark. ``many``: rows from which on a push is divided among slots;
+    ``inline``: bytes of answers up to which tasks report them and put them into no file."""
     with pytest.MonkeyPatch.context() as patch:
+        if inline is not None:
+            patch.setattr(slot, "_INLINE", inline)
         patch.setattr(host, "Cluster", kind)
         patch.setattr(host, "_MANY", many)
         patch.setattr(host, "_MANY_OF_SLOT", 0)

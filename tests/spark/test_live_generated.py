@@ -65,16 +65,22 @@ def restarted(
         shutil.rmtree(folder)
 
 
+INLINE = st.sampled_from([None, 0, 70])
+"""Bytes up to which answers are in no file: as users have it, none, and some of both."""
+
+
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=RELAXED)
 @given(
     case=cases(), data=st.data(), shards=st.sampled_from([1, 2, 5]), batch_rows=st.sampled_from([1, 3, 1000]),
-    many=st.sampled_from([1, 3, 8192]),
+    many=st.sampled_from([1, 3, 8192]), inline=INLINE,
 )  # fmt: skip
-def test_restarted_runs(case: Case, data: st.DataObject, shards: int, batch_rows: int, many: int) -> None:
+def test_restarted_runs(
+    case: Case, data: st.DataObject, shards: int, batch_rows: int, many: int, inline: int | None
+) -> None:
     feed = data.draw(feeds(case))
     places = st.frozensets(st.integers(0, max(0, len(feed) - 1)), max_size=3)
     restarts, fetches = data.draw(places), data.draw(places)
-    with directly(many=many):
+    with directly(many=many, inline=inline):
         found = restarted(case, feed, shards, batch_rows, restarts, fetches)
     assert found == answers(case, "reference", feed), f"{case}\n  {feed} {restarts} {fetches}"
 
@@ -87,10 +93,10 @@ def test_cases_that_once_failed(case: Case) -> None:
 
 
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=RELAXED)
-@given(life=lives(), shards=st.sampled_from([1, 2, 5]), fetch=st.booleans())
-def test_lives(life: Life, shards: int, fetch: bool) -> None:
+@given(life=lives(), shards=st.sampled_from([1, 2, 5]), fetch=st.booleans(), inline=INLINE)
+def test_lives(life: Life, shards: int, fetch: bool, inline: int | None) -> None:
     """Relations that change while queries come and go, with restarts; fetched at the end or after every step."""
-    with directly():
+    with directly(inline=inline):
         found = counted(lived(life, "spark", shards=shards, fetch=fetch))
     assert found == counted(lived(life, "reference")), str(life)
 
