@@ -31,7 +31,9 @@ import pyarrow.parquet as pq
 
 import penstock
 from benchmarks.support.places import python_path
+from benchmarks.support.processes import processor_seconds
 from benchmarks.support.report import Report, amount, options, progress
+from benchmarks.support.served import below
 
 PIECE = 50_000
 """Rows of a push, or a file."""
@@ -44,7 +46,6 @@ SHARDS = (1, 2, 4, 8)
 ROUNDS = 3
 SMALL = 60
 """Micro-batches of a few rows before executors are compared: each of them compiles Spark's code for itself, once."""
-_TICK = os.sysconf("SC_CLK_TCK")
 
 Giving = Callable[[penstock.Database, Path, pa.Table, int], Callable[[], None]]
 
@@ -94,32 +95,15 @@ SOURCES = {
 """By the name that ``--source`` has."""
 
 
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *_children(child)]
-    return found
-
-
-def _seconds(pid: int) -> float:
-    """Processor time of a process and of those that it has waited for."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICK
-
-
 def _executors() -> Iterator[tuple[int, float]]:
     """The executors, each with its processor time and that of all it has started."""
-    for pid in _children(os.getpid()):
+    for pid in below(os.getpid()):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_text()
         except OSError:
             continue
         if "CoarseGrainedExecutorBackend" in command:
-            yield pid, sum(map(_seconds, [pid, *_children(pid)]))
+            yield pid, sum(map(processor_seconds, below(pid)))
 
 
 def child(executors: int, shards: int, rows: int, warm: int, times: int, source: Source) -> None:

@@ -331,7 +331,7 @@ class Parts:
             queries = tuple(names[id] for id in part.queries if id in names)
             waiting = [frame.rows for _, frame in part.pending]
             last = part.last
-            took = (None, None, None, None)
+            took: tuple[int | None, float | None, float | None, float | None] = (None, None, None, None)
             if last is not None:
                 rows = last.rows + last.early
                 took = rows, rows / last.seconds, last.answers / last.seconds, last.seconds
