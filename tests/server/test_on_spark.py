@@ -89,7 +89,10 @@ def test_administrators_see_what_parts_took_last(tmp_path: Path) -> None:
         here.run("CREATE QUERY urgent AS SELECT v FROM s WITH (priority = 9)")
         db.push("s", [(1, 7)])
         db.settle()
-        found = here.run("SELECT * FROM sys.parts ORDER BY part")[0].table.to_pylist()
+        table = here.run("SELECT * FROM sys.parts ORDER BY part")[0].table
+        assert table is not None
+        assert here.admin is not None
+        found = table.to_pylist()
         shown = [(p["part"], p["queries"], p["priority"], p["rows"], p["waiting"]) for p in found]
         assert shown == [(0, "q, r", 5, 1, 0), (1, "urgent", 9, 1, 0)]
         assert all(p["rows_per_second"] == 1 / p["seconds"] for p in found)

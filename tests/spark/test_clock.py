@@ -54,7 +54,7 @@ def test_a_master_s_arrival_is_answered_within_two_micro_batches(spark: SparkSes
 def test_an_idle_database_writes_nothing_while_readers_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as the window is empty, neither the clock nor readers, Spark's or the user's, change anything."""
     asked, confirmed = threading.Semaphore(0), threading.Condition()
-    upto: dict[str, int | None] = {}
+    upto: dict[str, int] = {}
     heard: list[int] = []
     next_offset, delivered = Part.next_offset, SparkHost.delivered
 
@@ -64,7 +64,7 @@ def test_an_idle_database_writes_nothing_while_readers_wait(tmp_path: Path, monk
             asked.release()
         return found
 
-    def confirms(host: SparkHost, runner: SparkRunner, last: int | None, notes: None = None) -> None:
+    def confirms(host: SparkHost, runner: SparkRunner, last: int, notes: None = None) -> None:
         delivered(host, runner, last, notes)
         with confirmed:
             upto[runner.id] = last
