@@ -1,4 +1,4 @@
-"""``connect()`` on Spark: how soon a row is answered, how many rows a second, and what a restart takes.
+"""``connect()`` on Spark: how soon a row is answered, how many rows a second, what a restart and idling take.
 
     python -m benchmarks.spark_live [--quick] [--scale X]
 
@@ -6,7 +6,9 @@ One row at a time, pushed and fetched, through a sliding aggregate and a filter,
 stateless query of Spark over a source in Python that is told as soon; and a stream of rows pushed in pieces while
 micro-batches run, through a sliding aggregate by key, with the same on the local engine with a directory in the same
 run (local[2], after 50 micro-batches). A database with 10 million rows in a join is opened by a new process, which
-takes the time to its first result: in a Spark that has made a micro-batch, and in one that has not.
+takes the time to its first result: in a Spark that has made a micro-batch, and in one that has not. A database to
+which nothing comes, with a stream that moves on with the clock and readers that wait, says what that costs all its
+processes together, beside a session of Spark without queries, and what it writes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +32,16 @@ from benchmarks.durable import JOIN, key_of, uneven
 from benchmarks.support.on_spark import session, warm_up
 from benchmarks.support.places import python_path
 from benchmarks.support.plain_source import Numbers, PlainSource
+from benchmarks.support.processes import processor_seconds
 from benchmarks.support.report import Report, amount, options, progress, timed
+from benchmarks.support.served import below
+from penstock.database.database import core_of
 
 DECLARE = "CREATE STREAM s (t BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY t"
 SLIDING = "SELECT ISTREAM k, count(*) AS n, avg(v) AS m FROM s [RANGE 10000] GROUP BY k"
 FILTER = "SELECT k, v FROM s WHERE v > 0.5"
+REST = 5.0
+"""Seconds without a file that is written, after which a database counts as idle."""
 
 
 class Plain:
@@ -198,11 +206,67 @@ def restarts(report: Report, count: int) -> None:
     report.add("live: seconds of a first micro-batch of plain Spark, from the start of its query", plain)
 
 
+Files = dict[str, tuple[int, int]]
+"""By path: when a file was written, and its size."""
+
+
+def _files(folder: str) -> Files:
+    found = ((path, path.stat()) for path in Path(folder).rglob("*") if path.is_file())
+    return {str(path): (stat.st_mtime_ns, stat.st_size) for path, stat in found}
+
+
+def _spent(seconds: float) -> float:
+    """Percent of a core that this process and all below it take while it sleeps: Java, Spark's readers, workers."""
+    before, began = sum(map(processor_seconds, below(os.getpid()))), time.perf_counter()
+    time.sleep(seconds)
+    after, ended = sum(map(processor_seconds, below(os.getpid()))), time.perf_counter()
+    return 100 * (after - before) / (ended - began)
+
+
+def _rested(folder: str) -> Files:
+    """The files of a database when none has been written for a while."""
+    before: Files = {}
+    while (now := _files(folder)) != before:
+        before = now
+        time.sleep(REST)
+    return now
+
+
+def idle(report: Report, seconds: float) -> None:
+    progress("idle, without queries")
+    without = _spent(seconds)
+    with tempfile.TemporaryDirectory() as folder, penstock.connect(folder, engine="spark") as db:
+        db.execute("CREATE STREAM s (k BIGINT, v DOUBLE)")  # rows are stamped when they arrive
+        counts = db.query("SELECT k, count(*) AS n FROM s [RANGE 1 SECOND] GROUP BY k")
+        large = db.query(FILTER)
+        reader = threading.Thread(target=lambda: [None for _ in counts], name="reader")
+        reader.start()
+        large.subscribe(lambda answers: None)
+        for i in range(10):
+            db.push("s", [(k, i / 10) for k in range(100)])
+        db.settle()
+        host = core_of(db).host.abilities()
+        host.save()
+        progress("idle, with readers")
+        before = _rested(folder)
+        with_readers = _spent(seconds)
+        after = _files(folder)
+        parts = len(host.part_views())
+        counts.stop()
+        reader.join()
+    changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+    written = sum(max(0, after[p][1] - before.get(p, (0, 0))[1]) for p in changed if p in after)
+    report.add("live: idle: % of a core, a session without queries", without)
+    report.add("live: idle: % of a core, with a database and readers, for a part", with_readers / parts, 2, below=True)
+    report.add("live: idle: files written", len(changed), 0, below=True)
+    report.add("live: idle: bytes written", written, 0, below=True)
+
+
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--only", nargs="+", choices=["one", "many", "restart"])
+    parser.add_argument("--only", nargs="+", choices=["one", "many", "restart", "idle"])
     args = parser.parse_args()
-    chosen = args.only or ["one", "many", "restart"]
+    chosen = args.only or ["one", "many", "restart", "idle"]
     report = Report("spark_live")
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
@@ -212,6 +276,8 @@ def main() -> None:
         many(report, amount(args, 4_000_000, 200_000, 100_000), 50_000)
     if "restart" in chosen:
         restarts(report, amount(args, 10_000_000, 100_000))
+    if "idle" in chosen:
+        idle(report, amount(args, 25, 5, 5))
     spark.stop()
     report.finish()
 

@@ -29,6 +29,9 @@ PATIENCE = 5.0
 LAST = 40
 """Lines that are kept of what a process says besides its events."""
 
+_TICKS = os.sysconf("SC_CLK_TCK")
+"""Of processor time in a second."""
+
 Event = dict[str, Any]
 
 
@@ -168,3 +171,12 @@ def stop(process: subprocess.Popen[str]) -> None:
 def _signal(process: subprocess.Popen[str], what: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, what)
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of a process and of those that it has waited for; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / _TICKS

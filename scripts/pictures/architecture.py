@@ -42,22 +42,24 @@ BOXES = (
     Box("rows", ("push, files, heartbeats",), 3, 3, 0, outside=True),
     Box("answers", ("fetch, iterate, subscribe",), 6, 3, 0, outside=True),
     Box("cql/", ("parse, bind, type",), 0, 3, 1),
-    Box("ingest.py, relations.py", ("instants, slack, late rows",), 3, 3, 1),
-    Box("query.py", ("answers nobody has had yet",), 6, 3, 1),
+    Box("ingest/", ("instants, slack, late rows",), 3, 3, 1),
+    Box("hosts/results.py", ("results not confirmed yet",), 6, 3, 1),
     Box("plan/", ("typed plan, rewritten by rules",), 0, 3, 2),
     Box("graph/", ("operators of all queries, equal parts once",), 3, 6, 2),
     Box("runtime/", ("virtual operators, buffers between them, workers, strategies, threads",), 3, 6, 3),
     Box("operators/", ("one relational operation each,", "over batches of changes"), 3, 3, 4),
     Box("kernels/", ("pure functions over columns,", "compiled"), 6, 3, 4),
-    Box("reference.py", ("the meaning: every answer", "computed from scratch"), 0, 3, 4),
-    Box("hosts/: reference", ("checks the others",), 0, 3, 5),
-    Box("hosts/: local", ("in this process",), 3, 3, 5),
-    Box("hosts/: spark", ("logs, micro-batches, tasks",), 6, 3, 5),
+    Box("reference/", ("the meaning: every answer", "computed from scratch"), 0, 3, 4),
+    Box("hosts/reference.py", ("checks the others",), 0, 3, 5),
+    Box("hosts/local/", ("in this process",), 3, 3, 5),
+    Box("hosts/spark/", ("micro-batches, tasks",), 6, 3, 5),
+    Box("storage/", ("logs of streams and results, records, states of operators",), 3, 6, 6),
 )
 ARROWS = (
-    ("a query", "cql/"), ("cql/", "plan/"), ("plan/", "graph/"), ("rows", "ingest.py, relations.py"),
-    ("ingest.py, relations.py", "graph/"), ("graph/", "query.py"), ("query.py", "answers"), ("graph/", "runtime/"),
-    ("runtime/", "operators/"), ("operators/", "kernels/"), ("plan/", "reference.py"),
+    ("a query", "cql/"), ("cql/", "plan/"), ("plan/", "graph/"), ("rows", "ingest/"),
+    ("ingest/", "graph/"), ("graph/", "hosts/results.py"), ("hosts/results.py", "answers"), ("graph/", "runtime/"),
+    ("runtime/", "operators/"), ("operators/", "kernels/"), ("plan/", "reference/"), ("hosts/local/", "storage/"),
+    ("hosts/spark/", "storage/"),
 )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def draw() -> str:
     """The parts of the code."""
     return _picture(
         "How Penstock is built: from queries and rows to answers",
-        "database.py puts it together, with one lock; catalog.py knows what has been declared",
+        "database/ puts it together, with one lock; catalog.py knows what has been declared",
         BOXES,
         ARROWS,
         "hosts/ run it: the same answers on every engine",

@@ -10,10 +10,16 @@ from typing import Any
 import psycopg
 from benchmarks.support.served import Served, below, until
 
+import penstock
+from penstock.hosts.options import SparkOptions
+from penstock.server.service import Service
+from penstock.server.settings import Settings
 from tests.conftest import ON_SPARK
 from tests.server.over_http import Events
 from tests.server.over_http import Served as Address
 from tests.server.process import listening
+from tests.server.serving import Clock
+from tests.server.serving import Served as Here
 
 
 def connected(served: Served) -> psycopg.Connection[Any]:
@@ -72,3 +78,25 @@ def test_what_a_new_user_does(tmp_path: Path) -> None:
         assert not re.search(r"Traceback", (tmp_path / "errors").read_text())
     finally:
         served.close()
+
+
+def test_administrators_see_what_parts_took_last(tmp_path: Path) -> None:
+    with penstock.Database("spark", path=tmp_path, options=SparkOptions(inline=True, trigger=0.0)) as db:
+        service = Service(db, Settings())
+        here = Here(db, service, Clock(), service.access.first_start())
+        here.run("CREATE STREAM s (t BIGINT, v BIGINT) TIMESTAMP BY t")
+        here.run("CREATE QUERY q AS SELECT v FROM s; CREATE QUERY r AS SELECT v FROM s WHERE v > 1")
+        here.run("CREATE QUERY urgent AS SELECT v FROM s WITH (priority = 9)")
+        db.push("s", [(1, 7)])
+        db.settle()
+        table = here.run("SELECT * FROM sys.parts ORDER BY part")[0].table
+        assert table is not None
+        assert here.admin is not None
+        found = table.to_pylist()
+        shown = [(p["part"], p["queries"], p["priority"], p["rows"], p["waiting"]) for p in found]
+        assert shown == [(0, "q, r", 5, 1, 0), (1, "urgent", 9, 1, 0)]
+        assert all(p["rows_per_second"] == 1 / p["seconds"] for p in found)
+        bob = here.user("bob", "READ ON QUERY q")
+        assert service.sys_table(bob, "parts").num_rows == 0
+        assert service.sys_table(bob, "parts").schema == service.sys_table(here.admin, "parts").schema
+        service.close()

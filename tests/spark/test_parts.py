@@ -261,6 +261,28 @@ def test_the_graph_shows_parts(tmp_path: Path) -> None:
         assert "alarm" in view.text()
 
 
+def test_parts_say_what_they_took_last_and_what_waits(tmp_path: Path) -> None:
+    with opened(tmp_path, trigger=3600) as db:
+        query(db, "a", "SELECT v FROM s")
+        query(db, "b", "SELECT v FROM s WHERE v > 1")
+        query(db, "alarm", "SELECT v FROM s WHERE v > 5", 9)
+        abilities = host_of(db).abilities()
+        first = abilities.part_views()
+        assert [(p.part, p.queries, p.priority) for p in first] == [(0, ("a", "b"), 5), (1, ("alarm",), 9)]
+        assert {(p.batches, p.rows, p.rows_per_second, p.seconds) for p in first} == {(0, None, None, None)}
+        db.push("s", [(1, 1, 1.0), (2, 1, 2.0)])
+        db.settle()
+        db.push("s", [(3, 1, 1.0)])
+        db.push("s", [(4, 1, 1.0), (5, 1, 1.0)])
+        made = {row["part"]: row for row in db.metrics().to_pylist()}
+        for part in abilities.part_views():
+            last = made[part.part]
+            assert (part.rows, part.seconds, part.batches) == (2, last["seconds"], last["number"])
+            assert part.rows_per_second == 2 / last["seconds"]
+            assert part.answers_per_second == (3 if part.part == 0 else 0) / last["seconds"]
+            assert (part.waiting, part.waiting_rows) == (2, 3)
+
+
 def test_metrics_say_which_part(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         query(db, "a", "SELECT v FROM s")

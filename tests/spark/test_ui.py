@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 import penstock.spark as ps
-from penstock.hosts.spark.described import described
+from penstock.hosts.spark.described import described, following, taking
 from penstock.hosts.spark.session import LOOPBACK, listening
 
 TEXT = "SELECT v\n  FROM s [ROWS 3] WHERE v < 9"
@@ -58,17 +58,24 @@ def test_it_listens_on_this_machine_only_and_is_for_looking(spark: SparkSession)
     assert spark.sparkContext.getConf().get("spark.ui.killEnabled") == "false"
 
 
-def test_jobs_of_a_database_say_its_queries(spark: SparkSession) -> None:
+def test_jobs_of_a_database_say_its_queries_and_what_the_last_micro_batch_took(spark: SparkSession) -> None:
+    def took() -> list[str]:
+        return [taking(made["rows"], made["answers"], made["seconds"]) for made in db.metrics().to_pylist()]
+
     since = next_job(spark)
     with penstock.connect(engine="spark") as db:
         db.execute("CREATE STREAM s (t BIGINT, v INT) TIMESTAMP BY t")
         db.query(TEXT, name="low")
         db.push("s", [(1, 2)])
-        assert set(descriptions(spark, since)) == {f"low: {LINE}"}
+        text = f"low: {LINE}"
+        assert set(descriptions(spark, since)) == {text, *(f"low · {last} · {text}" for last in took()[:-1])}
         db.query("SELECT max(v) AS most FROM s", name="most")
         since = next_job(spark)
-        db.push("s", [(2, 2)])
-        assert set(descriptions(spark, since)) == {f"low: {LINE}; most: SELECT max(v) AS most FROM s"}
+        db.push("s", [(2, 2), (3, 4)])
+        text = f"{text}; most: SELECT max(v) AS most FROM s"
+        said, before = set(descriptions(spark, since)), took()
+        assert f"low, most · {before[-2]} · {text}" in said
+        assert said <= {f"low, most · {last} · {text}" for last in before}
 
 
 def test_parts_of_a_database_are_streaming_queries(spark: SparkSession, tmp_path: Path) -> None:
@@ -179,6 +186,19 @@ def test_many_queries_are_cut_short() -> None:
     assert len(said) < 1_100
     assert len(described({"q": "SELECT " + "v, " * 1_000})) == 1_000
     assert described({"q": ""}) == "q"
+
+
+def test_names_and_numbers_stand_where_lists_of_jobs_show_them() -> None:
+    names = [f"q{i}" for i in range(1_000)]
+    last = taking(12_000, 60, 0.5)
+    assert last == "last: 12,000 rows in 500 ms, 24k rows/s, 120 answers/s"
+    said = following(names, last, described(dict.fromkeys(names, "SELECT v FROM s")))
+    assert said.startswith("q0, q1, q2, ")
+    assert 0 < said.index(last) < 250
+    assert len(said) == 1_000
+    assert following(["q"], taking(1, 0, 2.0), "q: SELECT v FROM s") == (
+        "q · last: 1 row in 2.00 s, 0 rows/s, 0 answers/s · q: SELECT v FROM s"
+    )
 
 
 def test_where_it_listens_for_each_master(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,24 @@ class PartitionView:
 
 
 @dataclass(frozen=True)
+class PartView:
+    """A part: queries that share micro-batches on Spark, of which so many count. ``rows``, ``rows_per_second``,
+    ``answers_per_second`` and ``seconds`` are of the last one since the database was opened, None before it.
+    ``waiting``, ``waiting_rows``: entries of logs that it has not taken, and the rows in them."""
+
+    part: int
+    queries: tuple[str, ...]
+    priority: int
+    batches: int
+    rows: int | None
+    rows_per_second: float | None
+    answers_per_second: float | None
+    seconds: float | None
+    waiting: int
+    waiting_rows: int
+
+
+@dataclass(frozen=True)
 class QueryView:
     """A registered query: the operator that hands its answers over, how it is, and how long its results take."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, PartView
 from penstock.hosts.meter import Meter
 from penstock.ingest.relations import RelationStore
 from penstock.ingest.streams import StreamInput
@@ -239,6 +239,10 @@ class Abilities:
     def view(self) -> GraphView:
         """The graph of all queries, as it is now."""
         raise EngineError(f"engine `{self._engine}` has no graph", hint="use engine='local' or 'spark'")
+
+    def part_views(self) -> tuple[PartView, ...]:
+        """The parts into which queries are divided, where these have micro-batches of their own."""
+        return ()
 
     def suspend(self, operator: int) -> None:
         """Let an operator of the graph work no more, until ``resume``."""

@@ -247,6 +247,14 @@ class Looking:
         except EngineError:  # an engine without a graph
             return None
 
+    def parts_table(self, session: Session) -> pa.Table:
+        """The parts that queries have on Spark, for administrators."""
+        if not self._gate.administers(session):
+            return _PARTS.empty_table()
+        with self._core.holding():
+            found = self._core.host.abilities().part_views()
+        return _table([{**vars(p), "queries": ", ".join(p.queries)} for p in found], _PARTS)
+
     def batches_table(self, session: Session) -> pa.Table:
         """What the engine says of its work, for administrators; on Spark one row for each micro-batch."""
         found = self._db.metrics("work")
@@ -322,11 +330,17 @@ _BUFFERS = pa.schema([
     ("passed", _int), ("overtook", _int), ("spilled", _int), ("spilled_bytes", _int), ("dropped", _int),
     ("lag", _float),
 ])  # fmt: skip
+_PARTS = pa.schema([
+    ("part", _int), ("queries", _text), ("priority", _int), ("batches", _int), ("rows", _int),
+    ("rows_per_second", _float), ("answers_per_second", _float), ("seconds", _float), ("waiting", _int),
+    ("waiting_rows", _int),
+])  # fmt: skip
 _LATE = pa.schema([("stream", _text), ("row", _text)])
 _FAILED = pa.schema([("stream", _text), ("place", _text), ("column", _text), ("reason", _text), ("row", _text)])
 _SYS: Mapping[str, Callable[[Looking, Session], pa.Table]] = {
     "streams": Looking.streams_table, "relations": Looking.relations_table, "queries": Looking.queries_table,
-    "operators": Looking.operators_table, "buffers": Looking.buffers_table, "batches": Looking.batches_table,
+    "operators": Looking.operators_table, "buffers": Looking.buffers_table, "parts": Looking.parts_table,
+    "batches": Looking.batches_table,
 }  # fmt: skip
 SYS = (*_SYS, "late", "failed", "sessions", "subscriptions")
 """All tables of ``sys``; the last two are the service's own."""

@@ -630,8 +630,8 @@ class Service:
             self._db.create_function(name, names[name], args=list(args), returns=returns)
 
     def sys_table(self, session: Session, name: str) -> pa.Table:
-        """``streams``, ``relations``, ``queries``, ``operators``, ``buffers``, ``sessions``, ``batches``, ``late``,
-        ``failed``, ``subscriptions``: what ``sys.name`` is in a plain SELECT."""
+        """``streams``, ``relations``, ``queries``, ``operators``, ``buffers``, ``parts``, ``sessions``, ``batches``,
+        ``late``, ``failed``, ``subscriptions``: what ``sys.name`` is in a plain SELECT."""
         with self.asked(session):
             return self._sys(session, name)()
 

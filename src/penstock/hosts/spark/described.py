@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from penstock.graph.draw.common import count, duration, short
+
 DESCRIPTION = "spark.job.description"
 _LONG = 1_000
 """Characters of a description, and of the name of a streaming query: Spark says it with every micro-batch."""
+_NAMES = 200
+"""Characters of names in front of a description."""
 
 
 def described(texts: Mapping[str, str]) -> str:
@@ -27,8 +31,25 @@ def described(texts: Mapping[str, str]) -> str:
     return _short(said)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+def following(names: Iterable[str], last: str, texts: str) -> str:
+    """The same after a micro-batch. Names and ``last``, what that took, stand in front: lists of jobs in Spark's UI
+    show some 70 characters."""
+    return _short(f"{_short(', '.join(names), _NAMES)} · {last} · {texts}")
+
+
+def taking(rows: int, answers: int, seconds: float) -> str:
+    """What a micro-batch took.
+
+    >>> taking(500, 1_250, 0.4)
+    'last: 500 rows in 400 ms, 1.25k rows/s, 3.12k answers/s'
+    """
+    speeds = (short(round(n / seconds)) for n in (rows, answers))
+    taken = f"{count(rows)} {'row' if rows == 1 else 'rows'}"
+    return "last: {} in {}, {} rows/s, {} answers/s".format(taken, duration(seconds), *speeds)
+
+
+def _short(text: str, most: int = _LONG) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 @contextmanager

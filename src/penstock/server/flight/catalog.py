@@ -15,7 +15,7 @@ from penstock.server.session import Session
 CATALOG = "penstock"
 SCHEMA = "public"
 TYPES = ("STREAM", "RELATION", "QUERY", "SYSTEM")
-_SYSTEM = ("streams", "relations", "queries", "operators", "buffers", "sessions", "batches", "late", "failed")
+_SYSTEM = ("streams", "relations", "queries", "operators", "buffers", "parts", "sessions", "batches", "late", "failed")
 
 _UNION = pa.dense_union(
     [

@@ -16,7 +16,8 @@ from penstock.server.session import Session
 from penstock.server.watching import CONTENT_TYPE, exposition
 
 SYS = (
-    "streams", "relations", "queries", "operators", "buffers", "sessions", "batches", "late", "failed", "subscriptions",
+    "streams", "relations", "queries", "operators", "buffers", "parts", "sessions", "batches", "late", "failed",
+    "subscriptions",
 )  # fmt: skip
 GRAPH = {"json": JSON, "svg": "image/svg+xml", "mermaid": "text/plain", "text": "text/plain"}
 _SECRET = ("spark", "tls_key")

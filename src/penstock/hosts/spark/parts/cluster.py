@@ -21,7 +21,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from penstock.hosts.options import SparkOptions
-from penstock.hosts.spark.described import described, describing, free_name
+from penstock.hosts.spark.described import described, describing, following, free_name, taking
 from penstock.hosts.spark.internals import (
     active_context,
     forget_java,
@@ -257,14 +257,13 @@ class Cluster:
         writer = frame.writeStream.queryName(name).foreachBatch(_Sink(part, self))
         return writer.option("checkpointLocation", place.as_uri()).start()
 
-    def title(self, part: Part) -> str:
-        """The queries of a part in one line, for Spark's UI."""
+    def texts(self, part: Part) -> dict[str, str]:
+        """The queries of a part by name, for Spark's UI."""
         host = self._host
         assert host is not None, "it began"
         with host.changed:
             ids = set(part.queries)
-            texts = {q.name: q.text for q in host.core.running() if getattr(q.runner, "id", None) in ids}
-        return described(texts) if texts else f"part {part.id}"
+            return {q.name: q.text for q in host.core.running() if getattr(q.runner, "id", None) in ids}
 
     def _is_about_java(self, error: Exception) -> bool:
         """Whether an error means that Java has ended, or is about to."""
@@ -357,6 +356,7 @@ class _Sink:
         self._failed = 0
         """Micro-batches in a row that have failed."""
         self._ids: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
         self._title = ""
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -364,8 +364,11 @@ class _Sink:
         try:
             ids = tuple(part.queries)
             if ids != self._ids:
-                self._ids, self._title = ids, self._cluster.title(part)
-            with describing(context, self._title):
+                texts = self._cluster.texts(part) or {part.label: ""}
+                self._ids, self._names, self._title = ids, tuple(texts), described(texts)
+            last = part.last
+            took = "" if last is None else taking(last.rows + last.early, last.answers, last.seconds)
+            with describing(context, following(self._names, took, self._title) if took else self._title):
                 reports = [said(bytes(row["report"])) for row in frame.collect()]
                 while not part.record(reports):
                     tasks = context.parallelize(part.again(), len(reports))

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.catalog import FunctionDef, QueryOptions, RelationDef, StreamDef, ViewDef
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, PartView
 from penstock.hosts.core import Core
 from penstock.hosts.durable.forms import Slots, division_of, held_again, instant_again, spans_again
 from penstock.hosts.durable.kept import Kept
@@ -756,6 +756,9 @@ class SparkHost(Abilities):
 
     def view(self) -> GraphView:
         return self.parts.view()
+
+    def part_views(self) -> tuple[PartView, ...]:
+        return self.parts.shown()
 
     def suspend(self, operator: int) -> None:
         raise EngineError("engine `spark` runs the operators of a query together", hint="SUSPEND QUERY suspends them")

@@ -126,6 +126,8 @@ class Part:
         self.pending = Backlog()
         """Entries of streams and relations that no micro-batch has taken."""
         self.load = Load(time.monotonic())
+        self.last: Metrics | None = None
+        """What the last micro-batch took, since the database was opened."""
         self.pool: int | None = None
         """The priority for which its streaming query runs, once it does: Spark fixes the pool when it starts."""
         self.busy = False
@@ -490,13 +492,14 @@ class Part:
         slowest = max(reports, key=lambda r: r.spent.seconds)
         spent = slowest.spent
         seconds = time.perf_counter() - planned.began
-        self._host.counts(Metrics(
+        self.last = Metrics(
             planned.offset["batch"], self.id, len(planned.first.numbers), slowest.rows, planned.admitted.rows, answers,
             seconds, max(0.0, seconds - spent.seconds), spent.opening, spent.reading, spent.splitting, spent.working,
             spent.answering, spent.storing,
             sum(r.written for r in reports), sum(s.apart.count for s in self._host.core.inputs.values()),
             sum(r.missed == "caught up" for r in reports), sum(r.missed == "loaded" for r in reports),
-        ))  # fmt: skip
+        )  # fmt: skip
+        self._host.counts(self.last)
 
     def applied(self, meta: Mapping[str, Any], rows: pa.Table, number: int) -> None:
         """Be as after a micro-batch that counts, and hand what it gave to the queries; also after a restart."""

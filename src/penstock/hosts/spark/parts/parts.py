@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.graph.view import GraphView
+from penstock.graph.view import GraphView, PartView
 from penstock.hosts.registered import Registered
 from penstock.hosts.spark.parts.backlog import Backlog
 from penstock.hosts.spark.parts.gate import Gate
@@ -322,6 +322,21 @@ class Parts:
         stream = self._host.core.catalog.streams.get(name)
         overtakes = stream is not None and stream.priority is not None and self.settings.overtakes
         return f"{name}, prioritised rows first" if overtakes else name
+
+    def shown(self) -> tuple[PartView, ...]:
+        """The parts with what waits in front of them, and what they took last."""
+        names = {q.runner.id: q.name for q in self._host.core.running() if isinstance(q.runner, SparkRunner)}
+        found: list[PartView] = []
+        for part in self:
+            queries = tuple(names[id] for id in part.queries if id in names)
+            waiting = [frame.rows for _, frame in part.pending]
+            last = part.last
+            took: tuple[int | None, float | None, float | None, float | None] = (None, None, None, None)
+            if last is not None:
+                rows = last.rows + last.early
+                took = rows, rows / last.seconds, last.answers / last.seconds, last.seconds
+            found.append(PartView(part.id, queries, part.priority, part.version, *took, len(waiting), sum(waiting)))
+        return tuple(found)
 
     def view(self) -> GraphView:
         """The graph of all queries, with the parts and what waits in front of them."""

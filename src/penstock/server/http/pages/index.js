@@ -49,18 +49,24 @@ function table(where, head, rows, empty) {
   place.replaceChildren(made);
 }
 
+const objects = (of) => of.rows.map((row) => Object.fromEntries(of.columns.map((c, i) => [c.name, row[i]])));
+const whole = (number) => number === null ? null : Math.round(number).toLocaleString("en");
 const columns = (of) => of.columns.map((c) => c.name + " " + c.type).join(", ");
 
 async function show() {
   try {
     const me = await ask("/api/me");
-    const [queries, streams, relations] = await Promise.all(
-      [ask("/api/queries"), ask("/api/streams"), ask("/api/relations")]);
+    const [queries, streams, relations, parts] = await Promise.all(
+      [ask("/api/queries"), ask("/api/streams"), ask("/api/relations"), ask("/api/sys/parts")]);
     $("who").textContent = me.user + (me.admin ? " (administrator)" : "");
     const failed = queries.queries.filter((q) => q.status === "failed").length;
     $("health").textContent = "penstock " + me.version + ", " + me.status + (failed ? ", failed queries: " + failed : "");
     table("queries", ["name", "status", "results", "text", "note"], queries.queries.map(
       (q) => [q.name, q.status, q.next, q.text, q.how || q.note]), "No query runs here that you may read.");
+    $("parted").hidden = !parts.rows.length;
+    table("parts", ["part", "queries", "priority", "rows/s", "answers/s", "last micro-batch", "entries waiting", "rows"],
+      objects(parts).map((p) => [p.part, p.queries, p.priority, whole(p.rows_per_second), whole(p.answers_per_second),
+        p.seconds === null ? "none yet" : p.seconds.toFixed(2) + " s", p.waiting, whole(p.waiting_rows)]), "");
     table("streams", ["name", "rows", "late", "columns"], streams.streams.map(
       (s) => [s.name, s.given, s.late, columns(s)]), "There is no stream that you may read.");
     table("relations", ["name", "rows", "columns"], relations.relations.map(
