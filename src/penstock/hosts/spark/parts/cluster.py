@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from penstock.hosts.options import SparkOptions
@@ -27,7 +28,6 @@ from penstock.hosts.spark.internals import (
     forget_java,
     is_classic,
     is_over,
-    is_unreachable,
     java_is_gone,
     scala_context,
 )
@@ -204,11 +204,16 @@ class Cluster:
 
     def _streamed(self, part: Part | Inflow) -> PenstockError | None:
         """Let a streaming query work until it ends; gives why it did, None if Spark is to be started again."""
+        query, place = None, None
         try:
             spark = self.session(lambda: part.gives_up)
             if spark is None:
                 return None
-            query = part.started(spark) if isinstance(part, Inflow) else self._started(spark, part)
+            if isinstance(part, Inflow):
+                query = part.started(spark)
+            else:
+                place = self._checkpoint(part)
+                query = self._started(spark, part, place)
             with self._guard:
                 self._queries[part] = query
             if part.gives_up:
@@ -221,6 +226,11 @@ class Cluster:
         finally:
             with self._guard:
                 self._queries.pop(part, None)
+            if query is not None:
+                _stopped(query)  # it may be Python alone that has lost it
+            if isinstance(part, Part) and place is not None:
+                part.cut_off()
+                shutil.rmtree(place, ignore_errors=True)
 
     def attempt_failed(self, part: Part, error: Exception) -> None:
         """A micro-batch could not be made. Called in the thread of the streaming query, which goes on: the next
@@ -236,14 +246,20 @@ class Cluster:
             if part.deaths >= _DEATHS and self._host is not None:
                 self._host.poisoned(part, problem)
 
-    def _started(self, spark: SparkSession, part: Part) -> StreamingQuery:
+    def _checkpoint(self, part: Part) -> Path:
+        """Where the next streaming query of a part has its checkpoint. An earlier one may have committed there what
+        does not count, and the database knows up to where the part is."""
+        host = self._host
+        assert host is not None, "it began"
+        return host.checkpoints / f"{host.epoch}-part-{part.id}-{part.attempt}"
+
+    def _started(self, spark: SparkSession, part: Part, place: Path) -> StreamingQuery:
         host = self._host
         assert host is not None, "it began"
         context = spark.sparkContext
         # In this thread: the thread of the streaming query has what it has.
         part.pool = part.priority
         context.setLocalProperty("spark.scheduler.pool", pool(part.pool))
-        place = host.checkpoints / f"{host.epoch}-part-{part.id}"
         reader = spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
         with _registering:
             spark.dataSource.register(PartSource)
@@ -267,13 +283,14 @@ class Cluster:
         return described(texts) if texts else f"part {part.id}"
 
     def _is_about_java(self, error: Exception) -> bool:
-        """Whether an error means that Java has ended, or is about to."""
+        """Whether an error means that Java has ended, or is about to. That it looks so is not enough: what is taken for
+        an end that was none is made again at once, as often as it fails, and nobody hears of it."""
         for _ in range(0 if isinstance(error, PenstockError) or is_dead(error) else _LOOKS):
             if java_is_gone():
                 return True
             time.sleep(_LOOK)  # what was asked of it may fail before it has ended
         session = self._session
-        return java_is_gone() or is_unreachable(error) or (session is not None and is_over(session))
+        return java_is_gone() or (session is not None and is_over(session))
 
     def _lost_java(self, error: Exception) -> bool:
         """Whether an error means that Java has ended, or Spark in it; then the next session has another one."""
