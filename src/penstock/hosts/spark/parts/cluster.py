@@ -37,7 +37,7 @@ from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.source import BEGIN, NAME, PART, SOCKET, PartSource
 from penstock.hosts.spark.parts.working import said, worked
 from penstock.hosts.spark.running import error as meaning
-from penstock.hosts.spark.running import is_dead, told
+from penstock.hosts.spark.running import is_dead, is_to_blame, told
 from penstock.hosts.spark.session import MASTER, TIME_ZONE, check_java, check_release, session, session_zone
 from penstock.model.errors import EngineError, PenstockError
 
@@ -61,8 +61,6 @@ _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before an attempt that failed is made again, the first time and at most."""
 _ATTEMPTS = 4
 """Micro-batches in a row that may fail before the streaming query is started again."""
-_DEATHS = 2
-"""Attempts that end the process in which they are made, before queries are looked at one by one."""
 _GRACE = 1.0
 """Seconds that closing lets micro-batches end by themselves."""
 _LOOKS, _LOOK = 10, 0.05
@@ -241,10 +239,21 @@ class Cluster:
         problem = _meant(error)
         part.attempt_failed(problem)
         _log.warning("%s: %s; the micro-batch is made again", part.label, problem.message)
-        if is_dead(error):
-            part.deaths += 1
-            if part.deaths >= _DEATHS and self._host is not None:
-                self._host.poisoned(part, problem)
+        if is_to_blame(error) and self._host is not None:
+            self._host.ended_process(part, problem, lives=self._lives())
+
+    def _lives(self) -> bool:
+        """Whether Spark does tasks that do nothing, as many as a micro-batch has. Otherwise it loses processes whatever
+        they do."""
+        assert self._host is not None, "it began"
+        slots = self._host.slots
+        try:
+            assert self._session is not None, "a micro-batch failed in it"
+            self._session.sparkContext.parallelize(range(slots), slots).foreach(_nothing)
+        except Exception as error:
+            _log.warning("Spark cannot do tasks that do nothing: %s", told(error))
+            return False
+        return True
 
     def _checkpoint(self, part: Part) -> Path:
         """Where the next streaming query of a part has its checkpoint. An earlier one may have committed there what
@@ -395,6 +404,10 @@ class _Sink:
             if self._failed >= _ATTEMPTS and not is_dead(error):
                 raise  # the thread that supervises it says why, and starts it again
             self._cluster.attempt_failed(part, error)
+
+
+def _nothing(number: int) -> None:
+    """A task that is not to blame for anything."""
 
 
 def _again(content: bytes) -> bytes:

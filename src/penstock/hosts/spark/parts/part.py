@@ -141,7 +141,7 @@ class Part:
         """Attempts that came to nothing, and what went wrong in the last of them."""
         self.problem: PenstockError | None = None
         self.deaths = 0
-        """Attempts since the last micro-batch that ended the process in which they were made."""
+        """Attempts in a row that ended the process in which they were made, where Spark went on with other tasks."""
         self.retry = threading.Event()
         """An attempt that failed is to be made again now."""
         self._not_before = 0.0

@@ -276,7 +276,7 @@ class Parts:
                 runner.apart = id in apart
             if part.id in involved:
                 self._give(part, [frames[number] for number in sorted(frames)])
-                part.load = Load(time.monotonic())
+                part.load, part.deaths = Load(time.monotonic()), 0
                 self._retire(part)
                 part.wake()
 
