@@ -69,12 +69,16 @@ def test_a_query_that_ends_its_process_is_stopped_and_others_go_on(spark: SparkS
 
 # -- who is to blame ----------------------------------------------------------------------------------
 
-_ABORTED = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent "
-CRASHED = _ABORTED + """failure: Lost task 0.3 in stage 3.0 (TID 7) (host executor 1): org.apache.spark.SparkException:
-Python worker exited unexpectedly (crashed). Consider setting 'spark.sql.execution.pyspark.udf.faulthandler.enabled'"""
-KILLED = _ABORTED + """failure: Lost task 0.3 in stage 3.0 (TID 7) (host executor 1): ExecutorLostFailure (executor 1 exited
-caused by one of the running tasks) Reason: Command exited with code 137""".replace("\n", " ")
-PREEMPTED = KILLED.replace("caused by one of", "unrelated to").replace("Command exited with code 137", "preempted")
+_ABORTED = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, "
+    "most recent failure: Lost task 0.3 in stage 3.0 (TID 7) (127.0.0.1 executor 1): "
+)
+CRASHED = f"{_ABORTED}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+KILLED = (
+    f"{_ABORTED}ExecutorLostFailure (executor 1 exited caused by one of the running tasks) "
+    "Reason: Command exited with code 137"
+)
+PREEMPTED = f"{_ABORTED}ExecutorLostFailure (executor 1 exited unrelated to the running tasks) Reason: preempted"
 
 
 class Deaths:
@@ -82,11 +86,11 @@ class Deaths:
 
     def __init__(self, db: penstock.Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self.db, self._host = db, host_of(db)
+        self.lives = True
+        """Whether Spark does other tasks then."""
         self._cluster = Cluster(SparkOptions())
         self._cluster._host = self._host
         monkeypatch.setattr(self._cluster, "_lives", lambda: self.lives)
-        self.lives = True
-        """Whether Spark does other tasks then."""
 
     def part_of(self, name: str) -> Part:
         runner = core_of(self.db).queries[name].runner
@@ -118,12 +122,12 @@ def deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deaths]:
 
 
 def test_what_spark_says_of_processes_that_end() -> None:
-    assert [is_dead(RuntimeError(text)) for text in (CRASHED, KILLED, PREEMPTED, "no luck")] == [True, True, True, False]
-    blamed = [is_to_blame(RuntimeError(text)) for text in (CRASHED, KILLED, PREEMPTED, "no luck")]
-    assert blamed == [True, True, False, False]
+    errors = [RuntimeError(text) for text in (CRASHED, KILLED, PREEMPTED, "no luck")]
+    assert list(map(is_dead, errors)) == [True, True, True, False]
+    assert list(map(is_to_blame, errors)) == [True, True, False, False]
 
 
-@pytest.mark.parametrize("death", [CRASHED, KILLED])
+@pytest.mark.parametrize("death", [pytest.param(CRASHED, id="worker"), pytest.param(KILLED, id="executor")])
 def test_a_query_that_alone_ends_its_process_while_others_live_fails(deaths: Deaths, death: str) -> None:
     for _ in range(2):
         deaths.attempt(deaths.part_of("a"), death)
@@ -140,7 +144,7 @@ def test_a_query_is_not_to_blame_for_what_happened_before_its_part_was_divided(d
     first = deaths.part_of("a")
     for _ in range(2):
         deaths.attempt(first, CRASHED)
-    assert list(first.queries) == [core_of(deaths.db).queries["a"].runner.id], "it has no other query any more"
+    assert [first, len(first.queries)] == [deaths.part_of("a"), 1]
     for name in "ab":
         for _ in range(3):
             deaths.attempt(deaths.part_of(name), CRASHED)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.hosts.spark.parts import part as parts
+from penstock.hosts.spark.parts.definitions import write_program
 from penstock.hosts.spark.parts.inflow import Inflow
 from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.source import PartReader
@@ -331,7 +332,9 @@ def test_the_reader_of_a_streaming_query_that_has_ended_is_told_of_nothing(
         assert taken(db, "all", "v") == [1]
 
 
-HAPPENINGS = ("push", "query", "stop", "made", "forgotten", "interrupted", "failed", "ended", "refused", "refused again")
+HAPPENINGS = (
+    "push", "query", "stop", "made", "forgotten", "interrupted", "failed", "ended", "refused", "refused again",
+)  # fmt: skip
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
@@ -339,14 +342,12 @@ HAPPENINGS = ("push", "query", "stop", "made", "forgotten", "interrupted", "fail
 def test_an_offset_is_new_where_there_is_work_and_the_same_where_there_is_none(some: list[str]) -> None:
     """Whatever happened before. It is four numbers, however many streams and queries there are."""
     refusals = 0
-    write = parts.write_program
-
     def written(*args: Any) -> None:
         nonlocal refusals
         refusals -= 1
         if refusals >= 0:
             raise OSError("no room")
-        write(*args)
+        write_program(*args)
 
     with pytest.MonkeyPatch.context() as patch, directly(Manual):
         patch.setattr(parts, "write_program", written)
@@ -563,7 +564,7 @@ def test_a_reader_hears_why_it_is_not_told(tmp_path: Path, manual: None, monkeyp
     with begun(tmp_path) as db:
         reader = PartReader(host_of(db).socket, part_of(db).id, part_of(db).begin)
         offset = reader.initialOffset()
-        monkeypatch.setattr(part_of(db), "next_offset", lambda start: {}["what"])
+        monkeypatch.setattr(part_of(db), "next_offset", lambda start: start["what"])
         with pytest.raises(RuntimeError, match=r"cannot say what a micro-batch consists of: KeyError: 'what'"):
             reader.latestOffset(offset, reader.getDefaultReadLimit())
         monkeypatch.undo()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.hosts.options import SparkOptions
 from penstock.hosts.spark.parts import load
 from penstock.hosts.spark.parts.gate import Gate, Waiter, chosen
 from penstock.hosts.spark.parts.grouping import Member, Settings, crowding, groups, placed
@@ -363,6 +364,42 @@ def test_a_query_comes_back_to_a_part_that_has_not_worked_meanwhile(tmp_path: Pa
         assert found == list(range(1, 13))
 
 
+class TwoCores(Direct):
+    """However many shards there are."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        super().__init__(options)
+        self.known_cores = 2
+
+
+def test_there_are_no_more_parts_than_cores(tmp_path: Path) -> None:
+    with directly(TwoCores), opened(tmp_path, shards=8) as db:
+        for name, priority in (("a", 1), ("b", 5), ("c", 9), ("d", 9)):
+            query(db, name, "SELECT v FROM s", priority)
+        assert len(parts(db)) == 2
+        for setting in ("operator", "graph", "hybrid", "direct", "operator"):
+            db.configure(threading=setting)
+            assert len(parts(db)) == (1 if setting == "direct" else 2)
+        db.push("s", [(1, 1, 1.0)])
+        db.settle()
+        assert [values(db.queries[name].fetch(), "v") for name in "abcd"] == [[1.0]] * 4
+        query(db, "e", "SELECT v FROM s")
+        assert len(parts(db)) == 2
+
+
+def test_a_directory_comes_to_a_machine_with_fewer_cores(tmp_path: Path) -> None:
+    with opened(tmp_path, shards=8) as db:
+        db.configure(threading="operator")
+        for name in "abcd":
+            query(db, name, "SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k")
+        db.push("s", [(1, 1, 1.0)])
+        assert len(parts(db)) == 4
+    with directly(TwoCores), opened(tmp_path) as db:
+        assert len(parts(db)) == 2
+        db.push("s", [(2, 1, 2.0)])
+        assert [values(db.queries[name].fetch(), "t")[-1] for name in "abcd"] == [3.0] * 4
+
+
 class Costly(Direct):
     """Says that one query took long."""
 
@@ -393,6 +430,25 @@ def test_a_query_that_makes_others_wait_gets_a_part_of_its_own(
         assert {"costly"} in parts(db), "also after a restart"
         db.configure(threading="hybrid")
         assert parts(db) == [{"costly", "b"}], "measured anew"
+
+
+def test_a_query_that_makes_others_wait_stays_where_no_core_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(Costly, TwoCores):
+        pass
+
+    monkeypatch.setattr(load, "WINDOW", 0.0)
+    with directly(Full), opened(tmp_path) as db:
+        for name, priority in (("costly", 5), ("b", 5), ("alarm", 9)):
+            query(db, name, "SELECT k, count(*) AS n FROM s [ROWS 100] GROUP BY k", priority)
+        for i in range(2 * load.BATCHES):
+            db.push("s", [(i, 1, 1.0)])
+        assert parts(db) == [{"costly", "b"}, {"alarm"}]
+        db.queries["alarm"].stop()
+        for i in range(2 * load.BATCHES):
+            db.push("s", [(100 + i, 1, 1.0)])
+        assert parts(db) == [{"costly"}, {"b"}]
 
 
 # -- all ends -----------------------------------------------------------------------------------------

@@ -79,6 +79,8 @@ class Cluster:
         self._master = options.master or MASTER
         self._session: SparkSession | None = None
         self._problem: PenstockError | None = None
+        self._cores: int | None = None
+        """Those that Spark had when the last streaming query was started, once it is known."""
         self._begun = False
         self._ready = threading.Event()
         self._host: SparkHost | None = None
@@ -97,18 +99,24 @@ class Cluster:
 
     @property
     def cores(self) -> int:
-        """How many tasks run side by side."""
-        running = _running()
-        if running is not None:
-            return int(running.sparkContext.defaultParallelism)
-        local = _LOCAL.fullmatch(self._master)
-        if local is None:
+        """How many tasks run side by side; waits for Spark where that is not known before."""
+        found = self.known_cores
+        if found is None:
             started = self.session()
             assert started is not None, "nobody has given up"
-            return int(started.sparkContext.defaultParallelism)
-        if local[1] == "*":
-            return len(os.sched_getaffinity(0))
-        return int(local[1] or 1)
+            found = self._cores = int(started.sparkContext.defaultParallelism)
+        return found
+
+    @property
+    def known_cores(self) -> int | None:
+        """The same, if it is known without waiting for Spark."""
+        if self._cores is None:
+            running, local = _running(), _LOCAL.fullmatch(self._master)
+            if running is not None:
+                self._cores = int(running.sparkContext.defaultParallelism)
+            elif local is not None:
+                self._cores = len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
+        return self._cores
 
     @property
     def zone(self) -> str:
@@ -267,7 +275,7 @@ class Cluster:
         assert host is not None, "it began"
         context = spark.sparkContext
         # In this thread: the thread of the streaming query has what it has.
-        part.pool = part.priority
+        part.pool, self._cores = part.priority, int(context.defaultParallelism)
         context.setLocalProperty("spark.scheduler.pool", pool(part.pool))
         reader = spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
         with _registering:

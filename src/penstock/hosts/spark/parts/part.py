@@ -401,8 +401,9 @@ class Part:
             # Nothing is answered from rows that a loss of power could take away.
             self._host.safe(max(planned.last, planned.admitted.ahead))
         with self._host.changed:
-            is_other = planned is None or planned is not self._planned
-            if self.gives_up or is_other or not reports or reports[0].version != self.version + 1:
+            if self.gives_up or planned is None or planned is not self._planned:
+                return True
+            if not reports or reports[0].version != self.version + 1:
                 return True
             for report in reports:
                 if isinstance(report, Trouble):
