@@ -16,9 +16,12 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.hosts.options import SparkOptions
-from penstock.hosts.spark.parts import load
+from penstock.hosts.spark.parts import host, load
+from penstock.hosts.spark.parts.cluster import Cluster
 from penstock.hosts.spark.parts.gate import Gate, Waiter, chosen
 from penstock.hosts.spark.parts.grouping import Member, Settings, crowding, groups, placed
+from penstock.hosts.spark.parts.host import SparkHost
+from penstock.hosts.spark.parts.inflow import Inflow
 from penstock.hosts.spark.parts.load import Load
 from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.task import Report, Task, Trouble
@@ -520,6 +523,43 @@ def test_a_failing_query_stops_no_other(tmp_path: Path) -> None:
         assert values(bad.fetch(), "v") == [0.0, 1.0, 2.0]
         with pytest.raises(penstock.QueryFailed, match="too much"):
             bad.fetch()
+
+
+class Streamless(Cluster):
+    """Notes which parts have a streaming query."""
+
+    asked: set[str]
+    streams = threading.Event()
+    """A part that rested has one."""
+
+    def begin(self, host: SparkHost) -> None:
+        self.asked = set()
+
+    def _streamed(self, part: Part | Inflow) -> None:
+        assert isinstance(part, Part)
+        self.asked.add(f"{part.id} {'rests' if part.rests else 'works'}")
+        if part.id == 1:
+            self.streams.set()
+        part.retry.wait()
+
+
+def test_a_part_that_rests_has_no_streaming_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "Cluster", Streamless)
+    with opened(tmp_path, trigger=0, shards=2, master="local[2]") as db:
+        for name in "ab":
+            query(db, name, "SELECT v FROM s")
+        db.execute("SUSPEND QUERY b")
+        assert [part.rests for part in host_of(db).parts] == [False, True]
+        db.push("s", [(1, 1, 1.0)])
+        db.execute("ALTER QUERY b SET (priority = 5)")
+        assert not Streamless.streams.is_set()
+        host_of(db).parts.settings = Settings("operator")
+        db.execute("RESUME QUERY b")
+        assert Streamless.streams.wait(60), "it works from here on"
+        cluster = host_of(db).cluster
+        assert isinstance(cluster, Streamless)
+    assert {"0 works", "1 works"} <= cluster.asked
+    assert "1 rests" not in cluster.asked
 
 
 # -- on Spark itself ----------------------------------------------------------------------------------

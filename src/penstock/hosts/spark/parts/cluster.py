@@ -191,6 +191,8 @@ class Cluster:
         """The thread of a streaming query, which goes on until the part gives up."""
         pause, version = _FIRST, part.version
         while not part.gives_up:
+            if isinstance(part, Part) and not part.is_needed():
+                break
             problem = self._streamed(part)
             if part.gives_up:
                 break

@@ -223,6 +223,16 @@ class Part:
         """Whether all its queries are suspended: entries wait."""
         return bool(self.queries) and all(runner.suspended for runner in list(self.queries.values()))
 
+    def is_needed(self) -> bool:
+        """Whether it needs a streaming query: while all its queries are suspended this waits; False: it ends. Without
+        the lock."""
+        while True:
+            self._wake.clear()
+            with self._host.changed:
+                if self.gives_up or not self.rests:
+                    return not self.gives_up
+            self._wake.wait()
+
     def has_work(self, upto: float = math.inf) -> bool:
         """Are there entries up to a number, or queries that have not begun? Not for a part that rests."""
         if self.rests:
