@@ -32,6 +32,7 @@ class Direct(Inline):
 
     def __init__(self, options: SparkOptions) -> None:
         super().__init__(options)
+        self.known_cores = None  # as if Spark had as many as there are shards
         self._random = random.Random(self.seed)
         self._memories: list[Memory] = [Memory() for _ in range(self.processes)]
         self._guard = threading.Lock()

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.hosts.spark.parts import part as parts
+from penstock.hosts.spark.parts.definitions import write_program
 from penstock.hosts.spark.parts.inflow import Inflow
 from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.source import PartReader
@@ -47,7 +49,7 @@ def manual() -> Iterator[None]:
         yield
 
 
-def opened(path: Path, **options: object) -> penstock.Database:
+def opened(path: Path | None, **options: object) -> penstock.Database:
     return penstock.connect(path, engine="spark", **{"shards": 2, "trigger": 0, **options})  # type: ignore[arg-type]
 
 
@@ -251,6 +253,145 @@ def test_queries_move_when_a_micro_batch_that_has_begun_is_over(tmp_path: Path, 
         assert taken(db, "all", "v") == [1]
 
 
+# -- what Spark takes for done -------------------------------------------------------------------------
+
+
+def test_what_spark_takes_for_done_and_does_not_count_is_made_again(tmp_path: Path, manual: None) -> None:
+    """``foreachBatch`` returned, so Spark has committed the offset. To Spark an equal one is nothing new."""
+    with begun(tmp_path) as db:
+        db.push("s", [(1, 1, 1)])
+        part = part_of(db)
+        offset = part.offset
+        for _ in range(3):
+            end = part.next_offset(offset)
+            assert json.dumps(end) != json.dumps(offset)
+            reports = done(db, part.contents(end))
+            part.interrupted()
+            assert part.record(reports), "nothing is to be done instead"
+            offset = end
+        end = part.next_offset(offset)
+        assert json.dumps(end) != json.dumps(offset)
+        assert part.record(done(db, part.contents(end)))
+        assert taken(db, "all", "v") == [1]
+        assert part.failed == 0, "users hear of nothing"
+
+
+def test_what_is_planned_otherwise_meanwhile_is_not_recorded(
+    tmp_path: Path, manual: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks of an end of Spark before are said to have done what was planned after it."""
+    with begun(tmp_path) as db:
+        part = part_of(db)
+        made(db)
+        db.push("s", [(1, 1, 1)])
+        reports = done(db, part.contents(part.next_offset(part.offset)))
+        ends: list[dict[str, int]] = []
+
+        def synced(number: int) -> None:
+            """Syncing takes so long that Spark has been started again meanwhile."""
+            part.cut_off()
+            part.interrupted()
+            db.push("s", [(2, 1, 2)])
+            ends.append(part.next_offset(part.offset))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(host_of(db), "safe", synced)
+            assert part.record(reports)
+        assert taken(db, "all", "v") == []
+        assert part.record(done(db, part.contents(ends[0])))
+        assert taken(db, "all", "v") == [1, 2]
+
+
+def test_the_reader_of_a_streaming_query_that_has_ended_is_told_of_nothing(
+    tmp_path: Path, manual: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its question may wait still when the next one asks. What it were told, nobody would do."""
+    monkeypatch.setattr(parts, "_PATIENCE", 1e5)
+    with begun(tmp_path) as db:
+        part, gate = part_of(db), host_of(db).parts.gate
+        made(db)
+        db.configure(workers=1)
+        old = part.offset
+        found: list[dict[str, int]] = []
+        assert gate.enter(9, lambda: False), "another part works"
+        db.push("s", [(1, 1, 1)])
+        waits = threading.Thread(target=lambda: found.append(part.next_offset(old)), daemon=True)
+        waits.start()
+        with gate._changed:
+            assert gate._changed.wait_for(lambda: gate._waiting, 60)
+        part.cut_off()
+        waits.join(60)
+        assert found == [old]
+        gate.leave()
+        assert part.next_offset(old) == old
+        end = part.next_offset(part.offset)
+        assert end["batch"] == part.version + 1
+        assert part.contents({**end, "attempt": old["attempt"]}) == []
+        assert part.record(done(db, part.contents(end)))
+        assert gate._inside == 0
+        assert taken(db, "all", "v") == [1]
+
+
+HAPPENINGS = (
+    "push", "query", "stop", "made", "forgotten", "interrupted", "failed", "ended", "refused", "refused again",
+)  # fmt: skip
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(HAPPENINGS), max_size=20))
+def test_an_offset_is_new_where_there_is_work_and_the_same_where_there_is_none(some: list[str]) -> None:
+    """Whatever happened before. It is four numbers, however many streams and queries there are."""
+    refusals = 0
+    def written(*args: Any) -> None:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise OSError("no room")
+        write_program(*args)
+
+    with pytest.MonkeyPatch.context() as patch, directly(Manual):
+        patch.setattr(parts, "write_program", written)
+        for name in ("_PATIENCE", "_FIRST", "_LONGEST"):
+            patch.setattr(parts, name, 0.0)
+        with opened(None, shards=1) as db:
+            db.execute(S)
+            db.query("SELECT v FROM s", name="q")
+            part = part_of(db)
+            offset = json.loads(part.begin)
+            """The last one that Spark has committed."""
+            for number, what in enumerate([*some, "made"]):
+                if what == "push":
+                    db.push("s", [(number, 1, number)])
+                elif what == "query":
+                    db.query(f"SELECT v FROM s WHERE v > {number}")
+                elif what == "stop" and db.queries:
+                    db.queries[next(iter(db.queries))].stop()
+                refusals, part._program = int(what == "refused"), ({}, "")
+                end = part.next_offset(offset)
+                assert (json.dumps(end) != json.dumps(offset)) == part.has_work()
+                assert list(end) == ["batch", "upto", "ahead", "attempt"]
+                assert all(type(value) is int and 0 <= value < 2**63 for value in end.values())
+                if what == "failed":
+                    part.attempt_failed(penstock.EngineError("no luck"))
+                elif what == "ended":
+                    part.cut_off()
+                    part.interrupted()
+                    offset = json.loads(part.begin)
+                elif end != offset and what in ("made", "forgotten", "refused", "refused again"):
+                    if what == "refused again":
+                        part.interrupted()
+                        refusals, part._program = 1, ({}, "")
+                    reports = done(db, part.contents(end))
+                    if what == "forgotten":
+                        part.interrupted()
+                    assert part.record(reports)
+                    offset = json.loads(json.dumps(end))
+                else:
+                    part.interrupted()
+            assert not part.has_work()
+            assert json.dumps(part.next_offset(offset)) == json.dumps(offset)
+
+
 # -- queries that fail --------------------------------------------------------------------------------
 
 Row = tuple[int, int, int]
@@ -417,6 +558,44 @@ def test_a_reader_of_a_part_that_is_no_more_hears_of_nothing(tmp_path: Path, man
         offset = reader.initialOffset()
         assert reader.latestOffset(offset, reader.getDefaultReadLimit()) == offset
         assert reader.partitions(offset, offset) == []
+
+
+def test_a_reader_hears_why_it_is_not_told(tmp_path: Path, manual: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with begun(tmp_path) as db:
+        reader = PartReader(host_of(db).socket, part_of(db).id, part_of(db).begin)
+        offset = reader.initialOffset()
+        monkeypatch.setattr(part_of(db), "next_offset", lambda start: start["what"])
+        with pytest.raises(RuntimeError, match=r"cannot say what a micro-batch consists of: KeyError: 'what'"):
+            reader.latestOffset(offset, reader.getDefaultReadLimit())
+        monkeypatch.undo()
+        assert reader.latestOffset(offset, reader.getDefaultReadLimit())["batch"] == 1, "it may ask again"
+
+
+def test_users_hear_why_a_micro_batch_cannot_be_planned_again(
+    tmp_path: Path, manual: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark makes one again, and there is no room for the program."""
+    with begun(tmp_path) as db:
+        reader = PartReader(host_of(db).socket, part_of(db).id, part_of(db).begin)
+        db.push("s", [(1, 1, 1)])
+        part = part_of(db)
+        end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        part.interrupted()
+        part._program = ({}, "")
+
+        def full(*args: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(parts, "write_program", full)
+            assert reader.partitions(reader.initialOffset(), end) == []
+        assert part.record([]), "Spark takes it for done"
+        with pytest.raises(penstock.StorageError, match="No space left on device"):
+            raise part.problem or AssertionError
+        part.wake(hurry=True)
+        again = reader.latestOffset(end, reader.getDefaultReadLimit())
+        assert part.record(done(db, [p.value for p in reader.partitions(end, again)]))
+        assert taken(db, "all", "v") == [1]
 
 
 _IMPORTS = """

@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.hosts.spark.parts import load
+from penstock.hosts.options import SparkOptions
+from penstock.hosts.spark.parts import host, load
+from penstock.hosts.spark.parts.cluster import Cluster
 from penstock.hosts.spark.parts.gate import Gate, Waiter, chosen
 from penstock.hosts.spark.parts.grouping import Member, Settings, crowding, groups, placed
+from penstock.hosts.spark.parts.host import SparkHost
+from penstock.hosts.spark.parts.inflow import Inflow
 from penstock.hosts.spark.parts.load import Load
 from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.task import Report, Task, Trouble
@@ -385,6 +389,42 @@ def test_a_query_comes_back_to_a_part_that_has_not_worked_meanwhile(tmp_path: Pa
         assert found == list(range(1, 13))
 
 
+class TwoCores(Direct):
+    """However many shards there are."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        super().__init__(options)
+        self.known_cores = 2
+
+
+def test_there_are_no_more_parts_than_cores(tmp_path: Path) -> None:
+    with directly(TwoCores), opened(tmp_path, shards=8) as db:
+        for name, priority in (("a", 1), ("b", 5), ("c", 9), ("d", 9)):
+            query(db, name, "SELECT v FROM s", priority)
+        assert len(parts(db)) == 2
+        for setting in ("operator", "graph", "hybrid", "direct", "operator"):
+            db.configure(threading=setting)
+            assert len(parts(db)) == (1 if setting == "direct" else 2)
+        db.push("s", [(1, 1, 1.0)])
+        db.settle()
+        assert [values(db.queries[name].fetch(), "v") for name in "abcd"] == [[1.0]] * 4
+        query(db, "e", "SELECT v FROM s")
+        assert len(parts(db)) == 2
+
+
+def test_a_directory_comes_to_a_machine_with_fewer_cores(tmp_path: Path) -> None:
+    with opened(tmp_path, shards=8) as db:
+        db.configure(threading="operator")
+        for name in "abcd":
+            query(db, name, "SELECT k, sum(v) AS t FROM s [ROWS 3] GROUP BY k")
+        db.push("s", [(1, 1, 1.0)])
+        assert len(parts(db)) == 4
+    with directly(TwoCores), opened(tmp_path) as db:
+        assert len(parts(db)) == 2
+        db.push("s", [(2, 1, 2.0)])
+        assert [values(db.queries[name].fetch(), "t")[-1] for name in "abcd"] == [3.0] * 4
+
+
 class Costly(Direct):
     """Says that one query took long."""
 
@@ -415,6 +455,25 @@ def test_a_query_that_makes_others_wait_gets_a_part_of_its_own(
         assert {"costly"} in parts(db), "also after a restart"
         db.configure(threading="hybrid")
         assert parts(db) == [{"costly", "b"}], "measured anew"
+
+
+def test_a_query_that_makes_others_wait_stays_where_no_core_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(Costly, TwoCores):
+        pass
+
+    monkeypatch.setattr(load, "WINDOW", 0.0)
+    with directly(Full), opened(tmp_path) as db:
+        for name, priority in (("costly", 5), ("b", 5), ("alarm", 9)):
+            query(db, name, "SELECT k, count(*) AS n FROM s [ROWS 100] GROUP BY k", priority)
+        for i in range(2 * load.BATCHES):
+            db.push("s", [(i, 1, 1.0)])
+        assert parts(db) == [{"costly", "b"}, {"alarm"}]
+        db.queries["alarm"].stop()
+        for i in range(2 * load.BATCHES):
+            db.push("s", [(100 + i, 1, 1.0)])
+        assert parts(db) == [{"costly"}, {"b"}]
 
 
 # -- all ends -----------------------------------------------------------------------------------------
@@ -486,6 +545,43 @@ def test_a_failing_query_stops_no_other(tmp_path: Path) -> None:
         assert values(bad.fetch(), "v") == [0.0, 1.0, 2.0]
         with pytest.raises(penstock.QueryFailed, match="too much"):
             bad.fetch()
+
+
+class Streamless(Cluster):
+    """Notes which parts have a streaming query."""
+
+    asked: set[str]
+    streams = threading.Event()
+    """A part that rested has one."""
+
+    def begin(self, host: SparkHost) -> None:
+        self.asked = set()
+
+    def _streamed(self, part: Part | Inflow) -> None:
+        assert isinstance(part, Part)
+        self.asked.add(f"{part.id} {'rests' if part.rests else 'works'}")
+        if part.id == 1:
+            self.streams.set()
+        part.retry.wait()
+
+
+def test_a_part_that_rests_has_no_streaming_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "Cluster", Streamless)
+    with opened(tmp_path, trigger=0, shards=2, master="local[2]") as db:
+        for name in "ab":
+            query(db, name, "SELECT v FROM s")
+        db.execute("SUSPEND QUERY b")
+        assert [part.rests for part in host_of(db).parts] == [False, True]
+        db.push("s", [(1, 1, 1.0)])
+        db.execute("ALTER QUERY b SET (priority = 5)")
+        assert not Streamless.streams.is_set()
+        host_of(db).parts.settings = Settings("operator")
+        db.execute("RESUME QUERY b")
+        assert Streamless.streams.wait(60), "it works from here on"
+        cluster = host_of(db).cluster
+        assert isinstance(cluster, Streamless)
+    assert {"0 works", "1 works"} <= cluster.asked
+    assert "1 rests" not in cluster.asked
 
 
 # -- on Spark itself ----------------------------------------------------------------------------------

@@ -21,6 +21,13 @@ def is_dead(exception: BaseException) -> bool:
     return bool(_DEAD.search(text) or _LOST.search(text))
 
 
+def is_to_blame(exception: BaseException) -> bool:
+    """Whether a task may have ended the process. Not where Spark knows that an executor went for another reason: its
+    machine was lost, or given to others."""
+    text = str(exception)
+    return bool(_DEAD.search(text)) or "exited caused by one of the running tasks" in text
+
+
 def error(exception: BaseException) -> PenstockError | None:
     """What an error of Spark means: the error of Penstock that is in it, or what is known of its kind.
 

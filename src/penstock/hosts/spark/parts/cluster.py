@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from penstock.hosts.options import SparkOptions
@@ -27,7 +28,6 @@ from penstock.hosts.spark.internals import (
     forget_java,
     is_classic,
     is_over,
-    is_unreachable,
     java_is_gone,
     scala_context,
 )
@@ -37,7 +37,7 @@ from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.source import BEGIN, NAME, PART, SOCKET, PartSource
 from penstock.hosts.spark.parts.working import said, worked
 from penstock.hosts.spark.running import error as meaning
-from penstock.hosts.spark.running import is_dead, told
+from penstock.hosts.spark.running import is_dead, is_to_blame, told
 from penstock.hosts.spark.session import MASTER, TIME_ZONE, check_java, check_release, session, session_zone
 from penstock.model.errors import EngineError, PenstockError
 
@@ -61,8 +61,6 @@ _FIRST, _LONGEST = 0.2, 30.0
 """Seconds before an attempt that failed is made again, the first time and at most."""
 _ATTEMPTS = 4
 """Micro-batches in a row that may fail before the streaming query is started again."""
-_DEATHS = 2
-"""Attempts that end the process in which they are made, before queries are looked at one by one."""
 _GRACE = 1.0
 """Seconds that closing lets micro-batches end by themselves."""
 _LOOKS, _LOOK = 10, 0.05
@@ -81,6 +79,8 @@ class Cluster:
         self._master = options.master or MASTER
         self._session: SparkSession | None = None
         self._problem: PenstockError | None = None
+        self._cores: int | None = None
+        """Those that Spark had when the last streaming query was started, once it is known."""
         self._begun = False
         self._ready = threading.Event()
         self._host: SparkHost | None = None
@@ -99,18 +99,24 @@ class Cluster:
 
     @property
     def cores(self) -> int:
-        """How many tasks run side by side."""
-        running = _running()
-        if running is not None:
-            return int(running.sparkContext.defaultParallelism)
-        local = _LOCAL.fullmatch(self._master)
-        if local is None:
+        """How many tasks run side by side; waits for Spark where that is not known before."""
+        found = self.known_cores
+        if found is None:
             started = self.session()
             assert started is not None, "nobody has given up"
-            return int(started.sparkContext.defaultParallelism)
-        if local[1] == "*":
-            return len(os.sched_getaffinity(0))
-        return int(local[1] or 1)
+            found = self._cores = int(started.sparkContext.defaultParallelism)
+        return found
+
+    @property
+    def known_cores(self) -> int | None:
+        """The same, if it is known without waiting for Spark."""
+        if self._cores is None:
+            running, local = _running(), _LOCAL.fullmatch(self._master)
+            if running is not None:
+                self._cores = int(running.sparkContext.defaultParallelism)
+            elif local is not None:
+                self._cores = len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
+        return self._cores
 
     @property
     def zone(self) -> str:
@@ -185,6 +191,8 @@ class Cluster:
         """The thread of a streaming query, which goes on until the part gives up."""
         pause, version = _FIRST, part.version
         while not part.gives_up:
+            if isinstance(part, Part) and not part.is_needed():
+                break
             problem = self._streamed(part)
             if part.gives_up:
                 break
@@ -204,11 +212,16 @@ class Cluster:
 
     def _streamed(self, part: Part | Inflow) -> PenstockError | None:
         """Let a streaming query work until it ends; gives why it did, None if Spark is to be started again."""
+        query, place = None, None
         try:
             spark = self.session(lambda: part.gives_up)
             if spark is None:
                 return None
-            query = part.started(spark) if isinstance(part, Inflow) else self._started(spark, part)
+            if isinstance(part, Inflow):
+                query = part.started(spark)
+            else:
+                place = self._checkpoint(part)
+                query = self._started(spark, part, place)
             with self._guard:
                 self._queries[part] = query
             if part.gives_up:
@@ -221,6 +234,11 @@ class Cluster:
         finally:
             with self._guard:
                 self._queries.pop(part, None)
+            if query is not None:
+                _stopped(query)  # it may be Python alone that has lost it
+            if isinstance(part, Part) and place is not None:
+                part.cut_off()
+                shutil.rmtree(place, ignore_errors=True)
 
     def attempt_failed(self, part: Part, error: Exception) -> None:
         """A micro-batch could not be made. Called in the thread of the streaming query, which goes on: the next
@@ -231,19 +249,36 @@ class Cluster:
         problem = _meant(error)
         part.attempt_failed(problem)
         _log.warning("%s: %s; the micro-batch is made again", part.label, problem.message)
-        if is_dead(error):
-            part.deaths += 1
-            if part.deaths >= _DEATHS and self._host is not None:
-                self._host.poisoned(part, problem)
+        if is_to_blame(error) and self._host is not None:
+            self._host.ended_process(part, problem, lives=self._lives())
 
-    def _started(self, spark: SparkSession, part: Part) -> StreamingQuery:
+    def _lives(self) -> bool:
+        """Whether Spark does tasks that do nothing, as many as a micro-batch has. Otherwise it loses processes whatever
+        they do."""
+        assert self._host is not None, "it began"
+        slots = self._host.slots
+        try:
+            assert self._session is not None, "a micro-batch failed in it"
+            self._session.sparkContext.parallelize(range(slots), slots).foreach(_nothing)
+        except Exception as error:
+            _log.warning("Spark cannot do tasks that do nothing: %s", told(error))
+            return False
+        return True
+
+    def _checkpoint(self, part: Part) -> Path:
+        """Where the next streaming query of a part has its checkpoint. An earlier one may have committed there what
+        does not count, and the database knows up to where the part is."""
+        host = self._host
+        assert host is not None, "it began"
+        return host.checkpoints / f"{host.epoch}-part-{part.id}-{part.attempt}"
+
+    def _started(self, spark: SparkSession, part: Part, place: Path) -> StreamingQuery:
         host = self._host
         assert host is not None, "it began"
         context = spark.sparkContext
         # In this thread: the thread of the streaming query has what it has.
-        part.pool = part.priority
+        part.pool, self._cores = part.priority, int(context.defaultParallelism)
         context.setLocalProperty("spark.scheduler.pool", pool(part.pool))
-        place = host.checkpoints / f"{host.epoch}-part-{part.id}"
         reader = spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
         with _registering:
             spark.dataSource.register(PartSource)
@@ -266,13 +301,14 @@ class Cluster:
             return {q.name: q.text for q in host.core.running() if getattr(q.runner, "id", None) in ids}
 
     def _is_about_java(self, error: Exception) -> bool:
-        """Whether an error means that Java has ended, or is about to."""
+        """Whether an error means that Java has ended, or is about to. That it looks so is not enough: what is taken for
+        an end that was none is made again at once, as often as it fails, and nobody hears of it."""
         for _ in range(0 if isinstance(error, PenstockError) or is_dead(error) else _LOOKS):
             if java_is_gone():
                 return True
             time.sleep(_LOOK)  # what was asked of it may fail before it has ended
         session = self._session
-        return java_is_gone() or is_unreachable(error) or (session is not None and is_over(session))
+        return java_is_gone() or (session is not None and is_over(session))
 
     def _lost_java(self, error: Exception) -> bool:
         """Whether an error means that Java has ended, or Spark in it; then the next session has another one."""
@@ -381,6 +417,10 @@ class _Sink:
             if self._failed >= _ATTEMPTS and not is_dead(error):
                 raise  # the thread that supervises it says why, and starts it again
             self._cluster.attempt_failed(part, error)
+
+
+def _nothing(number: int) -> None:
+    """A task that is not to blame for anything."""
 
 
 def _again(content: bytes) -> bytes:

@@ -68,6 +68,9 @@ _MEASURED = 10
 """Micro-batches after which what they take counts as measured."""
 _MICRO_BATCH = 1.0
 """Seconds that a micro-batch takes where nothing has been measured."""
+_DEATHS, _VERDICT = 2, 4
+"""Attempts in a row that end the process in which they are made: before a part is divided, and before a query that is
+alone in one fails."""
 _FORGIVEN = 1
 """Attempts at micro-batches that may fail before a call that waits for results says so: a cluster has its hiccups."""
 _MANY, _MANY_OF_SLOT = 8_192, 512
@@ -716,10 +719,16 @@ class SparkHost(Abilities):
         self._metrics.append(metrics)
         self.kept.keeper.store.grew(metrics.written)
 
-    def poisoned(self, part: Part, problem: PenstockError) -> None:
-        """Micro-batches of a part end the process in which they are made, again and again. Without the lock."""
+    def ended_process(self, part: Part, problem: PenstockError, *, lives: bool) -> None:
+        """A micro-batch of a part has ended the process in which it was made. ``lives``: Spark did tasks since that do
+        nothing, so it is not Spark that loses processes. Without the lock.
+
+        After ``_DEATHS`` in a row the part is divided, and they are counted anew. A query that is alone in its part,
+        from which it takes more than that, fails after ``_VERDICT`` in a row.
+        """
         with self.changed:
-            if part.gives_up or self.parts.divide(part):
+            part.deaths = part.deaths + 1 if lives else 0
+            if part.gives_up or part.deaths < _DEATHS or self.parts.divide(part) or part.deaths < _VERDICT:
                 return
             why = Failure("QueryFailed", problem.message, "the others go on; stop it, mend it, and register it again")
             for id in list(part.queries):

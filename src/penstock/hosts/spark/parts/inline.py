@@ -29,6 +29,7 @@ class Inline:
 
     def __init__(self, options: SparkOptions) -> None:
         self.cores = 2
+        self.known_cores: int | None = 2
         self.zone = UTC
         self._threads: list[threading.Thread] = []
         self._memory = Memory()

@@ -8,7 +8,9 @@ An offset says up to which entry a micro-batch goes, and up to which prioritised
     {"batch": 7, "upto": 4711, "ahead": 0, "attempt": 0}
 
 What a micro-batch consists of follows from that and from what the last one recorded. It counts when the log of results
-has it; until then nothing of it is seen, and it may be made again, by Spark or after a restart.
+has it; until then nothing of it is seen, and it may be made again, by Spark or after a restart. Spark may take one for
+done that does not count, so each that is planned has an attempt of its own: what is equal to its last offset is nothing
+new to Spark, which would ask again and again.
 
 Parts share the logs and nothing else, so none waits for another. What is here is touched under the database's lock.
 """
@@ -133,11 +135,15 @@ class Part:
         self.busy = False
         """A micro-batch is under way."""
         self.over = False
+        self.attempt = 0
+        """That of the last micro-batch that was planned: no other one has it while the database is open."""
+        self._heard = 0
+        """Readers that ask with earlier attempts are those of streaming queries that have ended."""
         self.failed = 0
         """Attempts that came to nothing, and what went wrong in the last of them."""
         self.problem: PenstockError | None = None
         self.deaths = 0
-        """Attempts since the last micro-batch that ended the process in which they were made."""
+        """Attempts in a row that ended the process in which they were made, where Spark went on with other tasks."""
         self.retry = threading.Event()
         """An attempt that failed is to be made again now."""
         self._not_before = 0.0
@@ -182,7 +188,7 @@ class Part:
     @property
     def offset(self) -> Offset:
         """Up to where it is."""
-        return {"batch": self.version, "upto": self.upto, "ahead": self.ahead, "attempt": self.failed}
+        return {"batch": self.version, "upto": self.upto, "ahead": self.ahead, "attempt": self.attempt}
 
     @property
     def begin(self) -> str:
@@ -219,6 +225,16 @@ class Part:
         """Whether all its queries are suspended: entries wait."""
         return bool(self.queries) and all(runner.suspended for runner in list(self.queries.values()))
 
+    def is_needed(self) -> bool:
+        """Whether it needs a streaming query: while all its queries are suspended this waits; False: it ends. Without
+        the lock."""
+        while True:
+            self._wake.clear()
+            with self._host.changed:
+                if self.gives_up or not self.rests:
+                    return not self.gives_up
+            self._wake.wait()
+
     def has_work(self, upto: float = math.inf) -> bool:
         """Are there entries up to a number, or queries that have not begun? Not for a part that rests."""
         if self.rests:
@@ -236,14 +252,14 @@ class Part:
     def next_offset(self, start: Offset) -> Offset:
         """Up to where the next micro-batch goes; ``start`` if there is none within a second. Without the lock."""
         until = time.monotonic() + _PATIENCE
-        while not self.gives_up:
+        while not self._is_deaf_to(start):
             with self._host.changed:
                 if start["batch"] < self.version:
                     return self.offset  # Spark did not hear that it counts
                 self._wake.clear()
                 due = self._due()
             if due <= 0:
-                found = self._entered()
+                found = self._entered(start)
                 if found is not None:
                     return found
                 continue
@@ -262,15 +278,22 @@ class Part:
         self._since = min(self._since, now)
         return 0.0 if self._hurry else max(self._since + self.pause, self._not_before) - now
 
-    def _entered(self) -> Offset | None:
+    def _is_deaf_to(self, asked: Offset) -> bool:
+        """Whether who asks with an offset is told of no micro-batch: its streaming query has ended, or the part has."""
+        return self.gives_up or asked["attempt"] < self._heard
+
+    def _entered(self, start: Offset) -> Offset | None:
         """Begin a micro-batch, when it is this part's turn; None if there is nothing to do any more."""
-        host = self._host
-        if not self._is_in:
-            if not host.parts.gate.enter(self.priority, lambda: self.gives_up):
+        host, enters = self._host, not self._is_in
+        if enters and not host.parts.gate.enter(self.priority, lambda: self._is_deaf_to(start)):
+            return None
+        with host.changed:
+            if self._is_deaf_to(start):
+                if enters:
+                    host.parts.gate.leave()
                 return None
             self._is_in = True
-        with host.changed:
-            if self.gives_up or not self.has_work() or self.id in host.parts.held:
+            if not self.has_work() or self.id in host.parts.held:
                 self._leave()
                 return None
             self._hurry, self._since = False, math.inf
@@ -287,12 +310,16 @@ class Part:
         host = self._host
         with host.changed:
             # Who holds this part waits for what it has begun.
-            while self.id in host.parts.held and not self.busy and not self.gives_up:
+            while self.id in host.parts.held and not self.busy and not self._is_deaf_to(end):
                 host.changed.wait()
-            if self.gives_up or end["batch"] <= self.version:
+            if self._is_deaf_to(end) or end["batch"] <= self.version:
                 return []
             if self._planned is None or self._planned.offset != end:
-                self._planned = self._plan(end)  # Spark makes it again
+                try:
+                    self._planned = self._plan(end)  # Spark makes it again
+                except PenstockError as error:
+                    self.attempt_failed(error)
+                    return []  # it does not count
             self.busy = True
             return [told(task) for task in self._planned.tasks]
 
@@ -340,8 +367,10 @@ class Part:
             if last >= self._in_order:
                 admitted = admitted.waiting(frames, had)
         version = self.version + 1
+        if end is None:
+            self.attempt += 1
         ahead = max(self.ahead, admitted.ahead)
-        offset = end or {"batch": version, "upto": last, "ahead": ahead, "attempt": self.failed}
+        offset = end or {"batch": version, "upto": last, "ahead": ahead, "attempt": self.attempt}
         forget = host.oldest_of(self.id) if version % _FORGET_EVERY == 0 else None
         moved = {
             id: Moved(r.moved.start, r.moved.origin, r.moved.ahead)
@@ -387,8 +416,9 @@ class Part:
             # Nothing is answered from rows that a loss of power could take away.
             self._host.safe(max(planned.last, planned.admitted.ahead))
         with self._host.changed:
-            planned = self._planned
-            if self.gives_up or planned is None or not reports or reports[0].version != self.version + 1:
+            if self.gives_up or planned is None or planned is not self._planned:
+                return True
+            if not reports or reports[0].version != self.version + 1:
                 return True
             for report in reports:
                 if isinstance(report, Trouble):
@@ -531,6 +561,16 @@ class Part:
             self.retry.clear()
             self._done()
             self._host.changed.notify_all()
+
+    def cut_off(self) -> None:
+        """Its streaming query has ended. What the reader of that still asks, or waits for, is no micro-batch any more:
+        it would be made by nobody. Without the lock."""
+        with self._host.changed:
+            self.attempt += 1
+            self._heard = self.attempt
+            self._host.changed.notify_all()
+        self.wake()
+        self._host.parts.gate.wake()
 
     def _done(self) -> None:
         self._planned, self.busy = None, False

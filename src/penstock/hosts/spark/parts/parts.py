@@ -101,10 +101,25 @@ class Parts:
         """The part for a new query."""
         members = [*self._members(), Member(runner.id, runner.priority)]
         spare = next((part.id for part in self if not part.queries), self.next)
-        return placed(self._groups(members, self.settings), self._now(), spare)[runner.id]
+        found = placed(self._groups(members, self.settings), self._now(), spare)[runner.id]
+        working = self._working()
+        if len(working) >= self._most and found not in [part.id for part in working]:
+            # Queries that are there do not move for it, and are not where they would be put now.
+            return min(working, key=lambda part: (part.priority != runner.priority, len(part.queries))).id
+        return found
+
+    def _working(self) -> list[Part]:
+        """The parts that make micro-batches."""
+        return [part for part in self if part.queries and not part.rests]
 
     def _groups(self, members: Sequence[Member], settings: Settings) -> list[tuple[str, ...]]:
-        return groups(members, settings, max(1, self._host.slots))
+        return groups(members, settings, self._most)
+
+    @property
+    def _most(self) -> int:
+        """At most so many parts work: as many as Spark has cores. The shards stand for them as long as Spark starts
+        elsewhere, and they are not known."""
+        return max(1, self._host.cluster.known_cores or self._host.slots)
 
     def add(self, runner: SparkRunner, id: int, *, resumed: bool = False) -> Part:
         """A query is in a part, which is made if it is not there. ``resumed``: it was in it before a restart."""
@@ -172,8 +187,10 @@ class Parts:
 
     @property
     def misplaced(self) -> bool:
-        """Whether a suspended query is in a part that works: the process ended before it could move."""
-        return any(not part.rests and any(r.suspended for r in part.queries.values()) for part in self)
+        """Whether a suspended query is in a part that works: the process ended before it could move. Or whether there
+        are more parts than this machine has cores."""
+        many = len(self._working()) > self._most
+        return many or any(any(r.suspended for r in part.queries.values()) for part in self._working())
 
     def configure(self) -> None:
         """Change what was asked for; returns when queries are in the parts that the settings ask for."""
@@ -210,14 +227,15 @@ class Parts:
         if not part.queries:
             self._retire(part)
         elif self.settings.threading == "hybrid" and len(part.queries) > 1 and not self._host.stopping:
-            leaving = part.load.crowding(time.monotonic(), part.queries, self._host.slots)
+            free = max(0, self._most - len(self._working()))
+            leaving = part.load.crowding(time.monotonic(), part.queries, free)
             if leaving and part.id not in self.held:
                 apart = {*leaving, *(m.id for m in self._members() if m.apart)}
                 self._move({id: self.next + i for i, id in enumerate(leaving)}, apart, self.settings)
 
     def divide(self, part: Part) -> bool:
         """Micro-batches of a part end the process in which they are made: let half of its queries go elsewhere, so that
-        the one that is to blame is found. False: it is alone."""
+        the one that is to blame is found, also if there are more parts than cores then. False: it is alone."""
         ids = list(part.queries)
         if len(ids) < 2 or self._host.stopping or part.over:
             return False
@@ -226,7 +244,8 @@ class Parts:
         return True
 
     def _members(self) -> list[Member]:
-        return [Member(id, r.priority, r.apart, r.suspended) for part in self for id, r in part.queries.items()]
+        runners = sorted((r for part in self for r in part.queries.values()), key=lambda r: r.number)
+        return [Member(r.id, r.priority, r.apart, r.suspended) for r in runners]
 
     def _now(self) -> dict[str, int]:
         return {id: part.id for part in self for id in part.queries}
@@ -234,8 +253,7 @@ class Parts:
     def _wanted(self, settings: Settings, apart: set[str]) -> dict[str, int]:
         """The queries that are to move, and where to."""
         now = self._now()
-        members = sorted(self._members(), key=lambda m: self._number(m.id))
-        members = [replace(m, apart=m.id in apart) for m in members]
+        members = [replace(m, apart=m.id in apart) for m in self._members()]
         # One whose priority has changed needs another pool, and so a part that has it, or a new one.
         stale = {id for id in self._altered & now.keys() if (pool := self._parts[now[id]].pool) is not None
                  and pool != next(m.priority for m in members if m.id == id)}  # fmt: skip
@@ -244,9 +262,6 @@ class Parts:
             self._groups(members, settings), {id: part for id, part in now.items() if id not in stale}, self.next
         )
         return {id: part for id, part in wanted.items() if now[id] != part}
-
-    def _number(self, id: str) -> int:
-        return next(part.queries[id].number for part in self if id in part.queries)
 
     def _move(self, moves: Mapping[str, int], apart: set[str], settings: Settings) -> None:
         """Let queries go on in other parts; no micro-batch of these parts is under way."""
@@ -276,7 +291,7 @@ class Parts:
                 runner.apart = id in apart
             if part.id in involved:
                 self._give(part, [frames[number] for number in sorted(frames)])
-                part.load = Load(time.monotonic())
+                part.load, part.deaths = Load(time.monotonic()), 0
                 self._retire(part)
                 part.wake()
 

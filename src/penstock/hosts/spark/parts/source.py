@@ -59,7 +59,10 @@ class PartReader(DataSourceStreamReader):
         line = self._file.readline()
         if not line:
             raise ConnectionError("the database is closed")
-        return json.loads(line)
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"the database cannot say what a micro-batch consists of: {answer['error']}")
+        return answer["said"]
 
     def initialOffset(self) -> dict[str, int]:
         found: dict[str, int] = json.loads(self._begin)

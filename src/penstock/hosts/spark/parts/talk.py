@@ -78,9 +78,13 @@ class Talk:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _answer(part: Callable[[int], Asked | None], asked: dict[str, Any]) -> object:
-    found = part(asked["part"])
-    if asked["ask"] == "offset":
-        return asked["start"] if found is None else found.next_offset(asked["start"])
-    contents = () if found is None else found.contents(asked["end"])
-    return [base64.b64encode(content).decode() for content in contents]
+def _answer(part: Callable[[int], Asked | None], asked: dict[str, Any]) -> dict[str, object]:
+    """What is said, or why it cannot be said: the reader raises it, so that Spark and the user hear of it."""
+    try:
+        found = part(asked["part"])
+        if asked["ask"] == "offset":
+            return {"said": asked["start"] if found is None else found.next_offset(asked["start"])}
+        contents = () if found is None else found.contents(asked["end"])
+        return {"said": [base64.b64encode(content).decode() for content in contents]}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
