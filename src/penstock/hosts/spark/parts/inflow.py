@@ -36,14 +36,14 @@ from penstock.hosts.spark.internals import is_unreachable, java_is_gone
 from penstock.hosts.spark.job import FileColumn
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.parts.task import Failure, failure_of, raised
-from penstock.hosts.spark.parts.working import RELEASE
 from penstock.hosts.spark.running import told
-from penstock.hosts.spark.worker import settle
+from penstock.hosts.spark.schemas import spark_schema
+from penstock.hosts.spark.worker import RELEASE, check_release, settle
 from penstock.ingest.files import Columns, RowsFile, Span
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Overtaken, StreamInput, Written
 from penstock.model.batch import Batch, Instant
-from penstock.model.errors import EngineError, InputError, PenstockError, StateError, StorageError, suggest
+from penstock.model.errors import InputError, PenstockError, StateError, StorageError, suggest
 from penstock.model.names import find_name
 from penstock.model.schema import arrow_schema
 from penstock.rows.apart import apart_table
@@ -141,8 +141,6 @@ class Inflow:
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         """The rows of the source, with the columns of the stream."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         source, schema = self._source, self.definition.schema
         options = dict(source.options)
         columns = next((options.pop(key) for key in list(options) if key.lower() == _SCHEMA), None)
@@ -150,7 +148,7 @@ class Inflow:
         if columns is not None:
             reader = reader.schema(columns)
         elif source.format.lower() in _FILES and source.columns is None:
-            reader = reader.schema(from_arrow_schema(arrow_schema(schema)))
+            reader = reader.schema(spark_schema(arrow_schema(schema)))
         try:
             frame = reader.load()
             if source.columns is not None:
@@ -343,10 +341,7 @@ class Work:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         try:
-            if self.release != RELEASE:
-                raise EngineError(
-                    f"a worker has {RELEASE}, and the database {self.release}", hint="install the same on all machines"
-                )
+            check_release(self.release)
             report = self.done(partition, list(batches) if self.files is None else self._read(batches, self.files))
         except PenstockError as error:
             report = Report(partition, failure=failure_of(error))
