@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,15 @@ LAYERS = (
 """From the centre outwards: whoever stands later may import what stands before it, and nobody the other way."""
 SPARKS_OWN = "penstock.hosts.spark.internals"
 """The one module that may use what Spark does not offer to the public."""
+SPARKS_DAEMON = "penstock.hosts.spark.daemon", "pyspark.daemon"
+"""The other one, and all that it may use: Spark starts it by its name, and it chooses itself what it imports."""
+SPARKS_PUBLIC = frozenset({
+    "pyspark", "pyspark.accumulators", "pyspark.sql", "pyspark.sql.datasource", "pyspark.sql.functions",
+    "pyspark.sql.readwriter", "pyspark.sql.streaming", "pyspark.sql.streaming.datasource",
+    "pyspark.sql.streaming.listener", "pyspark.sql.streaming.query", "pyspark.sql.streaming.readwriter",
+    "pyspark.sql.types",
+})  # fmt: skip
+"""Modules with what Spark's reference has. ``pyspark.cloudpickle`` is a package of its own that comes with Spark."""
 TRACED = "SELECT ISTREAM avg(v) AS a FROM s [ROWS 100] WHERE v > 1"
 NODES = (
     "StreamScan", "RelationScan", "QueryStream", "Window", "Filter", "Project", "Join", "SemiJoin", "Aggregate",
@@ -146,21 +156,60 @@ def cycles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def reaching_in(known: Mapping[str, Module]) -> tuple[list[str], list[str]]:
-    """Accesses to private attributes of objects whose class is not in the same file: ours, and Spark's."""
+    """Accesses to private attributes of objects whose class is not in the same file: ours, and Spark's, with all else
+    that Spark does not offer to the public."""
     ours: list[str] = []
     sparks: list[str] = []
     for module in known.values():
         own = set(_private_names(module.tree))
         for node in ast.walk(module.tree):
-            if not isinstance(node, ast.Attribute) or not _is_private(node.attr) or node.attr in own:
+            if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
+                continue
+            named = node.attr.startswith(("_j", "_active_spark", "_gateway", "_instantiated", "_spark", "_sc"))
+            if node.attr in own and not named:
                 continue
             if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "parser"):
                 continue  # what a base class has; a parser of sqlglot is one of ours there
             place = f"{module.name}:{node.lineno} .{node.attr}"
-            named = node.attr.startswith(("_j", "_active_spark", "_gateway", "_instantiated"))
             spark = named or "pyspark" in ast.unparse(node.value)
             (sparks if spark else ours).append(place)
+        sparks += _unoffered(module)
     return ours, [place for place in sparks if not place.startswith(f"{SPARKS_OWN}:")]
+
+
+_CALLS_OF_JAVA = frozenset({"streamingQuery", "queryExecution", "analyzedPlan", "resolvedCheckpointRoot"})
+"""What only objects of Java have, however they came there."""
+
+
+def _unoffered(module: Module) -> Iterator[str]:
+    """Imports of what Spark does not offer to the public, and of Py4J; calls of objects of Java; and what a class of
+    Spark calls private and one made from it uses."""
+    own = set(_private_names(module.tree))
+    imports_spark = False
+    for node in ast.walk(module.tree):
+        found: list[str] = []
+        match node:
+            case ast.Import(names=names):
+                found = [n.name for n in names if _is_sparks(n.name) and n.name not in SPARKS_PUBLIC]
+                imports_spark |= any(_is_sparks(n.name) for n in names)
+            case ast.ImportFrom(module=str(home), names=names) if _is_sparks(home):
+                imports_spark = True
+                if home not in SPARKS_PUBLIC:
+                    found = [home]
+                found += [f"{home}.{n.name}" for n in names if _is_private(n.name) or re.match("J[A-Z]", n.name)]
+            case ast.Attribute(attr=name) if name in _CALLS_OF_JAVA:
+                found = [f".{name}"]
+        yield from (f"{module.name}:{node.lineno} {f}" for f in found if (module.name, f) != SPARKS_DAEMON)  # type: ignore[attr-defined]
+    for kind in ast.walk(module.tree) if imports_spark else ():
+        if isinstance(kind, ast.ClassDef):
+            for node in ast.walk(kind):
+                match node:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name) if _is_private(name) and name not in own:
+                        yield f"{module.name}:{node.lineno} self.{name}"
+
+
+def _is_sparks(module: str) -> bool:
+    return module.split(".")[0] in ("pyspark", "py4j")
 
 
 _PUBLIC = frozenset({"_replace", "_make", "_asdict", "_fields", "_getframe", "_exit", "_render_traceback_"})

@@ -52,6 +52,39 @@ def test_reaching_into_others_is_found(tmp_path: Path) -> None:
     assert sparks == ["penstock.hosts.b:2 ._jvm"]
 
 
+def test_what_spark_does_not_offer_is_found_however_it_is_reached(tmp_path: Path) -> None:
+    text = """from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql.streaming.listener import JStreamingQueryListener
+import pyspark.daemon
+
+class W(DataFrameWriter):
+    def __init__(self, query):
+        self._own = query.streamingQuery()
+
+    def name(self):
+        return self._own, self._spark
+
+class Other:
+    def __init__(self, spark):
+        self._spark = spark
+
+def f(writer):
+    return writer._spark
+"""
+    daemon = "from pyspark.daemon import manager\nfrom pyspark.java_gateway import launch_gateway\n"
+    known = package(tmp_path, {
+        "hosts/spark/a.py": text, "hosts/spark/internals.py": text, "hosts/spark/daemon.py": daemon,
+    })  # fmt: skip
+    ours, sparks = house.reaching_in(known)
+    assert not ours
+    assert sorted(place.removeprefix("penstock.hosts.spark.") for place in sparks) == [
+        "a:1 pyspark.java_gateway", "a:19 ._spark", "a:4 pyspark.sql.streaming.listener.JStreamingQueryListener",
+        "a:5 pyspark.daemon", "a:9 .streamingQuery", "daemon:2 pyspark.java_gateway",
+    ]  # fmt: skip
+
+
 def test_the_table_of_packages_is_up_to_date() -> None:
     wanted = architecture.page()
     assert architecture.PAGE.read_text(encoding="utf-8") == wanted, "run python scripts/architecture.py"

@@ -17,7 +17,7 @@ from penstock.hosts.spark.direct import Direct
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.shard import forget_all
-from penstock.hosts.spark.worker import Sent, received
+from penstock.hosts.spark.worker import RELEASE, Sent, received
 from penstock.rows.given import as_table
 from tests.generated.language import Row
 from tests.generated.running import comparable
@@ -125,6 +125,6 @@ def test_what_is_sent_again_is_not_built_again() -> None:
 
 def test_what_belongs_to_a_task_is_that_of_the_last_one() -> None:
     number, content = Example([3], 1)._sent
-    kept = received(number, content, {"task": 1})
-    assert received(number, content, {"task": 2}) is kept
+    kept = received(RELEASE, number, content, {"task": 1})
+    assert received(RELEASE, number, content, {"task": 2}) is kept
     assert kept.task == 2

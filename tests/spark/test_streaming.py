@@ -175,6 +175,20 @@ def test_late_rows_are_said(
     assert late.count() == 22
 
 
+def test_late_rows_of_one_query_are_said(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where no pipeline starts it."""
+    folder = Folder(tmp_path / "s", SCHEMA)
+    for part in ([(90, 1, 1)], [(1, 1, 2), (91, 1, 0)]):
+        folder.add(part)
+    out = ps.sql(spark, "SELECT v FROM s [ROWS 1]", timestamps={"s": "t"}, s=folder.stream(spark, 1))
+    run(out, tmp_path)
+    said = [line for line in capfd.readouterr().err.splitlines() if "too late" in line]
+    assert len(said) == 1
+    assert said[0].startswith("penstock: 1 row of stream `s` came too late so far and is in no answer; ps.late(spark, ")
+
+
 @pytest.mark.parametrize("shards", [1, 2])
 def test_rows_without_a_time_are_kept_apart(spark: SparkSession, tmp_path: Path, shards: int) -> None:
     folder = Folder(tmp_path / "s", SCHEMA)

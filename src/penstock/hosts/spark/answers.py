@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
-from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.hosts.spark.described import DESCRIPTION, describing, free_name
-from penstock.hosts.spark.internals import java_frame
+from penstock.hosts.spark.internals import FrameOf
 from penstock.hosts.spark.lives import started
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
@@ -41,7 +40,7 @@ def _derived(method: Any) -> Any:
     return made
 
 
-class Answers(DataFrame):
+class Answers(FrameOf):
     """Answers whose jobs say what query they are of: ``title``. It is the name of streaming queries that write them.
 
     So do jobs of what ``select``, ``where`` and the like make of them. What comes from ``groupBy`` or from SQL over a
@@ -49,48 +48,48 @@ class Answers(DataFrame):
     """
 
     def __init__(self, frame: Any, title: str) -> None:
-        super().__init__(java_frame(frame), frame.sparkSession)
+        super().__init__(frame)
         self.title = title
 
     @property
     def _title_of(self) -> Answers:
         return self
 
-    alias = _derived(DataFrame.alias)
-    coalesce = _derived(DataFrame.coalesce)
-    crossJoin = _derived(DataFrame.crossJoin)
-    distinct = _derived(DataFrame.distinct)
-    drop = _derived(DataFrame.drop)
-    dropDuplicates = _derived(DataFrame.dropDuplicates)
+    alias = _derived(FrameOf.alias)
+    coalesce = _derived(FrameOf.coalesce)
+    crossJoin = _derived(FrameOf.crossJoin)
+    distinct = _derived(FrameOf.distinct)
+    drop = _derived(FrameOf.drop)
+    dropDuplicates = _derived(FrameOf.dropDuplicates)
     drop_duplicates = dropDuplicates
-    filter = _derived(DataFrame.filter)
-    join = _derived(DataFrame.join)
-    limit = _derived(DataFrame.limit)
-    orderBy = _derived(DataFrame.orderBy)
-    repartition = _derived(DataFrame.repartition)
-    select = _derived(DataFrame.select)
-    selectExpr = _derived(DataFrame.selectExpr)
-    sort = _derived(DataFrame.sort)
-    toDF = _derived(DataFrame.toDF)
-    union = _derived(DataFrame.union)
-    unionByName = _derived(DataFrame.unionByName)
-    where = _derived(DataFrame.where)
-    withColumn = _derived(DataFrame.withColumn)
-    withColumnRenamed = _derived(DataFrame.withColumnRenamed)
-    withColumns = _derived(DataFrame.withColumns)
+    filter = _derived(FrameOf.filter)
+    join = _derived(FrameOf.join)
+    limit = _derived(FrameOf.limit)
+    orderBy = _derived(FrameOf.orderBy)
+    repartition = _derived(FrameOf.repartition)
+    select = _derived(FrameOf.select)
+    selectExpr = _derived(FrameOf.selectExpr)
+    sort = _derived(FrameOf.sort)
+    toDF = _derived(FrameOf.toDF)
+    union = _derived(FrameOf.union)
+    unionByName = _derived(FrameOf.unionByName)
+    where = _derived(FrameOf.where)
+    withColumn = _derived(FrameOf.withColumn)
+    withColumnRenamed = _derived(FrameOf.withColumnRenamed)
+    withColumns = _derived(FrameOf.withColumns)
 
-    collect = _telling(DataFrame.collect)
-    count = _telling(DataFrame.count)
-    foreach = _telling(DataFrame.foreach)
-    foreachPartition = _telling(DataFrame.foreachPartition)
-    head = _telling(DataFrame.head)
-    isEmpty = _telling(DataFrame.isEmpty)
-    show = _telling(DataFrame.show)
-    tail = _telling(DataFrame.tail)
-    take = _telling(DataFrame.take)
-    toArrow = _telling(DataFrame.toArrow)
-    toLocalIterator = _telling(DataFrame.toLocalIterator)
-    toPandas = _telling(DataFrame.toPandas)
+    collect = _telling(FrameOf.collect)
+    count = _telling(FrameOf.count)
+    foreach = _telling(FrameOf.foreach)
+    foreachPartition = _telling(FrameOf.foreachPartition)
+    head = _telling(FrameOf.head)
+    isEmpty = _telling(FrameOf.isEmpty)
+    show = _telling(FrameOf.show)
+    tail = _telling(FrameOf.tail)
+    take = _telling(FrameOf.take)
+    toArrow = _telling(FrameOf.toArrow)
+    toLocalIterator = _telling(FrameOf.toLocalIterator)
+    toPandas = _telling(FrameOf.toPandas)
 
     @property
     def write(self) -> DataFrameWriter:
@@ -122,6 +121,7 @@ class _Writer(DataStreamWriter):
     def __init__(self, answers: Any, name: str) -> None:
         super().__init__(answers)
         self._ours: str | None = name
+        self._session = answers.sparkSession
 
     def queryName(self, queryName: str) -> DataStreamWriter:
         self._ours = None
@@ -138,7 +138,8 @@ class _Writer(DataStreamWriter):
     ) -> StreamingQuery:  # fmt: skip
         self._name(format, queryName)
         start = super().start
-        return started(self, lambda: start(path, format, outputMode, partitionBy, queryName, **options))
+        again = partial(start, path, format, outputMode, partitionBy, queryName, **options)
+        return started(self._session, self, again)
 
     def toTable(
         self, tableName: str, format: str | None = None, outputMode: str | None = None, partitionBy: Any = None,
@@ -146,10 +147,11 @@ class _Writer(DataStreamWriter):
     ) -> StreamingQuery:  # fmt: skip
         self._name(format, queryName)
         start = super().toTable
-        return started(self, lambda: start(tableName, format, outputMode, partitionBy, queryName, **options))
+        again = partial(start, tableName, format, outputMode, partitionBy, queryName, **options)
+        return started(self._session, self, again)
 
     def _name(self, format: str | None, given: str | None) -> None:
         # Where the session has a place for checkpoints, a query's name is that of its folder, and so more than a name.
-        if self._ours is None or given is not None or format == "memory" or self._spark.conf.get(_CHECKPOINTS, None):
+        if self._ours is None or given is not None or format == "memory" or self._session.conf.get(_CHECKPOINTS, None):
             return
-        super().queryName(free_name(self._spark, self._ours))
+        super().queryName(free_name(self._session, self._ours))

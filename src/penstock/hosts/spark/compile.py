@@ -19,7 +19,7 @@ from penstock.hosts.spark.described import described, describing
 from penstock.hosts.spark.direct import Direct, is_direct, one_door
 from penstock.hosts.spark.files import by_path
 from penstock.hosts.spark.gather import Gather
-from penstock.hosts.spark.internals import is_classic
+from penstock.hosts.spark.internals import check_classic, is_classic
 from penstock.hosts.spark.job import Job, Part, RunQuery, Source, parts_of, reads
 from penstock.hosts.spark.lives import Statics, know, tell_tasks
 from penstock.hosts.spark.metrics import reports_of
@@ -35,8 +35,8 @@ from penstock.hosts.spark.schemas import (
     timestamp_column,
     unread_of,
 )
-from penstock.hosts.spark.session import session_zone
-from penstock.model.errors import BindError, CqlSyntaxError, EngineError, InputError, PenstockError, there_are
+from penstock.hosts.spark.session import check_release, session_zone
+from penstock.model.errors import BindError, CqlSyntaxError, InputError, PenstockError, there_are
 from penstock.plan.answers import answer_schema
 from penstock.plan.nodes import Query
 from penstock.plan.optimize import optimize
@@ -85,9 +85,9 @@ def compiled(
     settings: Settings,
 ) -> Compiled:
     """Bind queries over DataFrames; what no query reads is not asked from them."""
+    check_classic(spark)
+    check_release()
     if not is_classic(spark):
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
-            raise EngineError("this is a session of Spark Connect", hint="Penstock needs a classic Spark session")
         raise InputError(
             f"the first argument is a {type(spark).__name__} and no Spark session", hint="ps.session() gives one"
         )

@@ -5,6 +5,9 @@ is forked from this daemon has them at once, and shares their memory with the ot
 own worker modules; only the one that runs tasks imports anything. ``session`` chooses this daemon with a master
 ``local…``, whose workers find the modules that the driver finds.
 
+Spark's own daemon is not offered to the public. It is used here and not in ``internals``, which imports all of PySpark:
+what is imported before the first fork is chosen here. Its test is the first of tests/spark/test_internals.py.
+
 A fork copies no other thread. Those here are jemalloc's and OpenBLAS's, which are prepared for that.
 """
 

@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.hosts.spark.checkpoint import located
-from penstock.hosts.spark.internals import java_frame
-from penstock.hosts.spark.internals import jvm as jvm_of
+from penstock.hosts.spark.internals import in_arrow, new_files_of
 from penstock.hosts.spark.job import FileColumn
 from penstock.model.errors import InputError
 
@@ -46,12 +44,12 @@ def by_path(
     spark: SparkSession, frame: DataFrame, columns: Sequence[str]
 ) -> tuple[DataFrame, tuple[FileColumn, ...]] | None:
     """The paths of files behind a streaming DataFrame, and what is read of them; None where Spark must read them."""
-    options = _options(spark, frame)
+    options = _options(frame)
     if "path" not in options or spark.conf.get("spark.sql.caseSensitive") == "true":
         return None
     wanted: list[FileColumn] = []
     for name in columns:
-        dtype = to_arrow_type(frame.schema[name].dataType, timezone="UTC")
+        dtype = in_arrow(frame.schema[name].dataType)
         if not _is_plain(dtype):
             return None
         wanted.append(FileColumn(name, dtype))
@@ -93,18 +91,10 @@ def _as_spark(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column.cast(wanted)
 
 
-def _options(spark: SparkSession, frame: DataFrame) -> dict[str, str]:
+def _options(frame: DataFrame) -> dict[str, str]:
     """The folder that a DataFrame is nothing but the new Parquet files of, as ``path``, and how it is listed."""
-    plan: Any = java_frame(frame).queryExecution().analyzed()
-    if plan.getClass().getSimpleName() != "StreamingRelation":
-        return {}
-    source = plan.dataSource()
-    jvm: Any = jvm_of(spark)
-    options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options()))
-    given = {str(name).lower(): str(value) for name, value in options.items()}
-    if source.className() != "parquet" or source.partitionColumns().size() or not given.keys() <= _CHOOSING:
-        return {}
-    return given
+    kind, options = new_files_of(frame) or ("", {})
+    return options if kind == "parquet" and options.keys() <= _CHOOSING else {}
 
 
 def _first_file(folder: str) -> pq.ParquetFile | None:

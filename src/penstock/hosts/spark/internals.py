@@ -1,21 +1,47 @@
-"""What Spark does not offer to the public and Penstock needs all the same: in this module alone.
+"""What Spark does not offer to the public and Penstock needs all the same: in this module alone, and in ``daemon``,
+which Spark starts by its name. ``scripts/house.py`` finds what is elsewhere.
 
 Each function says which releases it was tried with through its test (tests/spark/test_internals.py), which says what
-broke.
+broke. Nothing here gives an object of Java away.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+from pyspark.sql.dataframe import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import DataType, StructType
+
+from penstock.model.errors import EngineError
+
+
+def in_arrow(dtype: DataType) -> pa.DataType:
+    """A type of Spark as Arrow has it. PySpark raises an error of its own for each type that Arrow does not have."""
+    return to_arrow_type(dtype, timezone="UTC")
+
+
+def in_spark(schema: pa.Schema) -> StructType:
+    """A schema of Arrow as Spark has it."""
+    return from_arrow_schema(schema)
+
+
+def in_new_java(conf: SparkConf, options: Mapping[str, Any]) -> SparkContext:
+    """A context in a Java process that is started for it. ``options``: of that process, as ``subprocess`` has them."""
+    return SparkContext(conf=conf, gateway=launch_gateway(conf, dict(options)))  # type: ignore[no-untyped-call]
 
 
 def active_context() -> SparkContext | None:
@@ -61,34 +87,82 @@ def is_over(spark: SparkSession) -> bool:
         return True
 
 
+def check_classic(spark: object) -> None:
+    """Refuse a session that talks to a server of Spark Connect: of what is here nothing can be asked there."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise EngineError(
+            "this is a session of Spark Connect, on which Penstock cannot work",
+            hint="start a classic session: without remote(…), SPARK_REMOTE and spark.api.mode=connect; engine='local' "
+            "needs no Spark",
+        )
+
+
 def is_classic(spark: object) -> bool:
-    """Whether a session talks to a Java process of this machine, and not to a server of Spark Connect."""
+    """Whether something is a session that talks to a Java process of this machine."""
     return hasattr(spark, "_jsparkSession")
 
 
-def java_session(spark: SparkSession) -> Any:
-    """The session, in Java."""
-    return spark._jsparkSession
-
-
-def jvm(spark: SparkSession) -> Any:
-    """Where classes of Java are found."""
-    return spark._jvm
-
-
-def java_frame(frame: DataFrame) -> Any:
-    """A DataFrame, in Java."""
-    return frame._jdf
-
-
-def scala_context(context: SparkContext) -> Any:
-    """The context as Scala has it: pools, job groups."""
-    return context._jsc.sc()
+def number_of(spark: SparkSession) -> int:
+    """What tells a session from the others of its context, however often Python has made an object of it."""
+    return int(spark._jsparkSession.hashCode())
 
 
 def executors(context: SparkContext) -> int:
     """How many executors have come."""
-    return int(scala_context(context).getExecutorMemoryStatus().size()) - 1  # one is the driver's
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # one is the driver's
+
+
+def pool_weight(context: SparkContext, name: str) -> int:
+    """The weight of a pool of the scheduler; 1, which is Spark's own, if there is none of this name."""
+    found = context._jsc.sc().getPoolForName(name)
+    return int(found.get().weight()) if found.isDefined() else 1
+
+
+class FrameOf(ClassicFrame):
+    """What is made here is the DataFrame that is given, of a class of its own."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        super().__init__(frame._jdf, frame.sparkSession)
+
+
+class QueryOf(StreamingQuery):
+    """What is made here is the streaming query that is given, of a class of its own."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        super().__init__(query._jsq)
+
+
+class Starts(StreamingQueryListener):
+    """A listener that is told of queries that start, and of nothing else.
+
+    PySpark's own fetches all that an event says from Java, value by value: for a small micro-batch that is more work
+    than the micro-batch.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.session = spark
+
+    def onQueryProgress(self, event: object) -> None:
+        pass
+
+    def onQueryTerminated(self, event: object) -> None:
+        pass
+
+    @cached_property
+    def _jlistener(self) -> Any:
+        jvm: Any = self.session._jvm
+        return jvm.PythonStreamingQueryListenerWrapper(_Unread(self))
+
+
+class _Unread(JStreamingQueryListener):
+    def onQueryProgress(self, jevent: object) -> None:
+        pass
+
+    def onQueryIdle(self, jevent: object) -> None:
+        pass
+
+    def onQueryTerminated(self, jevent: object) -> None:
+        pass
 
 
 def checkpoint_root(query: StreamingQuery) -> str:
@@ -96,15 +170,17 @@ def checkpoint_root(query: StreamingQuery) -> str:
     return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
 
 
-def java_plan(frame: DataFrame) -> Any:
-    """What a DataFrame is, before it is optimized."""
-    return frame._jdf.queryExecution().analyzed()
+def _plan(of: DataFrame | StreamingQuery) -> Any:
+    """What a DataFrame or a streaming query is, before it is optimized."""
+    if isinstance(of, DataFrame):
+        return of._jdf.queryExecution().analyzed()
+    return of._jsq.streamingQuery().analyzedPlan()
 
 
-def mapped_in_arrow(plan: Any) -> list[str]:
+def mapped_in_arrow(of: DataFrame | StreamingQuery) -> list[str]:
     """The names by which Spark knows what each ``mapInArrow`` in a plan gives, the last one first."""
     found: list[str] = []
-    nodes = [plan]
+    nodes = [_plan(of)]
     while nodes:
         node = nodes.pop()
         if node.getClass().getSimpleName() == "MapInArrow":
@@ -123,7 +199,7 @@ def files_of(frame: DataFrame) -> str | None:
     Spark lists the files of a folder when a DataFrame is made: from now on this one sees those that are there now. None
     where it reads something else than files.
     """
-    leaves = java_plan(frame).collectLeaves()
+    leaves = _plan(frame).collectLeaves()
     found: list[str] = []
     for leaf in map(leaves.apply, range(leaves.size())):
         kind = leaf.getClass().getSimpleName()
@@ -138,20 +214,29 @@ def files_of(frame: DataFrame) -> str | None:
     return "\n\n".join(found) if found else None
 
 
+def new_files_of(frame: DataFrame) -> tuple[str, dict[str, str]] | None:
+    """The format and the options of a streaming DataFrame that is the new files of a folder without partitions, and
+    nothing else; the names of the options in lower case. None if it is anything else."""
+    plan = _plan(frame)
+    if plan.getClass().getSimpleName() != "StreamingRelation":
+        return None
+    source = plan.dataSource()
+    if source.partitionColumns().size():
+        return None
+    jvm: Any = frame.sparkSession._jvm
+    options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options()))
+    return str(source.className()), {str(name).lower(): str(value) for name, value in options.items()}
+
+
 @contextmanager
-def between_micro_batches(query: Any) -> Iterator[None]:
+def between_micro_batches(query: StreamingQuery) -> Iterator[None]:
     """Meanwhile Spark begins no micro-batch of a streaming query, and commits none."""
-    lock = query.streamingQuery().awaitProgressLock()
+    lock = query._jsq.streamingQuery().awaitProgressLock()
     lock.lock()
     try:
         yield
     finally:
         lock.unlock()
-
-
-def java_query(query: StreamingQuery) -> Any:
-    """A streaming query, in Java."""
-    return query._jsq
 
 
 def plan_empty(query: StreamingQuery, last: int) -> None:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 
 from penstock import model
-from penstock.hosts.spark.internals import active_context, has_gateway
+from penstock.hosts.spark.internals import active_context, has_gateway, in_new_java
 from penstock.model.errors import EngineError
 
 _SHOWN = 12
@@ -40,8 +39,7 @@ def started(conf: SparkConf, environment: Mapping[str, str]) -> SparkContext:
     log = _log()
     try:
         with _variables(environment):
-            gateway = launch_gateway(conf, {} if log is None else {"stderr": log})  # type: ignore[no-untyped-call]
-        return SparkContext(conf=conf, gateway=gateway)
+            return in_new_java(conf, {} if log is None else {"stderr": log})
     except Exception as error:
         said = "" if log is None else _end(Path(str(log.name)))
         raise EngineError(f"Spark did not start: {_first(error)}{said}") from error

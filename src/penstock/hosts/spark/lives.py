@@ -24,27 +24,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
-from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryStartedEvent, StreamingQueryListener
+from pyspark.sql.streaming.listener import QueryStartedEvent
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.hosts.spark.begun import check, close, closes, ended
 from penstock.hosts.spark.checkpoint import CLOSES, PROPERTY, REFUSED, Packets, keep_relations, located
 from penstock.hosts.spark.internals import (
+    QueryOf,
+    Starts,
     between_micro_batches,
     checkpoint_root,
     files_of,
-    java_plan,
-    java_query,
-    java_session,
     mapped_in_arrow,
     not_left_out,
+    number_of,
     plan_empty,
 )
-from penstock.hosts.spark.internals import jvm as jvm_of
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.running import error as meant
 from penstock.model.errors import InputError
@@ -95,18 +93,18 @@ class _Run:
             keep_relations(self._location, packets.values(), between or nullcontext())
         self._files, self._packets = files, packets
 
-    def watch(self, query: Any) -> None:
+    def watch(self, query: StreamingQuery) -> None:
         """Look now and then as long as a query runs, if there is anything to see."""
         refresh = self._statics.refresh
         if refresh is None and not any(found is not None for found in self._files.values()):
             return
-        every = max(1, int(1_000 * (_LOOK if refresh is None else refresh / TICKS_PER_SECOND)))
+        every = max(0.001, _LOOK if refresh is None else refresh / TICKS_PER_SECOND)
         threading.Thread(target=self._keep_looking, args=(query, every), name="penstock-static", daemon=True).start()
 
-    def _keep_looking(self, query: Any, every: int) -> None:
+    def _keep_looking(self, query: StreamingQuery, every: float) -> None:
         while True:
             try:
-                if query.awaitTermination(every):
+                if query.awaitTermination(every):  # type: ignore[arg-type]  # it takes parts of seconds
                     return
             except Exception:
                 return  # the query has failed, or Java is gone
@@ -115,7 +113,7 @@ class _Run:
             except Exception as error:
                 # Somebody may be writing the table. The query goes on with the rows that it has.
                 said = str(meant(error) or error).partition("\n")[0]
-                if query.isActive() and said != self._said:
+                if query.isActive and said != self._said:
                     print(f"penstock: a static DataFrame could not be read again: {said}", file=sys.stderr, flush=True)
                     self._said = said
 
@@ -136,27 +134,27 @@ _refused: OrderedDict[str, Exception] = OrderedDict()
 
 def know(answers: DataFrame, job: Job, statics: Statics) -> None:
     """Streaming queries that have these answers in their plans run this job."""
-    _known[mapped_in_arrow(java_plan(answers))[0]] = _Known(job, statics)
+    _known[mapped_in_arrow(answers)[0]] = _Known(job, statics)
     while len(_known) > _KNOWN:
         _known.popitem(last=False)
 
 
-class Started(StreamingQuery):
+class Started(QueryOf):
     """A streaming query that writes answers, and how to start it again for one micro-batch."""
 
     def __init__(self, query: StreamingQuery, again: Callable[[], StreamingQuery]) -> None:
-        super().__init__(java_query(query))
+        super().__init__(query)
         self.again = again
 
 
-def started(writer: DataStreamWriter, start: Callable[[], StreamingQuery]) -> StreamingQuery:
+def started(spark: SparkSession, writer: DataStreamWriter, start: Callable[[], StreamingQuery]) -> StreamingQuery:
     """Start a streaming query, unless it cannot go on from its checkpoint."""
 
     def again() -> StreamingQuery:
         writer.trigger(once=True)
-        return started(writer, start)
+        return started(spark, writer, start)
 
-    with not_left_out(writer._spark):
+    with not_left_out(spark):
         query = start()
     error = _refused.pop(str(query.runId), None)
     if error is not None:
@@ -187,18 +185,14 @@ def close_inputs(query: StreamingQuery) -> StreamingQuery | None:
     return query.again()
 
 
-class _Telling(StreamingQueryListener):
+class _Telling(Starts):
     """Prepares each streaming query of a session that runs a job of ours."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        session: Any = java_session(self._spark)
-        jvm: Any = jvm_of(self._spark)
-        query = session.streams().get(jvm.java.util.UUID.fromString(str(event.id)))
-        root = query.streamingQuery().resolvedCheckpointRoot()
-        context = self._spark.sparkContext
+        query = self.session.streams.get(str(event.id))
+        assert query is not None, "it has started"
+        root = checkpoint_root(query)
+        context = self.session.sparkContext
         context.setLocalProperty(PROPERTY, root)
         try:
             _prepare(query, root)
@@ -212,21 +206,10 @@ class _Telling(StreamingQueryListener):
             while len(_refused) > _KNOWN:
                 _refused.popitem(last=False)
 
-    def onQueryProgress(self, event: object) -> None:
-        pass
 
-    def onQueryTerminated(self, event: object) -> None:
-        pass
-
-    @cached_property
-    def _jlistener(self) -> Any:
-        jvm: Any = jvm_of(self._spark)
-        return jvm.PythonStreamingQueryListenerWrapper(_Unread(self))
-
-
-def _prepare(query: Any, root: str) -> None:
+def _prepare(query: StreamingQuery, root: str) -> None:
     """Before the first micro-batch: see whether a query can go on from its checkpoint, and read static DataFrames."""
-    found = (_known.get(name) for name in mapped_in_arrow(query.streamingQuery().analyzedPlan()))
+    found = (_known.get(name) for name in mapped_in_arrow(query))
     for known in (k for k in found if k is not None):
         check(known.job, *located(root))
         if known.statics.frames:
@@ -235,30 +218,12 @@ def _prepare(query: Any, root: str) -> None:
             run.watch(query)
 
 
-class _Unread(JStreamingQueryListener):
-    """Java's side of a listener that only wants to know what has started.
-
-    PySpark's own fetches all that an event says from Java, value by value: for a small micro-batch that is more work
-    than the micro-batch.
-    """
-
-    def onQueryProgress(self, jevent: object) -> None:
-        pass
-
-    def onQueryIdle(self, jevent: object) -> None:
-        pass
-
-    def onQueryTerminated(self, jevent: object) -> None:
-        pass
-
-
 _told: dict[int, _Telling] = {}
 
 
 def tell_tasks(spark: SparkSession) -> None:
     """From now on tasks of streaming queries that this session starts know their checkpoint location."""
-    session: Any = java_session(spark)
-    key = hash((id(spark.sparkContext), session.hashCode()))
+    key = hash((id(spark.sparkContext), number_of(spark)))
     if key not in _told:
         _told[key] = _Telling(spark)
         spark.streams.addListener(_told[key])

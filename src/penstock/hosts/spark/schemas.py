@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimestampNTZType, TimestampType, VariantType
 from pyspark.sql.types import DataType as SparkType
 
 from penstock.catalog import Unread
+from penstock.hosts.spark.internals import in_arrow, in_spark
 from penstock.model.errors import InputError, suggest
 from penstock.model.names import Names
 from penstock.model.schema import Clock, Field, Schema
@@ -67,7 +67,7 @@ def columns_of(schema: StructType, where: str) -> Columns:
 
 def _cql_type(dtype: SparkType) -> DataType | None:
     try:
-        found = from_arrow(to_arrow_type(dtype, timezone="UTC"))
+        found = from_arrow(in_arrow(dtype))
     except Exception:  # pyspark raises an error of its own for each type that Arrow does not have
         return None
     return None if found is None or found.kind is Kind.NULL else found
@@ -168,7 +168,7 @@ def spark_arrow(schema: pa.Schema, *, clock_face: bool) -> pa.Schema:
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """The schema of a DataFrame of answers."""
-    return from_arrow_schema(schema)
+    return in_spark(schema)
 
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

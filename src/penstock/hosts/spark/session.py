@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,15 +19,16 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.hosts.spark.internals import active_context, executors
+from penstock.hosts.spark.internals import active_context, check_classic, executors
 from penstock.hosts.spark.launch import started
 from penstock.hosts.spark.parts.grouping import allocations
 from penstock.hosts.spark.ship import ship
 from penstock.model.errors import EngineError, InputError
 from penstock.scalar.zones import checked
 
-RELEASE = 4, 2
-"""The oldest Spark whose streaming sources in Python say themselves how much a micro-batch takes."""
+TRIED = (4, 2), (4, 3)
+"""The minors of Spark that the tests were run with. In none before them a streaming source in Python says itself how
+much a micro-batch takes."""
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
 _HOW = f"Spark needs Java {JAVA} or later, on Debian: apt install openjdk-{JAVA}-jre-headless; or set JAVA_HOME"
@@ -102,6 +104,7 @@ def session(master: str = MASTER, *, name: str = "penstock", settings: Mapping[s
     """
     running = SparkSession.getActiveSession()
     if running is not None:
+        check_classic(running)
         return running
     if active_context() is None:
         check_java()
@@ -172,12 +175,21 @@ def pools() -> Iterator[str]:
 
 
 def check_release() -> None:
-    """Refuse a release of Spark whose streaming sources in Python lack what a database needs."""
+    """Refuse a release of Spark whose streaming sources in Python lack what a database needs, and warn of one that was
+    not tried."""
     found = tuple(int(n) for n in re.findall(r"\d+", pyspark.__version__)[:2])
-    if found < RELEASE:
+    (first, *_, last), tried = TRIED, " and ".join(f"{major}.{minor}" for major, minor in TRIED)
+    install = f"pip install 'pyspark>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}'"
+    if found < first:
         raise EngineError(
-            f"this is Spark {pyspark.__version__}, and connect() needs {RELEASE[0]}.{RELEASE[1]} or later",
-            hint="pip install 'pyspark>=4.2'; engine='local' needs no Spark",
+            f"this is Spark {pyspark.__version__}, and Penstock needs {first[0]}.{first[1]} or later",
+            hint=f"{install}; engine='local' needs no Spark",
+        )
+    if found not in TRIED:
+        warnings.warn(
+            f"this is Spark {pyspark.__version__}, and Penstock was tried with {tried}; "
+            f"should something fail: {install}",
+            stacklevel=2,
         )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock import model
 from penstock.hosts.spark.described import describing
+from penstock.hosts.spark.internals import check_classic
 from penstock.model.errors import EngineError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def ship(spark: SparkSession) -> bool:
 
     What Penstock needs must be installed there.
     """
+    check_classic(spark)
     context = spark.sparkContext
     if re.match(r"local(\[|$)", context.master or ""):
         return False

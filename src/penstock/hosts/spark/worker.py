@@ -19,13 +19,28 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numba
 import pyarrow as pa
 from pyspark import cloudpickle
+
+from penstock.model.errors import EngineError
+from penstock.model.version import VERSION
+
+RELEASE = f"Penstock {VERSION} with numba {numba.__version__}"
+"""What must be the same in the driver and in its workers: what they send and store, and the kernels that go along."""
 
 _KEPT = 32
 """Functions that one process keeps."""
 _kept: OrderedDict[str, Any] = OrderedDict()
 _settled = False
+
+
+def check_release(release: str) -> None:
+    """Refuse what was sent by a driver of another release: state that another one wrote would not be trusted."""
+    if release != RELEASE:
+        raise EngineError(
+            f"a worker has {RELEASE}, and the driver {release}", hint="install the same on all machines"
+        )
 
 
 def prepare(threads: int = 1) -> None:
@@ -70,12 +85,13 @@ class Sent:
         return uuid.uuid4().hex, content
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
-        return received, (*self._sent, {name: self.__dict__[name] for name in self._each_time})
+        return received, (RELEASE, *self._sent, {name: self.__dict__[name] for name in self._each_time})
 
 
-def received(number: str, content: bytes, each_time: Mapping[str, object]) -> Any:
+def received(release: str, number: str, content: bytes, each_time: Mapping[str, object]) -> Any:
     """The function of this number, as it was made when it was first received here."""
     global _settled
+    check_release(release)
     found = _kept.get(number)
     if found is None:
         _settled = False

@@ -25,11 +25,11 @@ from penstock.hosts.options import SparkOptions
 from penstock.hosts.spark.described import described, describing, following, free_name, taking
 from penstock.hosts.spark.internals import (
     active_context,
+    check_classic,
     forget_java,
-    is_classic,
     is_over,
     java_is_gone,
-    scala_context,
+    pool_weight,
 )
 from penstock.hosts.spark.parts.grouping import pool, weight
 from penstock.hosts.spark.parts.inflow import Inflow
@@ -90,6 +90,7 @@ class Cluster:
         self._guard = threading.Lock()
         """Guards the three of them. Nothing is waited for with it."""
         check_release()
+        check_classic(_running())
         if active_context() is None:
             try:
                 check_java()
@@ -338,21 +339,14 @@ class Cluster:
         mode = context.getConf().get("spark.scheduler.mode", "FIFO")
         if mode != "FAIR":
             return f"no pool: Spark was started with spark.scheduler.mode={mode}, so jobs run in order"
-        found = scala_context(context).getPoolForName(name)
-        return f"FAIR pool {name} with weight {found.get().weight() if found.isDefined() else 1}"
+        return f"FAIR pool {name} with weight {pool_weight(context, name)}"
 
     def _start(self) -> None:
         with _starting:
             try:
                 if java_is_gone():
                     forget_java()
-                found = session(self._master, settings=self._options.spark)
-                if not is_classic(found):
-                    raise EngineError(
-                        "the running session is one of Spark Connect, on which connect() cannot work",
-                        hint="start a session in this process, or use ps.sql with its DataFrames",
-                    )
-                self._session = found
+                self._session = session(self._master, settings=self._options.spark)
             except PenstockError as error:
                 self._problem = error
             except Exception as error:

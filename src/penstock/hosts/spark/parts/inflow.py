@@ -9,17 +9,23 @@ stream was further before the micro-batch. What a micro-batch consists of is in 
 in the stream's log: its entry has the number of the micro-batch as its key, so one that Spark makes again is not taken
 twice. What Spark has planned or committed and the log does not have, as after a loss of power, in a backup, or where a
 micro-batch failed, is planned anew.
+
+Spark forces nothing to the disk. Before a micro-batch counts, all that Spark has written for it is forced; what a loss
+of power leaves of later files is taken away before Spark reads it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,14 +42,14 @@ from penstock.hosts.spark.internals import is_unreachable, java_is_gone
 from penstock.hosts.spark.job import FileColumn
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.parts.task import Failure, failure_of, raised
-from penstock.hosts.spark.parts.working import RELEASE
 from penstock.hosts.spark.running import told
-from penstock.hosts.spark.worker import settle
+from penstock.hosts.spark.schemas import spark_schema
+from penstock.hosts.spark.worker import RELEASE, check_release, settle
 from penstock.ingest.files import Columns, RowsFile, Span
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Overtaken, StreamInput, Written
 from penstock.model.batch import Batch, Instant
-from penstock.model.errors import EngineError, InputError, PenstockError, StateError, StorageError, suggest
+from penstock.model.errors import InputError, PenstockError, StateError, StorageError, suggest
 from penstock.model.names import find_name
 from penstock.model.schema import arrow_schema
 from penstock.rows.apart import apart_table
@@ -63,6 +69,8 @@ _FILES = frozenset({"parquet", "orc", "json", "csv", "xml", "avro", "text"})
 _SCHEMA = "schema"
 _NUMBER = re.compile(r"\.?(\d+)(\.compact)?(\.crc)?")
 """Files of Spark's logs, and of their checksums."""
+_REACHED = "logOffset"
+"""In an offset of a source of files: the number of the last file of its log that belongs to it."""
 _REPORT = pa.schema([("report", pa.binary())])
 
 
@@ -87,6 +95,8 @@ class Inflow:
         """What they read of files; None: Spark reads."""
         self.failed: Exception | None = None
         """What the micro-batch raised that ended the streaming query."""
+        self._forced: frozenset[str] = frozenset()
+        """The files of the checkpoint that are on the disk; none before the first micro-batch of a streaming query."""
 
     @property
     def label(self) -> str:
@@ -132,8 +142,8 @@ class Inflow:
         root = self._host.root
         assert isinstance(root, Path), "it was not declared otherwise"
         place = root / SOURCES / str(self.definition.position)
-        self.failed = None
-        self._agree(place)
+        self.failed, self._forced = None, frozenset()
+        self.agree(place)
         name = free_name(spark, f"{root.name} stream {self.definition.name}")
         writer = self._frame(spark).writeStream.queryName(name).foreachBatch(self._take)
         writer = writer.trigger(processingTime=f"{round(1000 * self._source.trigger)} milliseconds")
@@ -141,8 +151,6 @@ class Inflow:
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         """The rows of the source, with the columns of the stream."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         source, schema = self._source, self.definition.schema
         options = dict(source.options)
         columns = next((options.pop(key) for key in list(options) if key.lower() == _SCHEMA), None)
@@ -150,7 +158,7 @@ class Inflow:
         if columns is not None:
             reader = reader.schema(columns)
         elif source.format.lower() in _FILES and source.columns is None:
-            reader = reader.schema(from_arrow_schema(arrow_schema(schema)))
+            reader = reader.schema(spark_schema(arrow_schema(schema)))
         try:
             frame = reader.load()
             if source.columns is not None:
@@ -173,24 +181,31 @@ class Inflow:
         paths, self._columns = (None, None) if found is None else found
         return frame.select(*(frame[name] for name in names)) if paths is None else paths
 
-    def _agree(self, place: Path) -> None:
+    def agree(self, place: Path) -> None:
         """Let Spark go on behind the last micro-batch that the log has. It makes again the last one that it has planned
-        and no other, so those that it has planned since are taken away from it, all of them."""
+        and no other, so those that it has planned since are taken away from it, all of them. Files that were not forced
+        may be torn: those are taken away too, and the checksums of the others, which may be."""
         with self._host.changed:
             last = self._host.core.inputs[self.definition.name].keys.newest(_PRODUCER)
-        commit = place / "commits" / str(last)
-        is_torn = commit.is_file() and not commit.read_bytes().rstrip().endswith(b"}")
-        for folder in ("commits", "offsets"):
-            for path in (place / folder).glob("*"):
-                match = _NUMBER.fullmatch(path.name)
-                number = -1 if match is None else int(match[1])
-                if match and (last is None or number > last or (number == last and is_torn and folder == "commits")):
-                    path.unlink()
+        done = -1 if last is None else last
+        for path in _numbered(place / "offsets", done + 1):
+            path.unlink()
+        for path in _numbered(place / "commits", done):
+            if path.suffix == ".crc" or last is None or path.name != str(last) or not _is_whole(path):
+                path.unlink()
         if last is not None and not (place / "offsets" / str(last)).exists():
             raise StorageError(
                 f"{place}: what micro-batch {last} of {self.label} consists of is lost",
                 hint="restore the directory from a backup, or drop the stream and declare it again",
             )
+        for log in (place / "sources").glob("*"):
+            for path in _numbered(log, _reached(place, last) + 1):
+                if path.suffix == ".crc" or not _is_whole(path):
+                    path.unlink()
+        (place / ".metadata.crc").unlink(missing_ok=True)
+        if place.exists() and not _is_whole(place / "metadata", head=0):
+            # The id of the streaming query, which is in no other file. Spark refuses offsets without one.
+            (place / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
     # -- a micro-batch --------------------------------------------------------------------------------
 
@@ -213,7 +228,7 @@ class Inflow:
         try:
             with describing(frame.sparkSession.sparkContext, f"penstock: rows of {self.label} from {self._source}"):
                 reports = [pickle.loads(row["report"]) for row in frame.mapInArrow(work, "report BINARY").collect()]
-            self._force(batch)
+            self.force()
         finally:
             self.finish(work, batch, reports)
 
@@ -263,23 +278,59 @@ class Inflow:
                     return  # it was closed
                 written = work.without_late(written, found.progress)
 
-    def _force(self, batch: int) -> None:
+    def force(self) -> None:
         """What the micro-batch consists of is on the disk before it counts, and that Spark has committed the one
         before: a saved state may have it, whatever ``sync`` says."""
-        place = f"{SOURCES}/{self.definition.position}"
         files = Disk(self._host.root)
         try:
-            # Sources have numbers of their own, which are never behind.
-            logs = {f"{place}/sources/{name}": batch for name in files.folders(f"{place}/sources")}
-            for folder, first in {f"{place}/commits": batch - 1, f"{place}/offsets": batch, **logs}.items():
-                numbered = ((name, _NUMBER.fullmatch(name)) for name in files.names(folder))
-                found = [name for name, match in numbered if match and int(match[1]) >= first]
-                for name in found:
-                    files.sync(f"{folder}/{name}")
-                if found:
-                    files.sync_folder(folder)
+            is_first = not self._forced
+            self._forced = frozenset(_forced(files, f"{SOURCES}/{self.definition.position}", self._forced))
+            for folder in (SOURCES, "") if is_first else ():
+                files.sync_folder(folder)
         finally:
             files.close()
+
+
+def _forced(files: Disk, folder: str, before: Set[str]) -> Iterator[str]:
+    """Force all files and folders in a folder, except those that have been before; gives all of them. No file changes
+    after it has got its name."""
+    found = {f"{folder}/{name}" for name in files.names(folder)}
+    inside = {f"{folder}/{name}" for name in files.folders(folder)}
+    for path in found - before:
+        with suppress(FileNotFoundError):  # Spark removes what is old at any time
+            files.sync(path)
+    for path in inside:
+        yield from _forced(files, path, before)
+    if not found | inside <= before:
+        files.sync_folder(folder)
+    yield from found | inside
+
+
+def _numbered(folder: Path, first: float) -> list[Path]:
+    """The files of one of Spark's logs from a number on, and of their checksums."""
+    found = ((path, _NUMBER.fullmatch(path.name)) for path in folder.glob("*"))
+    return [path for path, match in found if match and int(match[1]) >= first]
+
+
+def _is_whole(path: Path, head: int = 1) -> bool:
+    """Whether a file is there, as Spark writes its logs: JSON by lines, behind ``head`` lines with the version."""
+    try:
+        lines = path.read_bytes().splitlines()[head:]
+        for line in lines:
+            json.loads(line)
+    except (OSError, ValueError):
+        return False
+    return bool(lines)
+
+
+def _reached(place: Path, last: int | None) -> float:
+    """The number up to which the logs of sources are on the disk, since the micro-batches up to ``last`` have them."""
+    if last is None:
+        return -1
+    try:
+        return int(json.loads((place / "offsets" / str(last)).read_bytes().splitlines()[-1])[_REACHED])
+    except (ValueError, TypeError, KeyError, IndexError):
+        return math.inf  # other sources write their logs once, at the very beginning
 
 
 def _written(reports: Sequence[Report]) -> Written:
@@ -343,10 +394,7 @@ class Work:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         try:
-            if self.release != RELEASE:
-                raise EngineError(
-                    f"a worker has {RELEASE}, and the database {self.release}", hint="install the same on all machines"
-                )
+            check_release(self.release)
             report = self.done(partition, list(batches) if self.files is None else self._read(batches, self.files))
         except PenstockError as error:
             report = Report(partition, failure=failure_of(error))

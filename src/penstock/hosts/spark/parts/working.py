@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import pickle
 
-import numba
 import pyarrow as pa
 
 from penstock.hosts.spark.parts.slot import run_task
-from penstock.hosts.spark.parts.task import Failure, Report, Task, Trouble
-from penstock.hosts.spark.worker import prepare, settle
-from penstock.model.version import VERSION
+from penstock.hosts.spark.parts.task import Report, Task, Trouble, failure_of
+from penstock.hosts.spark.worker import RELEASE, check_release, prepare, settle
+from penstock.model.errors import EngineError
 
 _SCHEMA = pa.schema([("slot", pa.int32()), ("report", pa.binary())])
-RELEASE = f"Penstock {VERSION} with numba {numba.__version__}"
 
 
 def told(task: Task, release: str = RELEASE) -> bytes:
-    """A task for a worker, which must be of the same release: state that another one wrote would not be trusted."""
+    """A task for a worker, which must be of the same release."""
     return pickle.dumps((release, task.slot, task.version, pickle.dumps(task)))
 
 
@@ -34,9 +32,10 @@ def worked(content: bytes) -> pa.RecordBatch:
 def done(content: bytes) -> Report | Trouble:
     """Do a task."""
     release, slot, version, inside = pickle.loads(content)
-    if release != RELEASE:
-        why = f"a worker has {RELEASE}, and the database {release}"
-        return Trouble(slot, version, Failure("EngineError", why, "install the same on all machines"))
+    try:
+        check_release(release)
+    except EngineError as error:
+        return Trouble(slot, version, failure_of(error))
     return run_task(pickle.loads(inside))
 
 
