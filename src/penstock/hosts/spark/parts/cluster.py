@@ -408,8 +408,8 @@ class _Sink:
             if part.gives_up:
                 return
             self._failed += 1
-            if self._failed >= _ATTEMPTS and not is_dead(error):
-                raise  # the thread that supervises it says why, and starts it again
+            if self._failed >= _ATTEMPTS and not is_dead(error) and not isinstance(error, PenstockError):
+                raise  # it may be to blame: the thread that supervises it says why, and starts it again
             self._cluster.attempt_failed(part, error)
 
 
