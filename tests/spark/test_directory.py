@@ -125,14 +125,18 @@ def test_a_large_result_that_is_lost_is_named(tmp_path: Path, how: str) -> None:
     (file,) = answers(copy)
     if how == "gone":
         file.unlink()
-        with pytest.raises(penstock.StorageError, match=f"{file.name}: results cannot be read"):
-            opened(copy)
-        return
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with opened(copy) as db, pytest.raises(penstock.StorageError, match=f"{file.name}: damaged"):
-        db.queries["q"].fetch()
+        said = f"{file.name}: results cannot be read"
+    else:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        said = f"{file.name}: damaged"
+    with opened(copy) as db:
+        with pytest.raises(penstock.StorageError, match=said):
+            db.queries["q"].fetch()
+        other = db.query("SELECT v FROM s", name="other")  # goes on
+        db.push("s", rows(20, 1))
+        assert other.fetch().num_rows == 1
 
 
 # -- a loss of power ------------------------------------------------------------------------------------
