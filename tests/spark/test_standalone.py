@@ -18,8 +18,8 @@ import pytest
 
 from tests.conftest import ON_CLUSTER
 from tests.spark import killed_live
-from tests.spark.processes import kill, program, session_of
-from tests.spark.standalone import DRIVER, EXECUTOR, PYTHON, Standalone, command, standalone
+from tests.spark.processes import command, kill, program, session_of
+from tests.spark.standalone import DRIVER, EXECUTOR, PYTHON, Standalone, standalone
 from tests.spark.test_kills import LIVE_MOMENTS, SEED, STORED, happened, wait_for
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "10"))
