@@ -16,6 +16,8 @@ from tests.conftest import ROOT
 
 Struck = Literal["all", "driver and Java", "driver"]
 """What is killed of a program."""
+JAVA = "pyspark-shell"
+"""What the command line of a driver's Java has in it."""
 _PATIENCE = 120
 """Seconds that orphans have on a busy machine; on a quiet one they need two."""
 
@@ -79,7 +81,7 @@ def await_end(process: subprocess.Popen[bytes], log: Path, seconds: float) -> in
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
         for pid in session_of(process.pid):
-            if "pyspark-shell" in command(pid):
+            if JAVA in command(pid):
                 os.kill(pid, signal.SIGQUIT)
         process.send_signal(signal.SIGUSR1)
         with contextlib.suppress(subprocess.TimeoutExpired):

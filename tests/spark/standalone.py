@@ -28,7 +28,7 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PATIENCE = 120
 SETTINGS = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": _JAVA, "spark.cores.max": "2"}
 """Of a session on it."""
-EXECUTOR, PYTHON, DRIVER = "CoarseGrainedExecutorBackend", "pyspark.daemon", "pyspark-shell"
+EXECUTOR, PYTHON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 """What the command lines of processes have in them."""
 
 
