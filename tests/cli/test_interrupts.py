@@ -43,6 +43,16 @@ def test_nothing_is_raised_where_a_lock_would_stay_held() -> None:
     assert not lock.locked()
 
 
+def test_nothing_is_raised_where_it_would_be_lost() -> None:
+    class Removed:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), stoppable(Arrivals(), follow=False):
+        Removed()
+        threading.Event().wait()
+
+
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_database_can_be_closed_after_an_interrupt_at_any_moment(tmp_path: Path, engine: str) -> None:
     chance = random.Random(3)

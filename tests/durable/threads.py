@@ -94,18 +94,19 @@ def work(root: Path, count: int, *, pause: float = 0.0, **options: Any) -> None:
         def push(stream: int) -> None:
             for i in range(count):
                 db.push(f"s{stream}", batch(stream, i))
-                if over.wait(pause) if pause else over.is_set():
+                if over.wait(pause):
                     break
 
         def change() -> None:
             for i in range(count):
                 db.execute(f"INSERT INTO r VALUES ({i % 5}, {i})")
-                if over.wait(pause) if pause else over.is_set():
+                if over.wait(pause):
                     break
 
         def read(name: str) -> None:
             while not over.is_set():
                 found[name] += rows(queries[name].fetch(wait=False))
+                over.wait(pause)
 
         def iterate() -> None:
             for table in passing:
@@ -137,6 +138,7 @@ def work(root: Path, count: int, *, pause: float = 0.0, **options: Any) -> None:
             while not over.is_set():
                 core_of(db).host.abilities().save()
                 db.note(saved=True)
+                over.wait(pause)
 
         pushers = [run(lambda stream=stream: push(stream)) for stream in range(3)] + [run(change)]  # type: ignore[misc]
         others = [run(lambda name=name: read(name)) for name in ("rows0", "rows2", "groups0")]  # type: ignore[misc]

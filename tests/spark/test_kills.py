@@ -238,18 +238,20 @@ def test_a_database_whose_java_and_workers_are_killed_again_and_again(tmp_path: 
     chosen = random.Random(SEED + 5)
     count, log = 24 * KILLS + 20, tmp_path / "log"
     with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
-        for i in range(KILLS):
+        kills = 0
+        while kills < KILLS:
             kind, moment = chosen.choice(list(KINDS)), chosen.choice(list(LIVE_MOMENTS))
             # It works, with the Java that it has now.
             for pattern in (STORED, *[moment] * chosen.randint(1, 4)):
                 before = happened(tmp_path, pattern)
                 wait_for(lambda: happened(tmp_path, pattern) > before, process, log)  # noqa: B023
             time.sleep(chosen.choice([0, 0, chosen.random() / 50, 2 * chosen.random()]))
-            assert not (tmp_path / "done").exists(), f"it had ended before kill {i} ({kind}, {moment})"
+            assert not (tmp_path / "done").exists(), f"it had ended before kill {kills} ({kind}, {moment})"
             found = [pid for pid in session_of(process.pid) if re.search(KINDS[kind], command(pid))]
             for pid in found if kind == "all workers" else [chosen.choice(found)] if found else []:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            kills += bool(found)
         assert process.wait(600) == 0, log.read_text()[-4000:]
     killed_live.check(tmp_path, count)
 

@@ -15,4 +15,4 @@ from tests.spark.test_kills import KILLS
 @pytest.mark.skipif(KILLS == 1 and not ON_CLUSTER, reason="it takes minutes: make kills and make cluster run it")
 @pytest.mark.timeout(1200)
 def test_many_threads_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    work(tmp_path, 1_200, pause=0.05, engine="spark", trigger=0)
+    work(tmp_path, 900, pause=0.05, engine="spark", trigger=0)
