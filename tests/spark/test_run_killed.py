@@ -1,7 +1,8 @@
 """``penstock run --database`` on Spark is killed, or stopped by Ctrl-C, again and again, and started with the same
 command: its files have every answer once, and it never hangs.
 
-``make kills`` kills 50 times and stops it 50 times; the ordinary run of the tests kills it once.
+``make kills`` kills it 50 times and stops it 50 times; the ordinary run of the tests does neither, since each start of
+Spark takes seconds.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class Runs:
             time.sleep(0.002)
 
 
+@pytest.mark.skipif(KILLS == 1, reason="it takes minutes: make kills runs it")
 @pytest.mark.timeout(600 + 120 * KILLS)  # a busy machine needs a minute to start Spark again
 @pytest.mark.xdist_group("killed")
 def test_a_run_that_is_killed_again_and_again(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_a_run_that_is_stopped_again_and_again(tmp_path: Path) -> None:
                 assert code in (0, 130, -signal.SIGINT), f"{where}: {code}\n{runs.said()}"
                 assert code != 130 or "Traceback" not in runs.said(), f"{where}\n{runs.said()}"
                 ends[code] += 1
-                print(f"{where}: {code}", flush=True)
+                print(f"{where}: {code}", flush=True)  # shown where the test fails, or with -s
                 await_orphans(process)
             else:
                 assert process.returncode == 0, f"{where}\n{runs.said()}"

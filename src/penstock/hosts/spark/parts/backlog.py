@@ -64,12 +64,11 @@ class Backlog:
         return self._frames[0][1].number
 
     def add(self, name: str, frame: Frame) -> None:
-        """A frame has come."""
-        self._frames.append((name, frame))
-        if _is_ranked(frame):
-            self._ranked.append((name, frame))
-        if frame.kind == "changes":
-            self._changes.append((name, frame))
+        """A frame has come; again, if an interrupt came while it did."""
+        ranked, changes = _is_ranked(frame), frame.kind == "changes"
+        for frames, belongs in ((self._frames, True), (self._ranked, ranked), (self._changes, changes)):
+            if belongs and not (frames and frames[-1][1].number == frame.number):
+                frames.append((name, frame))
 
     def taken(self, last: int, ahead: int) -> None:
         """Frames up to ``last`` have been taken, and the prioritised rows of those up to ``ahead``."""
