@@ -18,6 +18,8 @@ import pyarrow as pa
 import penstock
 from penstock.database.database import core_of
 from penstock.hosts.durable import keeper
+from penstock.hosts.local.host import LocalHost
+from penstock.hosts.spark.parts.host import SparkHost
 
 DECLARE = """
 CREATE STREAM s0 (t BIGINT, k INT) TIMESTAMP BY t;
@@ -121,6 +123,7 @@ def work(root: Path, count: int, *, pause: float = 0.0, **options: Any) -> None:
                 db.execute(f"CREATE OR REPLACE VIEW v AS SELECT k FROM s0 [ROWS {i}]")
                 query.fetch(wait=False)
                 query.stop()
+                over.wait(pause)
 
         def suspend() -> None:
             while not over.is_set():
@@ -132,7 +135,7 @@ def work(root: Path, count: int, *, pause: float = 0.0, **options: Any) -> None:
             chance = random.Random(7)
             while not over.is_set():
                 db.configure(threading=chance.choice(["direct", "graph", "operator"]), workers=chance.randint(1, 3))
-                over.wait(0.01)
+                over.wait(0.01 + 60 * pause)  # Spark takes seconds to start what another part needs
 
         def save() -> None:
             while not over.is_set():
@@ -155,7 +158,10 @@ def work(root: Path, count: int, *, pause: float = 0.0, **options: Any) -> None:
         iterating.join()
         assert not failures, failures
         assert all_heard.wait(60), f"{heard.total()} rows were heard, of {_SIZE * count}"
-        with core_of(db).host.abilities().kept.saver.still():
+        host = core_of(db).host.abilities()
+        assert isinstance(host, LocalHost | SparkHost)
+        assert host.kept is not None
+        with host.kept.saver.still():
             shutil.copytree(path, copy)
     assert not said, said
     answers = wanted(count)

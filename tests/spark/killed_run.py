@@ -1,6 +1,6 @@
 """``penstock run --database`` on Spark over files that grow: a program that is killed or stopped and started again.
 
-    python -m tests.spark.killed_run run FILE.cql …
+    python -m tests.spark.killed_run ROOT run FILE.cql …
 
 It pushes few rows at a time, so that there are many moments; SIGUSR1 makes it print the stacks of all its threads.
 """
@@ -8,6 +8,7 @@ It pushes few rows at a time, so that there are many moments; SIGUSR1 makes it p
 from __future__ import annotations
 
 import faulthandler
+import os
 import random
 import signal
 import sys
@@ -80,4 +81,5 @@ def check(root: Path) -> None:
 if __name__ == "__main__":
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     with patch("penstock.cli.run._CHUNK", 40):
-        sys.exit(main(sys.argv[1:]))
+        os.chdir(sys.argv[1])
+        sys.exit(main(sys.argv[2:]))

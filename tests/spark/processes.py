@@ -23,15 +23,13 @@ _PATIENCE = 120
 
 
 @contextlib.contextmanager
-def program(
-    module: str, *arguments: object, log: Path, cwd: Path = ROOT, **environment: str
-) -> Iterator[subprocess.Popen[bytes]]:
+def program(module: str, *arguments: object, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A running module of these tests, in a session of its own; what is left of it at the end is killed."""
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     with log.open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, arguments)], stdout=out, stderr=out, start_new_session=True,
-            cwd=cwd, env={**os.environ, "PYTHONPATH": paths, **environment}, preexec_fn=interruptible,
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": paths, **environment}, preexec_fn=interruptible,
         )  # fmt: skip
     try:
         yield process

@@ -55,10 +55,11 @@ def files(root: Path, pattern: str) -> set[str]:
     return {str(p) for place in places for p in place.glob(pattern.removeprefix("../"))}
 
 
-def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes] | None, log: Path) -> None:
+    """``process``: has to live on."""
     until = time.monotonic() + 400
     while not happened():
-        assert process.poll() is None, f"ended by itself\n{log.read_text()[-4000:]}"
+        assert process is None or process.poll() is None, f"ended by itself\n{log.read_text()[-4000:]}"
         assert time.monotonic() < until, f"nothing happens\n{log.read_text()[-4000:]}"
         time.sleep(0.002)
 
@@ -186,6 +187,8 @@ LIVE_MOMENTS = {
 }
 
 
+_COUNT = 100
+"""Batches of a database whose driver lives on."""
 # What runs beside a driver, by command lines; a Python process is a daemon or one that it has forked.
 KINDS = {
     "java": JAVA,
@@ -236,24 +239,27 @@ def test_a_database_that_is_killed_again_and_again(tmp_path: Path) -> None:
 def test_a_database_whose_java_and_workers_are_killed_again_and_again(tmp_path: Path) -> None:
     """The driver lives on and goes on by itself."""
     chosen = random.Random(SEED + 5)
-    count, log = 24 * KILLS + 20, tmp_path / "log"
-    with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
-        kills = 0
-        while kills < KILLS:
-            kind, moment = chosen.choice(list(KINDS)), chosen.choice(list(LIVE_MOMENTS))
-            # It works, with the Java that it has now.
-            for pattern in (STORED, *[moment] * chosen.randint(1, 4)):
-                before = happened(tmp_path, pattern)
-                wait_for(lambda: happened(tmp_path, pattern) > before, process, log)  # noqa: B023
-            time.sleep(chosen.choice([0, 0, chosen.random() / 50, 2 * chosen.random()]))
-            assert not (tmp_path / "done").exists(), f"it had ended before kill {kills} ({kind}, {moment})"
-            found = [pid for pid in session_of(process.pid) if re.search(KINDS[kind], command(pid))]
-            for pid in found if kind == "all workers" else [chosen.choice(found)] if found else []:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            kills += bool(found)
-        assert process.wait(600) == 0, log.read_text()[-4000:]
-    killed_live.check(tmp_path, count)
+    kills = rounds = 0
+    while kills < KILLS:
+        root, rounds = tmp_path / str(rounds), rounds + 1
+        root.mkdir()
+        log = root / "log"
+        with program("tests.spark.killed_live", root, _COUNT, log=log) as process:
+            while process.poll() is None and kills < KILLS:
+                kind, moment = chosen.choice(list(KINDS)), chosen.choice(list(LIVE_MOMENTS))
+                # It works, with the Java that it has now.
+                for pattern in (STORED, *[moment] * chosen.randint(1, 3)):
+                    before = happened(root, pattern)
+                    wait_for(lambda: happened(root, pattern) > before or process.poll() is not None, None, log)  # noqa: B023
+                time.sleep(chosen.choice([0, 0, chosen.random() / 50, chosen.random()]))
+                found = [pid for pid in session_of(process.pid) if re.search(KINDS[kind], command(pid))]
+                for pid in found if kind == "all workers" else [chosen.choice(found)] if found else []:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                kills += bool(found) and not (root / "done").exists()
+            assert process.wait(600) == 0, log.read_text()[-4000:]
+        killed_live.check(root, _COUNT)
+    assert kills >= rounds, "each database lives through some"
 
 
 def assert_nothing_left_over(folder: Path, last: int) -> None:

@@ -43,10 +43,10 @@ class Runs:
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start a run, also while processes of the one before live on."""
         self.log.write_bytes(b"")
-        arguments = (*COMMAND, *options)
+        arguments = (self._root, *COMMAND, *options)
         noise = str(self._root / "spark.log")
         return self._stack.enter_context(
-            program("tests.spark.killed_run", *arguments, log=self.log, cwd=self._root, PENSTOCK_SPARK_LOG=noise)
+            program("tests.spark.killed_run", *arguments, log=self.log, PENSTOCK_SPARK_LOG=noise)
         )
 
     def grow(self, *, whole: bool = False) -> None:

@@ -209,6 +209,8 @@ class Cluster:
             if spark is None:
                 return None
             query = part.started(spark) if isinstance(part, Inflow) else self._started(spark, part)
+            if query is None:
+                return None
             with self._guard:
                 self._queries[part] = query
             if part.gives_up:
@@ -236,7 +238,7 @@ class Cluster:
             if part.deaths >= _DEATHS and self._host is not None:
                 self._host.poisoned(part, problem)
 
-    def _started(self, spark: SparkSession, part: Part) -> StreamingQuery:
+    def _started(self, spark: SparkSession, part: Part) -> StreamingQuery | None:
         host = self._host
         assert host is not None, "it began"
         context = spark.sparkContext
@@ -246,6 +248,8 @@ class Cluster:
         place = host.checkpoints / f"{host.epoch}-part-{part.id}"
         reader = spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
         with _registering:
+            if part.gives_up:
+                return None  # its queries have moved on while others were started
             spark.dataSource.register(PartSource)
             frame = reader.option(BEGIN, part.begin).load()
         with host.changed:
