@@ -8,8 +8,9 @@
 # make spark   the whole behavioural suite on Spark itself, not a sample of it
 # make cluster   the core of the suite on Spark's standalone cluster of separate processes, kills of all of them, a disk
 #              that is full, and a database in an object store, whose emulator it installs in .objects; takes half an hour
-# make kills   kills a database on a directory, one on Spark and a streaming query on Spark 50 times each and a server 20
-#              times, and compares what they answered; takes an hour
+# make kills   kills a database on a directory, one on Spark, Java and Python workers of one, a streaming query on Spark and
+#              `penstock run` 50 times each and a server 20 times, stops `penstock run` by Ctrl-C 50 times, lets threads
+#              work on Spark for a minute, and compares what they answered; takes three hours
 # make fuzz    the generated tests with new random cases until one fails; MINUTES=60: at most an hour
 # make sessions   whole sessions of statements, right and wrong ones, with new random cases; MINUTES as for fuzz
 # make soak    a long mixed load on the local engine, and what of memory, threads and files grows; MINUTES, by default 10
@@ -59,7 +60,8 @@ spark: $(READY)
 cluster: $(READY) .objects/bin/moto_server
 	PENSTOCK_ON_CLUSTER=1 PENSTOCK_ONE_OF=5 $(BIN)/python -m pytest -q $(LONG) -m xdist_group tests/cases tests/behaviour
 	PENSTOCK_ON_CLUSTER=1 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_standalone.py tests/spark/test_full.py \
-	  tests/spark/test_object_store.py tests/spark/test_deaths.py tests/spark/test_live_generated.py tests/spark/test_internals.py
+	  tests/spark/test_object_store.py tests/spark/test_deaths.py tests/spark/test_live_generated.py \
+	  tests/spark/test_internals.py tests/spark/test_threads.py
 
 .objects/bin/moto_server:
 	@$(PYTHON) -m venv .objects
@@ -67,7 +69,8 @@ cluster: $(READY) .objects/bin/moto_server
 
 kills: $(READY)
 	PENSTOCK_KILLS=50 $(BIN)/python -m pytest -q $(LONG) tests/durable/test_kills.py
-	PENSTOCK_KILLS=50 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_kills.py
+	PENSTOCK_KILLS=50 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_kills.py tests/spark/test_run_killed.py \
+	  tests/spark/test_threads.py
 	$(BIN)/python -m benchmarks.server --only kills
 
 fuzz: $(READY)

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyspark
 
 from tests.conftest import ROOT
-from tests.spark.processes import session_of
+from tests.spark.processes import command, session_of
 
 _SPARK = Path(pyspark.__file__).parent
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -28,7 +28,7 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PATIENCE = 120
 SETTINGS = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": _JAVA, "spark.cores.max": "2"}
 """Of a session on it."""
-EXECUTOR, PYTHON, DRIVER = "CoarseGrainedExecutorBackend", "pyspark.daemon", "pyspark-shell"
+EXECUTOR, PYTHON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 """What the command lines of processes have in them."""
 
 
@@ -109,13 +109,6 @@ def standalone(
         yield cluster
     finally:
         cluster.close()
-
-
-def command(pid: int) -> str:
-    """The command line of a process; empty if it is gone."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    return ""
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

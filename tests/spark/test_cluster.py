@@ -14,8 +14,8 @@ import pytest
 from tests.spark.cluster import QUERIES
 from tests.spark.frames import Folder
 from tests.spark.killed import SCHEMA
-from tests.spark.processes import program, session_of
-from tests.spark.standalone import EXECUTOR, command
+from tests.spark.processes import command, program, session_of
+from tests.spark.standalone import EXECUTOR
 from tests.spark.test_kills import made, wait_for, wanted
 from tests.spark.test_standalone import other_penstock
 

@@ -27,7 +27,7 @@ from tests.generated.language import Row
 from tests.spark import killed_live
 from tests.spark.frames import Folder
 from tests.spark.killed import JOIN, QUERIES, SCHEMA
-from tests.spark.processes import kill, program
+from tests.spark.processes import JAVA, Struck, await_orphans, command, kill, program, session_of, signal_orphans
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "1"))
 SEED = int(os.environ.get("PENSTOCK_SEED", "4"))
@@ -55,10 +55,11 @@ def files(root: Path, pattern: str) -> set[str]:
     return {str(p) for place in places for p in place.glob(pattern.removeprefix("../"))}
 
 
-def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes] | None, log: Path) -> None:
+    """``process``: has to live on."""
     until = time.monotonic() + 400
     while not happened():
-        assert process.poll() is None, f"ended by itself\n{log.read_text()[-4000:]}"
+        assert process is None or process.poll() is None, f"ended by itself\n{log.read_text()[-4000:]}"
         assert time.monotonic() < until, f"nothing happens\n{log.read_text()[-4000:]}"
         time.sleep(0.002)
 
@@ -80,6 +81,41 @@ def wanted(query: str, rows: dict[str, list[Row]], *, closed: bool = False) -> C
         return Counter(tuple(row.values()) for row in q.fetch().to_pylist())
 
 
+class Drivers:
+    """Drivers that are killed and started again at once, while what they have started may live on: Java, executors and
+    Python workers in the middle of a micro-batch. Some of it stops at the kill and goes on when the next driver works.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, chosen: random.Random, module: str, root: Path, *more: int) -> None:
+        self._stack, self._chosen = stack, chosen
+        self._module, self._arguments = module, (root, *more)
+        self._killed: list[subprocess.Popen[bytes]] = []
+        self.log = root / "log"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        return self._stack.enter_context(program(self._module, *self._arguments, log=self.log))
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        what: Struck = self._chosen.choice(("all", "driver and Java", "driver", "driver"))
+        if what == "driver" and self._chosen.random() < 0.5:
+            signal_orphans(process, signal.SIGSTOP)
+        kill(process, what)
+        self._killed.append(process)
+
+    def goes_on(self) -> None:
+        """The driver that was started last works: what was stopped goes on."""
+        for process in self._killed[-1:]:
+            signal_orphans(process, signal.SIGCONT)
+
+    def end(self) -> None:
+        """The last driver ends in order; what the others left has ended, or does so by itself."""
+        process = self.start()
+        self.goes_on()
+        assert process.wait(600) == 0, self.log.read_text()[-4000:]
+        for killed in self._killed:
+            await_orphans(killed)
+
+
 @pytest.mark.timeout(1140 + 60 * KILLS)  # a busy machine needs a minute to start Spark again
 @pytest.mark.xdist_group("killed")
 def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
@@ -91,13 +127,16 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
         for i in range(count):
             folder.add(of_stream[25 * i : 25 * (i + 1)])
     log = tmp_path / "log"
-    for i in range(KILLS + 1) if KILLS > 1 else [random.getrandbits(1)]:  # by default one of the two
-        # Ctrl-C first: it must leave no less.
-        moment = "ended" if i == 0 else chosen.choice(list(MOMENTS))
-        nth, delay = chosen.randint(1, 3), chosen.choice([0, 0, chosen.random() / 20, chosen.random() / 2])
-        before = files(tmp_path, MOMENTS[moment])
-        with program("tests.spark.killed", tmp_path, log=log) as process:
+    with contextlib.ExitStack() as stack:
+        drivers = Drivers(stack, chosen, "tests.spark.killed", tmp_path)
+        for i in range(KILLS + 1) if KILLS > 1 else [random.getrandbits(1)]:  # by default one of the two
+            # Ctrl-C first: it must leave no less.
+            moment = "ended" if i == 0 else chosen.choice(list(MOMENTS))
+            nth, delay = chosen.randint(1, 3), chosen.choice([0, 0, chosen.random() / 20, chosen.random() / 2])
+            before = files(tmp_path, MOMENTS[moment])
+            process = drivers.start()
             wait_for(lambda: len(files(tmp_path, MOMENTS[moment]) - before) >= nth, process, log)  # noqa: B023
+            drivers.goes_on()
             time.sleep(delay)
             if i == 0:
                 os.kill(process.pid, signal.SIGINT)
@@ -107,10 +146,9 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
                 assert said[2] == f"start it again with the checkpoint location file:{tmp_path / 'sql'} to go on"
                 assert (tmp_path / "sql" / "commits" / said[1]).exists()
             else:
-                kill(process, workers=chosen.random() < 0.7)
-        assert not (tmp_path / "joined.parquet").exists(), f"it had ended before kill {i} ({moment}, {nth})"
-    with program("tests.spark.killed", tmp_path, log=log) as process:
-        assert process.wait(600) == 0, log.read_text()[-4000:]
+                drivers.kill(process)
+            assert not (tmp_path / "joined.parquet").exists(), f"it had ended before kill {i} ({moment}, {nth})"
+        drivers.end()
     found = pq.read_table(tmp_path / "joined.parquet").to_pylist()
     assert Counter(tuple(row.values()) for row in found) == wanted(JOIN, rows)
     for name, text in QUERIES.items():
@@ -149,6 +187,18 @@ LIVE_MOMENTS = {
 }
 
 
+_COUNT = 100
+"""Batches of a database whose driver lives on."""
+# What runs beside a driver, by command lines; a Python process is a daemon or one that it has forked.
+KINDS = {
+    "java": JAVA,
+    "worker": r"spark\.daemon pyspark\.worker",
+    "all workers": r"spark\.daemon",
+    "what Spark asks for the next micro-batch": "python_streaming_source_runner",
+    "what reads a source": "plan_data_source_read|create_data_source",
+}
+
+
 def happened(root: Path, pattern: str) -> int:
     """Grows with every file that is new or has grown."""
     newest = 0
@@ -164,22 +214,52 @@ def happened(root: Path, pattern: str) -> int:
 def test_a_database_that_is_killed_again_and_again(tmp_path: Path) -> None:
     chosen = random.Random(SEED + 1)
     count = 12 * KILLS + 20
-    log = tmp_path / "log"
-    for i in range(KILLS):
-        moment = chosen.choice(list(LIVE_MOMENTS))
-        with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
+    with contextlib.ExitStack() as stack:
+        drivers = Drivers(stack, chosen, "tests.spark.killed_live", tmp_path, count)
+        for i in range(KILLS):
+            moment = chosen.choice(list(LIVE_MOMENTS))
+            process = drivers.start()
             # Spark is there once the first state has been stored.
             begun = happened(tmp_path, STORED)
-            wait_for(lambda: happened(tmp_path, STORED) > begun, process, log)  # noqa: B023
+            wait_for(lambda: happened(tmp_path, STORED) > begun, process, drivers.log)  # noqa: B023
+            drivers.goes_on()
             for _ in range(chosen.randint(1, 4)):
                 before = happened(tmp_path, LIVE_MOMENTS[moment])
-                wait_for(lambda: happened(tmp_path, LIVE_MOMENTS[moment]) > before, process, log)  # noqa: B023
+                wait_for(lambda: happened(tmp_path, LIVE_MOMENTS[moment]) > before, process, drivers.log)  # noqa: B023
             time.sleep(chosen.choice([0, 0, chosen.random() / 50]))
-            kill(process, workers=chosen.random() < 0.7)
-        assert not (tmp_path / "done").exists(), f"it had ended before kill {i} ({moment})"
-    with program("tests.spark.killed_live", tmp_path, count, log=log) as process:
-        assert process.wait(600) == 0, log.read_text()[-4000:]
+            drivers.kill(process)
+            assert not (tmp_path / "done").exists(), f"it had ended before kill {i} ({moment})"
+        drivers.end()
     killed_live.check(tmp_path, count)
+
+
+@pytest.mark.skipif(KILLS == 1, reason="it takes minutes: make kills runs it")
+@pytest.mark.timeout(1140 + 120 * KILLS)  # Java is started again after half of the kills
+@pytest.mark.xdist_group("killed")
+def test_a_database_whose_java_and_workers_are_killed_again_and_again(tmp_path: Path) -> None:
+    """The driver lives on and goes on by itself."""
+    chosen = random.Random(SEED + 5)
+    kills = rounds = 0
+    while kills < KILLS:
+        root, rounds = tmp_path / str(rounds), rounds + 1
+        root.mkdir()
+        log = root / "log"
+        with program("tests.spark.killed_live", root, _COUNT, log=log) as process:
+            while process.poll() is None and kills < KILLS:
+                kind, moment = chosen.choice(list(KINDS)), chosen.choice(list(LIVE_MOMENTS))
+                # It works, with the Java that it has now.
+                for pattern in (STORED, *[moment] * chosen.randint(1, 3)):
+                    before = happened(root, pattern)
+                    wait_for(lambda: happened(root, pattern) > before or process.poll() is not None, None, log)  # noqa: B023
+                time.sleep(chosen.choice([0, 0, chosen.random() / 50, chosen.random()]))
+                found = [pid for pid in session_of(process.pid) if re.search(KINDS[kind], command(pid))]
+                for pid in found if kind == "all workers" else [chosen.choice(found)] if found else []:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                kills += bool(found) and not (root / "done").exists()
+            assert process.wait(600) == 0, log.read_text()[-4000:]
+        killed_live.check(root, _COUNT)
+    assert kills >= rounds, "each database lives through some"
 
 
 def assert_nothing_left_over(folder: Path, last: int) -> None:

@@ -23,7 +23,7 @@ from penstock.storage.log import SMALL
 from tests.conftest import ROOT
 from tests.spark import killed_live
 from tests.spark.direct import directly
-from tests.spark.processes import kill, program
+from tests.spark.processes import Struck, kill, program
 from tests.spark.standalone import standalone
 from tests.spark.test_kills import happened, wait_for
 from tests.storage.bucket import Bucket
@@ -126,12 +126,13 @@ def test_a_database_in_an_object_store_is_killed_and_goes_on(tmp_path: Path, mon
         there.create_dir("penstock")
         place = f"s3://penstock/a/db?{options}"
         environment = {"KILLED_DB": place, "PENSTOCK_MASTER": cluster.master}
-        for workers in (True, False):
+        kills: tuple[Struck, ...] = ("all", "driver and Java", "driver")
+        for what in kills:
             with program("tests.spark.killed_live", tmp_path, count, log=log, **environment) as process:
                 for _ in range(WAITS):
                     before = happened(tmp_path, "*.csv")
                     wait_for(lambda: happened(tmp_path, "*.csv") > before, process, log)  # noqa: B023
-                kill(process, workers=workers)
+                kill(process, what)
             assert not (tmp_path / "done").exists(), "it had ended before it was killed"
         with program("tests.spark.killed_live", tmp_path, count, log=log, **environment) as process:
             assert process.wait(600) == 0, log.read_text()[-4000:]

@@ -18,8 +18,8 @@ import pytest
 
 from tests.conftest import ON_CLUSTER
 from tests.spark import killed_live
-from tests.spark.processes import kill, program, session_of
-from tests.spark.standalone import DRIVER, EXECUTOR, PYTHON, Standalone, command, standalone
+from tests.spark.processes import JAVA, command, kill, program, session_of
+from tests.spark.standalone import EXECUTOR, PYTHON, Standalone, standalone
 from tests.spark.test_kills import LIVE_MOMENTS, SEED, STORED, happened, wait_for
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "10"))
@@ -70,7 +70,7 @@ def strike(kind: str, cluster: Standalone, driver: subprocess.Popen[bytes], chos
         cluster.lose(1)
         return
     if kind == "java of the driver":
-        found = [pid for pid in session_of(driver.pid) if DRIVER in command(pid)]
+        found = [pid for pid in session_of(driver.pid) if JAVA in command(pid)]
     else:
         found = cluster.pids(EXECUTOR if kind == "executor" else PYTHON)
     assert found, kind

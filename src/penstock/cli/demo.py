@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.interrupts import deferring
 from penstock.cli.script import EngineOption, MasterOption
 from penstock.cli.warm import is_cold
 from penstock.connecting import connect
@@ -81,4 +82,4 @@ def _start_spark(master: str | None) -> None:
         raise
     if threading.current_thread() is threading.main_thread():
         # Spark's own would give up what runs before anybody has said goodbye.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, deferring(signal.default_int_handler))

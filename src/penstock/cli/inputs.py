@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.failures import Failure
+from penstock.cli.interrupts import deferring
 from penstock.database.play import Input
 from penstock.io.files import Format
 from penstock.io.live import STDIN, Arrivals, LiveText, is_live
@@ -56,7 +57,7 @@ def stoppable(arrivals: Arrivals, *, follow: bool) -> Iterator[None]:
             return
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, deferring(heard)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

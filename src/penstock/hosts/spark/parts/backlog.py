@@ -72,14 +72,15 @@ class Backlog:
         return self._frames[0][1].number
 
     def add(self, name: str, frame: Frame) -> None:
-        """A frame has come."""
+        """A frame has come; again, if an interrupt came while it did."""
         frame = frame.within(_HELD - self._held)
-        self._held += len(frame.place.content)
-        self._frames.append((name, frame))
-        if _is_ranked(frame):
-            self._ranked.append((name, frame.within(0)))
-        if frame.kind == "changes":
-            self._changes.append((name, frame))
+        ranked, changes = _is_ranked(frame), frame.kind == "changes"
+        if not _is_last(self._frames, frame):
+            self._frames.append((name, frame))
+            self._held += len(frame.place.content)
+        for frames, belongs in ((self._ranked, ranked), (self._changes, changes)):
+            if belongs and not _is_last(frames, frame):
+                frames.append((name, frame.within(0)))
 
     def taken(self, last: int, ahead: int) -> None:
         """Frames up to ``last`` have been taken, and the prioritised rows of those up to ``ahead``."""
@@ -116,3 +117,7 @@ class Backlog:
 
 def _is_ranked(frame: Frame) -> bool:
     return frame.prioritised > 0 or frame.urgent > 0
+
+
+def _is_last(frames: deque[Named], frame: Frame) -> bool:
+    return bool(frames) and frames[-1][1].number == frame.number

@@ -223,6 +223,8 @@ class Cluster:
             else:
                 place = self._checkpoint(part)
                 query = self._started(spark, part, place)
+            if query is None:
+                return None
             with self._guard:
                 self._queries[part] = query
             if part.gives_up:
@@ -273,7 +275,7 @@ class Cluster:
         assert host is not None, "it began"
         return host.checkpoints / f"{host.epoch}-part-{part.id}-{part.attempt}"
 
-    def _started(self, spark: SparkSession, part: Part, place: Path) -> StreamingQuery:
+    def _started(self, spark: SparkSession, part: Part, place: Path) -> StreamingQuery | None:
         host = self._host
         assert host is not None, "it began"
         context = spark.sparkContext
@@ -282,6 +284,8 @@ class Cluster:
         context.setLocalProperty("spark.scheduler.pool", pool(part.pool))
         reader = spark.readStream.format(NAME).option(SOCKET, host.socket).option(PART, str(part.id))
         with _registering:
+            if part.gives_up:
+                return None  # its queries have moved on while others were started
             spark.dataSource.register(PartSource)
             frame = reader.option(BEGIN, part.begin).load()
         with host.changed:

@@ -431,8 +431,8 @@ class SparkHost(Abilities):
 
     def _taken(self, name: str, frame: Frame, readers: Sequence[Registered]) -> None:
         self.span = tracing.current()
-        self.last_feed = frame.number
         self._touched |= self.parts.take(name, frame, readers)
+        self.last_feed = frame.number  # last: where an interrupt comes before, the parts are given it again
 
     def work(self, queries: Sequence[Registered]) -> None:
         pass

@@ -1,0 +1,59 @@
+"""Signals that stop a command, where it can be stopped.
+
+Python calls handlers between any two steps of the main thread. What a handler raises inside ``threading`` can leave a
+lock held for ever: a ``Condition``, and each ``Event`` has one, is entered by a function, which has the lock before its
+``with`` knows. Closing the database then waits for threads that wait for that lock. What is raised while Python removes
+an object is lost, and the command goes on as if there had been no signal.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], None]
+_DELICATE = frozenset({
+    threading.Event.wait.__code__.co_filename, contextlib.closing.__init__.__code__.co_filename,
+    "<frozen importlib._bootstrap>",
+})  # fmt: skip
+_REMOVING = frozenset({weakref.finalize.__call__.__code__.co_filename, weakref.WeakSet.add.__code__.co_filename})
+_WAITS = frozenset({"join", "_wait_for_tstate_lock"})
+_SOON = 0.001
+"""Seconds after which a signal comes again that came at a delicate place."""
+
+
+def deferring(handler: Handler) -> Handler:
+    """A handler that is called where the main thread can be stopped: a little later if it is not there yet."""
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        if frame is not None and _is_delicate(frame):
+            # No ``Thread``: starting one takes a lock that may be held right here. It ends with the signal.
+            _thread.start_new_thread(_again, (number,))
+        else:
+            handler(number, frame)
+
+    return heard
+
+
+def _again(number: int) -> None:
+    time.sleep(_SOON)
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _is_delicate(frame: FrameType) -> bool:
+    place: FrameType | None = frame
+    while place is not None:
+        if place.f_code.co_name == "__del__" or place.f_code.co_filename in _REMOVING:
+            return True
+        place = place.f_back
+    code = frame.f_code
+    if code.co_filename not in _DELICATE or code.co_name in _WAITS:
+        return False
+    # ``Condition.wait`` gives back in a ``finally`` what it took, once it has come to that.
+    return not (code.co_name == "wait" and ("gotit" in frame.f_locals or "signaled" in frame.f_locals))
