@@ -128,14 +128,15 @@ def work(root: Path, count: int, *, pause: float = 0.0, **options: Any) -> None:
         def suspend() -> None:
             while not over.is_set():
                 db.execute("SUSPEND QUERY groups2")
-                over.wait(0.01)
+                over.wait(0.01 + 20 * pause)
                 db.execute("RESUME QUERY groups2")
+                over.wait(80 * pause)
 
         def configure() -> None:
             chance = random.Random(7)
             while not over.is_set():
                 db.configure(threading=chance.choice(["direct", "graph", "operator"]), workers=chance.randint(1, 3))
-                over.wait(0.01 + 60 * pause)  # Spark takes seconds to start what another part needs
+                over.wait(0.01 + 100 * pause)  # Spark takes seconds to start what another part needs
 
         def save() -> None:
             while not over.is_set():

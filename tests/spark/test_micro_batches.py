@@ -253,6 +253,27 @@ def test_queries_move_when_a_micro_batch_that_has_begun_is_over(tmp_path: Path, 
         assert taken(db, "all", "v") == [1]
 
 
+def test_a_query_that_is_stopped_while_a_micro_batch_has_it_is_not_forgotten_before_that_is_over(
+    tmp_path: Path, manual: None
+) -> None:
+    with begun(tmp_path) as db:
+        db.push("s", [(1, 1, 1)])
+        part = part_of(db)
+        contents = part.contents(part.next_offset(part.offset))
+        db.queries["sums"].stop()
+        for _ in range(3):
+            db.note(saved=True)
+            host_of(db).save()
+        assert part.record(done(db, contents))
+        assert taken(db, "all", "v") == [1]
+        db.push("s", [(2, 1, 2)])
+        assert part.record(done(db, part.contents(part.next_offset(part.offset))))
+        for _ in range(3):
+            db.note(saved=True)
+            host_of(db).save()
+        assert len(list((tmp_path / "shards/queries").glob("*.json"))) == 1
+
+
 # -- what Spark takes for done -------------------------------------------------------------------------
 
 

@@ -634,7 +634,7 @@ class SparkHost(Abilities):
         if self.kept.keeper.store.pressed:  # tasks remove it now and then, but not while rows are refused
             forget_states(self)
         queries = {id for needs in self._needs.values() for id in needs["queries"]}
-        queries |= {id for part in self.parts for id in part.queries}
+        queries |= {id for part in self.parts for id in (*part.queries, *part.listed)}
         for id in {name.partition(".")[0] for name in self.files.names(QUERIES)} - queries:
             with contextlib.suppress(OSError):
                 forget_definition(self.files, id)

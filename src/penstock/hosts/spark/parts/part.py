@@ -22,7 +22,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +199,11 @@ class Part:
     def program(self) -> str:
         """The name of the file that lists its queries."""
         return self._program[1]
+
+    @property
+    def listed(self) -> Collection[str]:
+        """The queries in that file: a micro-batch under way may have them, also those that are over."""
+        return self._program[0]
 
     @property
     def gives_up(self) -> bool:
