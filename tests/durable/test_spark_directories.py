@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from penstock.cli.main import main
 from penstock.database.database import core_of
 from penstock.hosts.durable import keeper
 from penstock.hosts.durable.contents import surveyed
+from penstock.hosts.spark.parts.definitions import forget_all
+from penstock.hosts.spark.parts.part import Part
+from penstock.hosts.spark.parts.task import Report, Task, Trouble
 from penstock.storage import backup as copying
 from penstock.storage.backup import backup
 from tests.budget import examples
-from tests.spark.direct import directly
+from tests.spark.direct import Direct, directly, host_of
 
 DECLARE = """
 CREATE STREAM s (t BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY t SLACK 3;
@@ -516,3 +519,35 @@ def test_while_threads_go_on_it_is_sound_and_copies_lose_and_repeat_nothing(
                 assert not busy.wrong
         finally:
             busy.stop()
+
+
+def test_a_query_that_is_stopped_during_a_micro_batch_does_not_make_it_fail(tmp_path: Path) -> None:
+    """Its definition goes with the next saved state, and other processes may not have read it yet."""
+    stops: list[Callable[[], None]] = []
+
+    class Stopping(Direct):
+        def run(self, part: Part, tasks: Sequence[Task]) -> list[Report | Trouble]:
+            while stops:
+                stops.pop()()
+            return super().run(part, tasks)
+
+    with directly(Stopping), connect(tmp_path) as db:
+        db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
+        one, other = (db.query("SELECT t FROM s", name=name) for name in ("one", "other"))
+
+        def stop() -> None:
+            other.stop()
+            for i in (2, 3):
+                db.push("s", [(i,)])
+                saved(db)
+            forget_all()
+
+        db.push("s", [(1,)])
+        stops.append(stop)
+        db.settle()
+        assert one.fetch().column("t").to_pylist() == [1, 2, 3]
+        assert [part.failed for part in host_of(db).parts] == [0]
+        saved(db)
+        db.push("s", [(4,)])
+        saved(db)
+        assert len(list((tmp_path / "shards" / "queries").glob("*.json"))) == 1, "it is gone in the end"

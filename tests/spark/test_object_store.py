@@ -126,7 +126,7 @@ def test_a_database_in_an_object_store_is_killed_and_goes_on(tmp_path: Path, mon
         there.create_dir("penstock")
         place = f"s3://penstock/a/db?{options}"
         environment = {"KILLED_DB": place, "PENSTOCK_MASTER": cluster.master}
-        kills: tuple[Struck, ...] = ("all", "driver and Java", "driver")
+        kills: tuple[Struck, ...] = ("all", "driver and Java")
         for what in kills:
             with program("tests.spark.killed_live", tmp_path, count, log=log, **environment) as process:
                 for _ in range(WAITS):

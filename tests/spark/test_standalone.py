@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import ON_CLUSTER
 from tests.spark import killed_live
-from tests.spark.processes import JAVA, command, kill, program, session_of
+from tests.spark.processes import JAVA, Struck, command, kill, program, session_of
 from tests.spark.standalone import EXECUTOR, PYTHON, Standalone, standalone
 from tests.spark.test_kills import LIVE_MOMENTS, SEED, STORED, happened, wait_for
 
@@ -52,7 +52,8 @@ def test_a_database_on_a_cluster_whose_processes_are_killed(tmp_path: Path) -> N
             before = happened(tmp_path, moment)
             wait_for(lambda: happened(tmp_path, moment) > before, process, log)  # noqa: B023
             if kind == "driver":
-                kill(process)  # the executors live on for a while
+                what: Struck = chosen.choice(("all", "driver"))
+                kill(process, what)  # the executors live on for a while, or Java too
                 process = None
             else:
                 strike(kind, cluster, process, chosen)

@@ -26,13 +26,18 @@ def test_many_threads_on_spark(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_part_that_is_over_before_spark_can_start_it_is_not_started(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[object] = []
+    started: list[str] = []
+
+    def free_name(spark: SparkSession, label: str) -> str:
+        started.append(label)
+        return label
+
     with penstock.connect(tmp_path, engine="spark", trigger=0) as db:
         db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
         queries = [db.query("SELECT t FROM s", name=f"q{i}") for i in range(2)]
         db.push("s", [(1,)])
         db.settle()
-        monkeypatch.setattr(cluster, "free_name", lambda spark, label: started.append(label) or label)
+        monkeypatch.setattr(cluster, "free_name", free_name)
         with cluster._registering:
             db.configure(threading="operator")
             moved = [thread for thread in threading.enumerate() if thread.name.startswith("penstock-part-")]
