@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,12 @@ ONE_OF = int(os.environ.get("PENSTOCK_ONE_OF", "1" if os.environ.get("PENSTOCK_A
 """Of so many tests with the engine ``spark`` one has Spark itself; for the others its tasks run in this process."""
 ON_CLUSTER = bool(os.environ.get("PENSTOCK_ON_CLUSTER"))
 """Whether that is a cluster of separate processes."""
+
+
+def pytest_configure() -> None:
+    """A shell that runs the tests in the background lets them ignore Ctrl-C, which some of them send themselves."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

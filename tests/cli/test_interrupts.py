@@ -17,9 +17,14 @@ from tests.spark.direct import directly
 
 import penstock
 from penstock.cli.inputs import stoppable
+from penstock.cli.main import main
+from penstock.database.core import Core
+from penstock.database.database import core_of, run_script
+from penstock.database.results import Result
 from penstock.hosts.durable import keeper
 from penstock.hosts.spark.parts.backlog import Backlog
 from penstock.hosts.spark.parts.task import Frame
+from penstock.ingest.measuring import Measuring
 from penstock.io.live import Arrivals
 
 
@@ -39,7 +44,7 @@ def test_nothing_is_raised_where_a_lock_would_stay_held() -> None:
     lock = Interrupting()
     condition = threading.Condition(lock)  # type: ignore[arg-type]
 
-    def wait() -> None:
+    def wait(cores: list[Core]) -> None:
         lock.acquire()
         with condition:
             assert lock.locked()
@@ -54,18 +59,18 @@ def test_nothing_is_raised_where_it_would_be_lost() -> None:
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    def wait() -> None:
+    def wait(cores: list[Core]) -> None:
         Removed()
         threading.Event().wait(60)
 
     assert interrupted(wait)
 
 
-def interrupted(work: Callable[[], None]) -> bool:
+def interrupted(work: Callable[[list[Core]], None]) -> bool:
     """Do something as commands do; whether it was interrupted."""
     try:
-        with stoppable(Arrivals(), follow=False):
-            work()
+        with stoppable(Arrivals(), follow=False) as cores:
+            work(cores)
     except KeyboardInterrupt:
         return True
     return False
@@ -101,17 +106,82 @@ def test_rows_whose_push_is_interrupted_when_they_are_in_the_log_are_answered_on
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])
+def test_an_interrupt_waits_for_the_end_of_a_push_and_a_second_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """The rows are in the log, and the stream does not know yet."""
+    ends: list[str] = []
+    interrupts: list[int] = []
+
+    def take(self: Measuring, *_: object) -> None:
+        while interrupts:
+            signal.raise_signal(interrupts.pop())
+            for _round in range(1_000):
+                pass  # Python calls handlers at the end of a round
+        ends.append("push")
+
+    monkeypatch.setattr(Measuring, "take", take)
+
+    def push(cores: list[Core]) -> None:
+        with penstock.connect(tmp_path / str(len(interrupts)), engine=engine) as db:
+            cores.append(core_of(db))
+            db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
+            db.push("s", [(1,)])
+            threading.Event().wait(60)
+
+    with directly():
+        interrupts.append(signal.SIGINT)
+        assert interrupted(push)
+        assert ends == ["push"]
+        interrupts += [signal.SIGINT, signal.SIGINT]
+        assert interrupted(push)
+        assert ends == ["push"]
+
+
+@pytest.mark.parametrize("which", range(5))
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_run_that_dies_at_a_statement_of_its_script_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int, is_done: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("q.cql").write_text(
+        "CREATE STREAM s (t BIGINT, k BIGINT) TIMESTAMP BY t; CREATE RELATION r (k BIGINT, n BIGINT);"
+        "INSERT INTO r VALUES (1, 10); CREATE VIEW v AS SELECT k FROM s;"
+        "CREATE QUERY q AS SELECT ISTREAM v.k, n FROM v [NOW], r WHERE v.k = r.k;"
+    )
+    Path("s.csv").write_text("t,k\n1,1\n2,1\n")
+    command = ["run", "q.cql", "--input", "s=s.csv", "--database", "db", "--output", "out", "--engine", "spark"]
+    run, seen = run_script, list[str]()
+
+    def dies(db: penstock.Database, text: str) -> list[Result]:
+        seen.append(text)
+        if len(seen) != which + 1:
+            return run(db, text)
+        if is_done:
+            run(db, text)
+        raise KeyboardInterrupt
+
+    with directly():
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.cli.script.run_statements", dies)
+            assert main(command) == 130
+        assert main(command) == 0
+    assert Path("out/q.csv").read_text().splitlines()[1:] == ["1,+,1,10", "2,+,1,10"]
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_database_can_be_closed_after_an_interrupt_at_any_moment(tmp_path: Path, engine: str) -> None:
     chance = random.Random(3)
     main = threading.get_ident()
     taken: list[int] = []
 
-    def work(seconds: float, over: threading.Event) -> None:
+    def work(seconds: float, over: threading.Event, cores: list[Core]) -> None:
         def interrupt() -> None:
             if not over.wait(seconds):
                 signal.pthread_kill(main, signal.SIGINT)
 
         with penstock.connect(tmp_path / "db", engine=engine) as db:
+            cores.append(core_of(db))
             if not db.queries:
                 db.execute("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
                 db.query("SELECT t FROM s", name="q")

@@ -31,6 +31,7 @@ from penstock.cli.run import (
     summarize,
 )
 from penstock.cli.script import EngineOption, MasterOption, ZoneOption, open_database
+from penstock.database.database import core_of
 from penstock.database.declare import STAMPED, Declaration, declaration
 from penstock.database.play import Input, input_name
 from penstock.io.files import Source
@@ -121,7 +122,7 @@ def query(
     chosen: OutputFormat | None = None if format is None else format.value
     arrivals, done = Arrivals(), Done()
     try:
-        with stoppable(arrivals, follow=follow), ExitStack() as stack:
+        with stoppable(arrivals, follow=follow) as cores, ExitStack() as stack:
             named = _inputs(data)
             keyed = {text.partition("=")[0] for text in key or []}
             inputs = open_inputs(named, arrivals, stack, follow=follow, format=input_format, relations=keyed)
@@ -134,6 +135,7 @@ def query(
                     said = f"`{found.ordering}` orders the rows; --timestamp {name}=COLUMN names another column"
                     print(f"penstock: {_shown(named[name])}: {said}", file=sys.stderr)
             db = stack.enter_context(open_database(engine, master, None, zone))
+            cores.append(core_of(db))
             for found in declared.values():
                 db.execute(found.statement)
             try:

@@ -15,6 +15,7 @@ import typer
 
 from penstock.cli.failures import Failure
 from penstock.cli.interrupts import deferring
+from penstock.database.core import Core
 from penstock.database.play import Input
 from penstock.io.files import Format
 from penstock.io.live import STDIN, Arrivals, LiveText, is_live
@@ -42,10 +43,12 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def stoppable(arrivals: Arrivals, *, follow: bool) -> Iterator[None]:
-    """Inside, SIGTERM interrupts as Ctrl-C does. With ``follow`` the first of them ends the run in order."""
+def stoppable(arrivals: Arrivals, *, follow: bool) -> Iterator[list[Core]]:
+    """Inside, SIGTERM interrupts as Ctrl-C does, but not while the main thread changes one of the databases in the list
+    that this gives. With ``follow`` the first of them ends the run in order."""
+    cores: list[Core] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield cores
         return
     asked = False
 
@@ -57,9 +60,13 @@ def stoppable(arrivals: Arrivals, *, follow: bool) -> Iterator[None]:
             return
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = {number: signal.signal(number, deferring(heard)) for number in (signal.SIGINT, signal.SIGTERM)}
+    def changes() -> bool:
+        return any(core.is_inside for core in cores)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, deferring(heard, changes)) for number in numbers}
     try:
-        yield
+        yield cores
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

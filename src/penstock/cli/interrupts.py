@@ -3,7 +3,8 @@
 Python calls handlers between any two steps of the main thread. What a handler raises inside ``threading`` can leave a
 lock held for ever: a ``Condition``, and each ``Event`` has one, is entered by a function, which has the lock before its
 ``with`` knows. Closing the database then waits for threads that wait for that lock. What is raised while Python removes
-an object is lost, and the command goes on as if there had been no signal.
+an object is lost, and the command goes on as if there had been no signal. And rows that are written down while the
+stream has not counted them yet would be pushed again by the next run.
 """
 
 from __future__ import annotations
@@ -28,22 +29,36 @@ _SOON = 0.001
 """Seconds after which a signal comes again that came at a delicate place."""
 
 
-def deferring(handler: Handler) -> Handler:
-    """A handler that is called where the main thread can be stopped: a little later if it is not there yet."""
+def deferring(handler: Handler, changes: Callable[[], bool] = lambda: False) -> Handler:
+    """A handler that is called where the main thread can be stopped: a little later if it is not there yet.
+
+    ``changes``: whether the main thread is changing what has to be whole when it is stopped. A second signal does not
+    wait for the end of that.
+    """
+    deferred = resent = False
 
     def heard(number: int, frame: FrameType | None) -> None:
-        if frame is not None and _is_delicate(frame):
+        nonlocal deferred, resent
+        was_resent, resent = resent, False
+        if was_resent and not deferred:
+            return  # a second one has come meanwhile
+        is_second = deferred and not was_resent
+        if frame is not None and (_is_delicate(frame) or (changes() and not is_second)):
+            deferred = True
             # No ``Thread``: starting one takes a lock that may be held right here. It ends with the signal.
-            _thread.start_new_thread(_again, (number,))
+            _thread.start_new_thread(again, (number,))
         else:
+            deferred = False
             handler(number, frame)
 
+    def again(number: int) -> None:
+        nonlocal resent
+        time.sleep(_SOON)
+        if deferred:
+            resent = True
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+
     return heard
-
-
-def _again(number: int) -> None:
-    time.sleep(_SOON)
-    signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 def _is_delicate(frame: FrameType) -> bool:

@@ -105,10 +105,11 @@ def run(
     done, arrivals = Done(), Arrivals()
     try:
         with (
-            stoppable(arrivals, follow=follow),
+            stoppable(arrivals, follow=follow) as cores,
             open_database(engine, master, database, zone) as db,
             ExitStack() as stack,
         ):
+            cores.append(core_of(db))
             for result in run_script(db, file) if database is None else resume_script(db, file):
                 if result.table is not None:
                     print(table_text(result.table), end="", file=sys.stderr)

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from penstock.cli.failures import Failure, failure
 from penstock.cli.warm import announce
 from penstock.connecting import connect as open_connection
 from penstock.cql.splitting import split
+from penstock.database.database import core_of
 from penstock.database.database import run_script as run_statements
 from penstock.hosts.options import default_engine
 from penstock.model.errors import PenstockError
@@ -83,7 +84,8 @@ def run_script(db: Database, file: Path) -> list[Result]:
 def resume_script(db: Database, file: Path) -> list[Result]:
     """Run the statements of a CQL file that have not been run with this database.
 
-    The file must be the one that was run first; it may have grown.
+    The file must be the one that was run first; it may have grown. A run that dies between a statement and the note of
+    it has noted what there was before: the next one sees by that whether the statement was run.
     """
     text = read_script(file)
     statements, _ = split(text if text.rstrip().endswith(";") else f"{text}\n;")
@@ -102,9 +104,29 @@ def resume_script(db: Database, file: Path) -> list[Result]:
             start = text.find(statement.rstrip(";"), end)
             end = start + len(statement) - 1
             if i >= len(known):
-                # Errors name the line of the file.
-                results += run_statements(db, "\n" * text.count("\n", 0, start) + statement)
+                before = _facts(db)
+                begun: dict[str, Any] = db.note().get("begun", {})
+                if begun.get("statement") != digests[: i + 1] or not _has_changed(begun["before"], before):
+                    db.note(begun={"statement": digests[: i + 1], "before": before})
+                    # Errors name the line of the file.
+                    results += run_statements(db, "\n" * text.count("\n", 0, start) + statement)
                 db.note(statements=digests[: i + 1])
     except PenstockError as error:
         raise failure(error, str(file)) from None
     return results
+
+
+def _facts(db: Database) -> dict[str, Any]:
+    """What a statement may change: names, and how many rows streams and relations were given by statements."""
+    catalog, core = db.catalog, core_of(db)
+    pushed = [n for n, stream in catalog.streams.items() if stream.source is None and not stream.derived]
+    return {
+        "declared": sorted([*catalog.streams, *catalog.relations, *catalog.views]), "queries": sorted(db.queries),
+        "given": {name: core.given(name) for name in (*pushed, *catalog.relations)},
+    }  # fmt: skip
+
+
+def _has_changed(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether a statement has changed something. Queries that are over need not be listed any more."""
+    is_new = not {*now["queries"]} <= {*before["queries"]}
+    return is_new or any(before[what] != now[what] for what in ("declared", "given"))
