@@ -15,5 +15,5 @@ step() {
 
 step "$bin/ruff" check .
 step "$bin/mypy"
-step "$bin/python" -m pytest -q -n 3 --dist loadgroup
+step "$bin/python" -m pytest -q -n 2 --dist loadgroup
 printf '\nall of it in %d:%02d minutes\n' $((SECONDS / 60)) $((SECONDS % 60))
