@@ -10,7 +10,7 @@
 #              that is full, and a database in an object store, whose emulator it installs in .objects; takes half an hour
 # make kills   kills a database on a directory, one on Spark, Java and Python workers of one, a streaming query on Spark and
 #              `penstock run` 50 times each and a server 20 times, stops `penstock run` by Ctrl-C 50 times, lets threads
-#              work on Spark for a minute, and compares what they answered; takes three hours
+#              work on Spark for a minute, and compares what they answered; takes hours
 # make fuzz    the generated tests with new random cases until one fails; MINUTES=60: at most an hour
 # make sessions   whole sessions of statements, right and wrong ones, with new random cases; MINUTES as for fuzz
 # make soak    a long mixed load on the local engine, and what of memory, threads and files grows; MINUTES, by default 10
