@@ -83,7 +83,7 @@ class PartitionView:
 
 @dataclass(frozen=True)
 class PartView:
-    """A part: queries that share micro-batches on Spark, of which so many count. ``rows``, ``rows_per_second``,
+    """A part: queries that share micro-batches on Spark; ``batches`` of these count. ``rows``, ``rows_per_second``,
     ``answers_per_second`` and ``seconds`` are of the last one since the database was opened, None before it.
     ``waiting``, ``waiting_rows``: entries of logs that it has not taken, and the rows in them."""
 

@@ -80,7 +80,7 @@ class Cluster:
         self._session: SparkSession | None = None
         self._problem: PenstockError | None = None
         self._cores: int | None = None
-        """Those that Spark had when the last streaming query was started, once it is known."""
+        """The cores that Spark had when the last streaming query was started, once it is known."""
         self._begun = False
         self._ready = threading.Event()
         self._host: SparkHost | None = None
@@ -306,8 +306,8 @@ class Cluster:
             return {q.name: q.text for q in host.core.running() if getattr(q.runner, "id", None) in ids}
 
     def _is_about_java(self, error: Exception) -> bool:
-        """Whether an error means that Java has ended, or is about to. That it looks so is not enough: what is taken for
-        an end that was none is made again at once, as often as it fails, and nobody hears of it."""
+        """Whether an error means that Java has ended, or is about to. The text of an error is not enough: a
+        micro-batch that fails for another reason would be made again at once, and no user would hear of it."""
         for _ in range(0 if isinstance(error, PenstockError) or is_dead(error) else _LOOKS):
             if java_is_gone():
                 return True

@@ -292,7 +292,7 @@ class Inflow:
 
 
 def _forced(files: Disk, folder: str, before: Set[str]) -> Iterator[str]:
-    """Force all files and folders in a folder, except those that have been before; gives all of them. No file changes
+    """Force all files and folders in a folder, except ``before``; gives all of them. No file changes
     after it has got its name."""
     found = {f"{folder}/{name}" for name in files.names(folder)}
     inside = {f"{folder}/{name}" for name in files.folders(folder)}
