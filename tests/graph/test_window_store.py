@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock.graph.memory import split
 from penstock.graph.view import StreamMemory
-from penstock.hosts.local import host
+from penstock.hosts.local import host, placing
 from penstock.kernels.store import Piece
 from penstock.model.delta import Arrivals, Step
 from penstock.model.schema import Field
@@ -223,8 +223,9 @@ def test_queries_that_come_and_go_have_their_answers(eager: None, life: tuple[Ca
 def test_smart_windows_of_different_age_become_one(
     eager: None, db: penstock.Database, threading: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless workers come between them and their joins meanwhile, which costs decide that are measured every second."""
-    monkeypatch.setattr(host, "_REPLACE", 3600.0)
+    """Unless workers come between them and their joins. Measured costs decide that; here every operator costs nothing,
+    so that they never do."""
+    monkeypatch.setattr(placing, "cost", lambda vertex: 0.0)
     text = "SELECT ISTREAM a.x, b.x AS y FROM a [ROWS 3], b [RANGE 4] WHERE a.x = b.x MASTER b"
     db.configure(threading=threading)
     older = db.query(text)
