@@ -248,7 +248,7 @@ def test_a_database_whose_java_and_workers_are_killed_again_and_again(tmp_path: 
             while process.poll() is None and kills < KILLS:
                 kind, moment = chosen.choice(list(KINDS)), chosen.choice(list(LIVE_MOMENTS))
                 # It works, with the Java that it has now.
-                for pattern in (STORED, *[moment] * chosen.randint(1, 3)):
+                for pattern in (STORED, *[LIVE_MOMENTS[moment]] * chosen.randint(1, 3)):
                     before = happened(root, pattern)
                     wait_for(lambda: happened(root, pattern) > before or process.poll() is not None, None, log)  # noqa: B023
                 time.sleep(chosen.choice([0, 0, chosen.random() / 50, chosen.random()]))
@@ -257,6 +257,7 @@ def test_a_database_whose_java_and_workers_are_killed_again_and_again(tmp_path: 
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 kills += bool(found) and not (root / "done").exists()
+                print(f"{rounds}, {kills}: {kind}, {moment}: {len(found)}", flush=True)  # shown if the test fails
             assert process.wait(600) == 0, log.read_text()[-4000:]
         killed_live.check(root, _COUNT)
     assert kills >= rounds, "each database lives through some"
