@@ -15,13 +15,14 @@ docs/concepts/scale.md explains what follows from the figures.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +107,19 @@ def _executors() -> Iterator[tuple[int, float]]:
             yield pid, sum(map(processor_seconds, below(pid)))
 
 
+def _rest(executors: Iterable[int]) -> dict[str, float]:
+    """Processor time of all else below this process: of itself, the driver's Java, and what Spark starts."""
+    ours = {pid for each in executors for pid in below(each)}
+    spent = {"python": 0.0, "java": 0.0, "started": 0.0}
+    for pid in below(os.getpid()):
+        if pid not in ours:
+            with contextlib.suppress(OSError):
+                java = "SparkSubmit" in Path(f"/proc/{pid}/cmdline").read_text()
+                kind = "python" if pid == os.getpid() else "java" if java else "started"
+                spent[kind] += processor_seconds(pid)
+    return spent
+
+
 def child(executors: int, shards: int, rows: int, warm: int, times: int, source: Source) -> None:
     """One measurement, said as a line of JSON: seconds, in tasks of all shards together."""
     random = np.random.default_rng(1)
@@ -132,12 +146,14 @@ def child(executors: int, shards: int, rows: int, warm: int, times: int, source:
             query.fetch()
         give = source.prepared(db, folder, table.slice(small + warm), piece)
         before, known = dict(_executors()), len(db.metrics())
+        rest = _rest(before)
         began = time.perf_counter()
         give()
         given = time.perf_counter()
         db.settle()
         wall = time.perf_counter() - began
         busy = [seconds - before.get(pid, 0.0) for pid, seconds in _executors()]
+        rest = {kind: seconds - rest[kind] for kind, seconds in _rest(before).items()}
         made = db.metrics().slice(known).to_pylist()
 
         def spent(*names: str) -> float:
@@ -147,7 +163,7 @@ def child(executors: int, shards: int, rows: int, warm: int, times: int, source:
             "rows": rows, "wall": wall, "batches": len(made), "cpu": sum(busy), "uneven": max(busy) / sum(busy),
             "giving": given - began, "source": spent("reading"), "shuffle": spent("splitting"),
             "operators": spent("working"), "state": spent("opening", "storing"), "results": spent("answering"),
-            "spark": sum(m["spark"] for m in made),
+            "spark": sum(m["spark"] for m in made), **rest,
             "missed": sum(m["caught_up"] + m["loaded"] for m in made) / (shards * len(made)),
         }), flush=True)  # fmt: skip
 
@@ -195,6 +211,11 @@ def main() -> None:
         two.append(measured(2, 2, times * rows // 2, 4 * warm, parallel, times))
     cpu = min(m["cpu"] for m in two) / min(m["cpu"] for m in one)
     wall = min(m["wall"] for m in one) / min(m["wall"] for m in two)
+    where = {"cpu": "executors", "python": "driver's Python", "java": "driver's Java", "started": "what it starts"}
+    for executors, rounds in ((1, one), (2, two)):
+        for kind, words in where.items():
+            name = f"scale: {executors} executors, compared: processor time of {words}, µs for a row"
+            report.add(name, 1e6 * min(m[kind] / m["rows"] for m in rounds))
     report.add("scale: processor time for a row, two executors against one", cpu, 1.15, below=True)
     report.add("scale: speed of two executors against one", wall, 1.4)
     uneven = max(m["uneven"] for m in two)
