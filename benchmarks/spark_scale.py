@@ -45,6 +45,8 @@ LARGE = 10
 KEYS = 10_000
 SHARDS = (1, 2, 4, 8)
 ROUNDS = 3
+ROW = 400
+"""Bytes of memory that a row takes, in all processes and in files, until the database is closed; roughly."""
 SMALL = 60
 """Micro-batches of a few rows before executors are compared: each of them compiles Spark's code for itself, once."""
 
@@ -96,6 +98,12 @@ SOURCES = {
 """By the name that ``--source`` has."""
 
 
+def touch_memory(size: int) -> None:
+    """Let the machine have this many bytes of free memory that has been used. A virtual one may get a page from its host
+    only when it is touched, at half a gigabyte a second and one processor at a time, and give it back soon after."""
+    np.ones(size, np.uint8)
+
+
 def _executors() -> Iterator[tuple[int, float]]:
     """The executors, each with its processor time and that of all it has started."""
     for pid in below(os.getpid()):
@@ -145,6 +153,7 @@ def child(executors: int, shards: int, rows: int, warm: int, times: int, source:
             source.prepared(db, folder, table.slice(start, min(piece, small + warm - start)), piece)()
             query.fetch()
         give = source.prepared(db, folder, table.slice(small + warm), piece)
+        touch_memory(rows * ROW)
         before, known = dict(_executors()), len(db.metrics())
         rest = _rest(before)
         began = time.perf_counter()
