@@ -216,11 +216,23 @@ def _files(folder: str) -> Files:
 
 
 def _spent(seconds: float) -> float:
-    """Percent of a core that this process and all below it take while it sleeps: Java, Spark's readers, workers."""
-    before, began = sum(map(processor_seconds, below(os.getpid()))), time.perf_counter()
-    time.sleep(seconds)
-    after, ended = sum(map(processor_seconds, below(os.getpid()))), time.perf_counter()
-    return 100 * (after - before) / (ended - began)
+    """Percent of a core that this process and all below it take while it sleeps: Java, Spark's readers, workers. Those
+    that Spark ends when they have had nothing to do are let end first."""
+    for _ in range(10):
+        processes, before, began = _processes(), _processor_time(), time.perf_counter()
+        time.sleep(seconds)
+        after, ended = _processor_time(), time.perf_counter()
+        if _processes() == processes:
+            return 100 * (after - before) / (ended - began)
+    raise SystemExit("processes come and go while nothing is to be done")
+
+
+def _processes() -> set[int]:
+    return set(below(os.getpid()))
+
+
+def _processor_time() -> float:
+    return sum(map(processor_seconds, below(os.getpid())))
 
 
 def _rested(folder: str) -> Files:

@@ -99,8 +99,8 @@ SOURCES = {
 
 
 def touch_memory(size: int) -> None:
-    """Let the machine have this many bytes of free memory that has been used. A virtual one may get a page from its host
-    only when it is touched, at half a gigabyte a second and one processor at a time, and give it back soon after."""
+    """Let the machine have this many bytes of free memory that has been used. A virtual machine may get a page from its
+    host only when it is touched, at half a gigabyte a second, and give it back soon after it is free."""
     np.ones(size, np.uint8)
 
 
