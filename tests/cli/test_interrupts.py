@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import signal
 import threading
@@ -18,6 +19,7 @@ from tests.spark.direct import directly
 import penstock
 from penstock.cli.inputs import stoppable
 from penstock.cli.main import main
+from penstock.cli.shell import Shell
 from penstock.database.core import Core
 from penstock.database.database import core_of, run_script
 from penstock.database.results import Result
@@ -74,6 +76,26 @@ def interrupted(work: Callable[[list[Core]], None]) -> bool:
     except KeyboardInterrupt:
         return True
     return False
+
+
+def test_the_shell_leaves_no_lock_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends it where statements come from a pipe; the statement that runs has an end before that."""
+    ran: list[str] = []
+
+    def feed(self: Shell, line: str) -> None:
+        lock = Interrupting()
+        lock.acquire()
+        with threading.Condition(lock):  # type: ignore[arg-type]
+            ran.append(line)
+        assert not lock.locked()
+        threading.Event().wait(60)
+
+    monkeypatch.setattr(Shell, "feed", feed)
+    monkeypatch.setattr("sys.stdin", io.StringIO("SHOW STREAMS;\n"))
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["sql", "--engine", "local", "--database", str(tmp_path)]) == 130
+    assert ran == ["SHOW STREAMS;"]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("has_rows", [False, True])

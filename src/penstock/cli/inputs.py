@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
@@ -14,7 +13,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.failures import Failure
-from penstock.cli.interrupts import deferring
+from penstock.cli.interrupts import handling
 from penstock.database.core import Core
 from penstock.database.play import Input
 from penstock.io.files import Format
@@ -47,9 +46,6 @@ def stoppable(arrivals: Arrivals, *, follow: bool) -> Iterator[list[Core]]:
     """Inside, SIGTERM interrupts as Ctrl-C does, but not while the main thread changes one of the databases in the list
     that this gives. With ``follow`` the first of them ends the run in order."""
     cores: list[Core] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield cores
-        return
     asked = False
 
     def heard(number: int, frame: FrameType | None) -> None:
@@ -63,13 +59,8 @@ def stoppable(arrivals: Arrivals, *, follow: bool) -> Iterator[list[Core]]:
     def changes() -> bool:
         return any(core.is_inside for core in cores)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, deferring(heard, changes)) for number in numbers}
-    try:
+    with handling(heard, (signal.SIGINT, signal.SIGTERM), changes):
         yield cores
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def open_inputs(

@@ -15,7 +15,8 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 Handler = Callable[[int, FrameType | None], None]
@@ -59,6 +60,23 @@ def deferring(handler: Handler, changes: Callable[[], bool] = lambda: False) -> 
             signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     return heard
+
+
+@contextmanager
+def handling(
+    handler: Handler, numbers: Sequence[signal.Signals], changes: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Inside, the handler hears these signals where the main thread can be stopped; see ``deferring``. Signals come to
+    the main thread alone: in another one nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, deferring(handler, changes)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, found in before.items():
+            signal.signal(number, signal.SIG_DFL if found is None else found)
 
 
 def _is_delicate(frame: FrameType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,9 +16,12 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from penstock.cli.connected import ConnectOption, RemoteShell, TokenOption, check_alone, opened
 from penstock.cli.failures import Failure, failure, report
+from penstock.cli.interrupts import handling
 from penstock.cli.script import DatabaseOption, EngineOption, MasterOption, ZoneOption, open_database
 from penstock.cli.shell import Shell
 from penstock.cql.keywords import KEYWORDS
+from penstock.database.core import Core
+from penstock.database.database import core_of
 from penstock.model.errors import PenstockError
 from penstock.model.version import VERSION
 
@@ -38,13 +42,16 @@ def sql(
 
     Without a terminal, statements are read from stdin and the first error ends the run.
     """
-    if connect is None:
-        with open_database(engine, master, database, zone) as db:
-            _read(db, Shell(db, sys.stdout))
-        return
-    check_alone(engine, master, database, zone)
-    with opened(connect, token) as remote:
-        _read(remote, RemoteShell(remote, sys.stdout))
+    cores: list[Core] = []
+    with handling(signal.default_int_handler, [signal.SIGINT], lambda: any(core.is_inside for core in cores)):
+        if connect is None:
+            with open_database(engine, master, database, zone) as db:
+                cores.append(core_of(db))
+                _read(db, Shell(db, sys.stdout))
+            return
+        check_alone(engine, master, database, zone)
+        with opened(connect, token) as remote:
+            _read(remote, RemoteShell(remote, sys.stdout))
 
 
 def _read(db: Database | RemoteDatabase, shell: Shell) -> None:
