@@ -172,7 +172,7 @@ class States:
                 for begun in (*made, small):
                     begun.remove()
             self.versions = [v for v in self.versions if v != version]
-            self._keep(state)
+            self.keep(state)
             raise
         self._unsaved = {}
         self.written += sum(w.size for w in written)
@@ -185,8 +185,8 @@ class States:
         self._verified.clear()
         self.forget()
 
-    def _keep(self, state: State) -> None:
-        """Have the tables of a save that failed for the next one: operators count them as saved."""
+    def keep(self, state: State) -> None:
+        """Have the tables of a save that failed, or was not begun, for the next one: operators count them as saved."""
         for path, saved in state.items():
             before = self._unsaved.get(path, {})
             tables = {p.name: p.table if p.is_new else before.get(p.name) for p in saved.pieces}

@@ -351,6 +351,11 @@ class Store:
             undo()
             self._leftover = None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left in the directory of what was stopped half-way."""
+        return self._leftover is None
+
     def _check_leftover(self) -> None:
         if self._leftover is not None:
             try:

@@ -347,7 +347,7 @@ class StateStore:
         except (ValueError, KeyError, TypeError):
             sound = False
         if not sound:
-            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=_LOST)
+            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=LOST)
         if content["format"] != FORMAT:
             raise CheckpointError(
                 f"{path}: written in format {content['format']}, this is format {FORMAT}",
@@ -364,7 +364,8 @@ class StateStore:
             self._fs.delete_file(path)
 
 
-_LOST = "load an earlier version, or start again in an empty directory"
+LOST = "load an earlier version, or start again in an empty directory"
+"""What is to be done where the state of a query over DataFrames is damaged."""
 
 
 def _bytes_of(table: pa.Table) -> pa.Buffer:
@@ -412,15 +413,15 @@ class _Opened:
                 self._shared[piece.file] = file
         if file.size < piece.start + piece.bytes or (piece.bytes > _SMALL and file.size != piece.bytes):
             raise CheckpointError(
-                f"{path}: damaged, {file.size} bytes instead of {piece.start + piece.bytes}", hint=_LOST
+                f"{path}: damaged, {file.size} bytes instead of {piece.start + piece.bytes}", hint=LOST
             )
         data = file.slice(piece.start, piece.bytes)
         if zlib.crc32(data) != piece.crc:
-            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=_LOST)
+            raise CheckpointError(f"{path}: damaged, its checksum is not what was written", hint=LOST)
         try:
             return pa.ipc.open_file(data).read_all()
         except pa.ArrowInvalid as e:
-            raise CheckpointError(f"{path}: damaged, {e}", hint=_LOST) from e
+            raise CheckpointError(f"{path}: damaged, {e}", hint=LOST) from e
 
     def _file(self, path: str) -> pa.Buffer:
         try:
@@ -429,7 +430,7 @@ class _Opened:
             with self._fs.open_input_file(path) as source:
                 return source.read_buffer()
         except FileNotFoundError:
-            raise CheckpointError(f"{path}: a piece of the saved state is missing", hint=_LOST) from None
+            raise CheckpointError(f"{path}: a piece of the saved state is missing", hint=LOST) from None
         except OSError as e:
             raise CheckpointError(f"{path}: a piece of the saved state cannot be read: {e}") from e
 

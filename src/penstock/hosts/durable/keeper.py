@@ -390,13 +390,15 @@ class Saver:
                     "all of it: close the database and open it again"
                 )
                 raise
-        time.sleep(_GIVE_WAY)
         try:
+            time.sleep(_GIVE_WAY)
             with brief_turns():  # pushes go on meanwhile
                 store.save(number, state)
-        except PenstockError as error:
-            self.trouble = error
+        except BaseException as error:
+            store.states.keep(state)
             keeper.changed.set()
+            if isinstance(error, PenstockError):
+                self.trouble = error
             raise
         with self._core.lock:
             store.forget(self._needed())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,8 +34,9 @@ def started(conf: SparkConf, environment: Mapping[str, str]) -> SparkContext:
     if has_gateway():
         # Java is there from an earlier session of this process.
         return SparkContext.getOrCreate(conf)
-    # Workers import what this process imports, wherever they are started.
-    places = [str(Path(model.__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    # Workers import what this process imports, wherever they are started: Python's first place is the script's folder.
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    places = [str(Path(model.__file__).parents[2]), *given, *(p for p in sys.path[:1] if Path(p).is_dir())]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in places if p))
     log = _log()
     try:

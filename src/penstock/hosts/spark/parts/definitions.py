@@ -23,7 +23,7 @@ from penstock.graph.sharing import demands, raised
 from penstock.hosts.durable import forms
 from penstock.model.batch import Batch, Instant
 from penstock.model.change import Change
-from penstock.model.errors import CheckpointError, EngineError, StorageError
+from penstock.model.errors import CheckpointError, EngineError, QueryFailed, StorageError
 from penstock.model.schema import Schema
 from penstock.operators.identity import Named
 from penstock.plan.nodes import Query, declared_scans
@@ -39,6 +39,10 @@ from penstock.storage.store import code_path, read_code
 _PAST = pa.schema([("kind", pa.string()), ("name", pa.string()), ("rows", pa.large_binary())])
 _KEPT = 8_192
 """Definitions that a process keeps."""
+
+
+class FunctionError(QueryFailed):
+    """The code of a function that a query calls cannot be loaded in a worker."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,15 @@ def _seen(files: Files, path: str) -> Record:
 def _code(files: Files, name: str, version: int) -> Callable[..., object]:
     from pyspark import cloudpickle
 
-    found: Callable[..., object] = cloudpickle.loads(read_code(files, code_path(f"{name}@{version}")))
+    code = read_code(files, code_path(f"{name}@{version}"))
+    try:
+        found: Callable[..., object] = cloudpickle.loads(code)
+    except Exception as error:
+        raise FunctionError(
+            f"function `{name}` cannot be loaded in a Python worker of Spark: {type(error).__name__}: {error}",
+            hint="set PYTHONPATH to the folder of the module that it is in before Python starts, on all machines, or "
+            "define it in the script itself",
+        ) from error
     return found
 
 

@@ -694,6 +694,9 @@ class SparkHost(Abilities):
             with self.changed:
                 if self.stopping:
                     return
+                problem = self.parts.begin()
+                if problem is not None:
+                    raise problem
                 parts = [p for p in self._parts_of(query) if p.has_work(upto)]
                 if not parts:
                     return

@@ -419,7 +419,11 @@ class Part:
         planned = self._planned
         if planned is not None:
             # Nothing is answered from rows that a loss of power could take away.
-            self._host.safe(max(planned.last, planned.admitted.ahead))
+            try:
+                self._host.safe(max(planned.last, planned.admitted.ahead))
+            except PenstockError:
+                discard(self._host, self.id, reports)
+                raise
         with self._host.changed:
             if self.gives_up or planned is None or planned is not self._planned:
                 return True
@@ -499,7 +503,12 @@ class Part:
         }  # fmt: skip
         if news:
             meta["queries"] = news
-        number = host.recorded(table, meta)
+        try:
+            number = host.recorded(table, meta)
+        except PenstockError:
+            if host.kept.keeper.store.is_settled:  # otherwise an opening may find that it counts
+                discard(host, self.id, reports)
+            raise
         self.problem, self.deaths, self._pause, self._not_before = None, 0, _FIRST, 0.0
         for id, some in outcomes.items():
             runner = self.queries.get(id)

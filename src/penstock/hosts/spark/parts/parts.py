@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,27 @@ from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.runner import SparkRunner, bases_again, bases_json, moved_again, moved_json
 from penstock.hosts.spark.parts.task import Frame, Moved
 from penstock.hosts.spark.parts.view import graph_view
-from penstock.model.errors import StateError
+from penstock.model.errors import EngineError, PenstockError, StateError
 
 if TYPE_CHECKING:
     from penstock.hosts.spark.parts.host import SparkHost
+
+
+def _whole(work: Callable[[], None]) -> None:
+    """Do something of which nothing may be left out: Ctrl-C comes to the main thread, so another one does it."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="penstock-configuring", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
 
 
 class Parts:
@@ -47,6 +64,8 @@ class Parts:
         self._altered: set[str] = set()
         """Queries whose priority has changed, and which are still where it was."""
         self._started = False
+        self._unstarted: set[Part] = set()
+        """Parts that there was no thread for; see ``begin``."""
 
     def __iter__(self) -> Iterator[Part]:
         return iter(list(self._parts.values()))
@@ -121,15 +140,18 @@ class Parts:
         elsewhere, and they are not known."""
         return max(1, self._host.cluster.known_cores or self._host.slots)
 
-    def add(self, runner: SparkRunner, id: int, *, resumed: bool = False) -> Part:
-        """A query is in a part, which is made if it is not there. ``resumed``: it was in it before a restart."""
+    def add(self, runner: SparkRunner, id: int, *, resumed: bool = False, begins: bool = True) -> Part:
+        """A query is in a part, which is made if it is not there. ``resumed``: it was in it before a restart;
+        ``begins``: a new part has a thread at once, otherwise with ``begin``."""
         part = self._parts.get(id)
         if part is None:
             start = self._host.last_feed + 1 if runner.moved is None else runner.moved.start
             part = self._parts[id] = Part(self._host, id, start - 1)
             self.next = max(self.next, id + 1)
-            if self._started:
+            if self._started and begins:
                 self._host.cluster.start(part)
+            elif self._started:
+                self._unstarted.add(part)
         if not part.queries and not resumed:
             part.bases = {}  # what queries that are gone have left may be gone too
         part.queries[runner.id] = runner
@@ -193,12 +215,21 @@ class Parts:
         return many or any(any(r.suspended for r in part.queries.values()) for part in self._working())
 
     def configure(self) -> None:
-        """Change what was asked for; returns when queries are in the parts that the settings ask for."""
+        """Change what was asked for; returns when queries are in the parts that the settings ask for.
+
+        Ctrl-C stops the waiting, not the change: a move that is written down and not made would be made by the next
+        opening, which would give queries again what they have had."""
+        _whole(self._configure)
+        self.gate.let(self.settings.at_once)
+        self._host.after()
+
+    def _configure(self) -> None:
         with self._configuring, self._host.changed:
             while self._asked:
                 self._change(self._asked.popleft())
-        self.gate.let(self.settings.at_once)
-        self._host.after()
+            problem = self.begin()
+            if problem is not None:
+                raise problem
 
     def _change(self, given: Mapping[str, object]) -> None:
         host, settings = self._host, self.settings.with_(given)
@@ -285,7 +316,7 @@ class Parts:
         for id, to in moves.items():
             runner = self._parts[now[id]].queries.pop(id)
             runner.moved = moved[id]
-            self.add(runner, to)
+            self.add(runner, to, begins=False)
         for part in self:
             for id, runner in part.queries.items():
                 runner.apart = id in apart
@@ -294,6 +325,22 @@ class Parts:
                 part.load, part.deaths = Load(time.monotonic()), 0
                 self._retire(part)
                 part.wake()
+        self.begin()
+
+    def begin(self) -> PenstockError | None:
+        """Start the parts that have no thread yet; why one could not be started. ``SparkHost.settle`` tries again."""
+        for part in list(self._unstarted):
+            if not part.gives_up:
+                try:
+                    self._host.cluster.start(part)
+                except RuntimeError as error:
+                    return EngineError(
+                        f"{part.label}: no thread can be started: {error}",
+                        hint="allow more processes (ulimit -u) or end some; nothing is lost: what was asked for holds, "
+                        "and the next fetch tries again",
+                    )
+            self._unstarted.discard(part)
+        return None
 
     def _give(self, part: Part, frames: Sequence[tuple[str, Frame]]) -> None:
         """Entries that this part has not read yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,10 @@ from penstock.storage.objects import joined
 if TYPE_CHECKING:
     from penstock.hosts.spark.parts.host import SparkHost
     from penstock.hosts.spark.parts.part import Part
+
+
+_AHEAD = 64 << 20
+"""Bytes of answers of a query that are kept in memory before their reader asks for them."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +155,17 @@ class SparkRunner:
         return Stored(tuple(tuple(self._host.filed(*of_slot) for of_slot in batch) for batch in batches), rows)
 
     def prepare(self, answers: Sequence[Stored | pa.Table]) -> None:
-        """Read answers before their reader asks for them. Without the lock."""
+        """Read answers before their reader asks for them, the first ``_AHEAD`` bytes. Without the lock: another thread
+        may have had them meanwhile, and their files may be gone. What cannot be read is left to the reader."""
+        room = _AHEAD
         for some in answers:
-            if isinstance(some, Stored) and some.tables is None:
-                some.tables = self._read(some)
+            if isinstance(some, Stored):
+                room -= self.size(some)
+                if room < 0:
+                    return
+                if some.tables is None:
+                    with contextlib.suppress(StorageError):
+                        some.tables = self._read(some)
 
     def _read(self, some: Stored) -> list[pa.Table]:
         deltas = [ordered(read_answers(self.plan.schema, list(map(self._bytes, b)))) for b in some.batches]

@@ -14,7 +14,7 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.graph.programs import Counts, GraphPrograms, Programs
 from penstock.hosts.meter import Sample, sampled
-from penstock.hosts.spark.parts.definitions import Definition, read_definition, read_past, read_program
+from penstock.hosts.spark.parts.definitions import Definition, FunctionError, read_definition, read_past, read_program
 from penstock.hosts.spark.parts.feed import Inputs, Share
 from penstock.hosts.spark.parts.task import (
     Assigned,
@@ -53,7 +53,7 @@ from penstock.plan.nodes import functions_called
 from penstock.storage.objects import files_at, joined
 from penstock.storage.packing import gathered, packed, unpacked
 from penstock.storage.shards import ANSWERS, slot_folder
-from penstock.storage.versions import StateStore
+from penstock.storage.versions import LOST, StateStore
 
 _INLINE = 64 << 10
 """Answers of at most this many bytes go with the report; more go into a file."""
@@ -135,8 +135,9 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
             if query.origin is not None:
                 name = f"{task.version}.{id}"
                 self._families[name] = self._brought_from(*query.origin, id, name)
-        self._begin(task, queries)
+        failed = self._begin(task, queries)
         gave = {id: _Gave() for family in self._families.values() for id in family.members}
+        gave |= {id: _Gave(error=failure) for id, failure in failed.items()}
         if not task.careful:
             self._advance_all(inputs, queries, gave, 0)
             return gave
@@ -181,16 +182,22 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
         self._brought.clear()
         return state
 
-    def _begin(self, task: Task, queries: Mapping[str, Assigned]) -> None:
-        """Queries that are new here, with those that begin with the same rows."""
+    def _begin(self, task: Task, queries: Mapping[str, Assigned]) -> dict[str, Failure]:
+        """Queries that are new here, with those that begin with the same rows; gives those that cannot begin, and why.
+        """
         running = {id for family in self._families.values() for id in family.members}
         alike: dict[object, dict[str, Definition]] = {}
+        failed: dict[str, Failure] = {}
         for id, query in queries.items():
             if id not in running:
-                definition = read_definition(self._root, id)
+                try:
+                    definition = read_definition(self._root, id)
+                except FunctionError as error:
+                    failed[id] = failure_of(error)
+                    continue
                 alike.setdefault(_company(definition, query), {})[id] = definition
         if not alike:
-            return
+            return failed
         unfed = {
             _company(first, queries[first.id]): family
             for family in self._families.values()
@@ -210,6 +217,7 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
             rows = {name: some for p in pasts.values() for name, some in p.rows.items()}
             family.begin(changes, rows, queries[next(iter(definitions))].slot, self._index, self._slots)
             self._families[f"{task.version}.{number}"] = family
+        return failed
 
     def _advance(
         self, family: _Family, queries: Mapping[str, Assigned], inputs: Inputs, gave: Mapping[str, _Gave], number: int
@@ -281,6 +289,9 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
         family = _Family(definitions)
         family.programs.load(state)
         return family
+
+
+_DAMAGED = "`penstock check` says what else is damaged; restore the directory from a backup"
 
 
 def store_of(root: str, part: int, slot: int, slots: int) -> StateStore:
@@ -485,9 +496,12 @@ def run_task(task: Task, memory: Memory | None = None) -> Report | Trouble:
     """Do a slot's share of a micro-batch."""
     try:
         return _run(task, memory)
-    except (OSError, StorageError, CheckpointError) as error:
+    except (OSError, StorageError, CheckpointError, FunctionError) as error:
         # Spark would try again at once, and bury the words.
-        return Trouble(task.slot, task.version, failure_of(error))
+        failure = failure_of(error)
+        if failure.hint == LOST:
+            failure = replace(failure, hint=_DAMAGED)
+        return Trouble(task.slot, task.version, failure)
 
 
 def _run(task: Task, memory: Memory | None) -> Report:

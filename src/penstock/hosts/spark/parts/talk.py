@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 Offset = dict[str, int]
+_PAUSE = 0.1
+"""Seconds until a reader is let in again, where one could not be."""
 
 
 class Asked(Protocol):
@@ -37,6 +39,7 @@ class Talk:
         self.path = f"{self._folder}/readers"
         self._connections: dict[threading.Thread, socket.socket] = {}
         self._guard = threading.Lock()
+        self._closing = threading.Event()
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(self.path)
         self._listening.listen()
@@ -44,15 +47,21 @@ class Talk:
         self._thread.start()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 connection, _ = self._listening.accept()
             except OSError:
-                return  # it is closed
+                self._closing.wait(_PAUSE)  # if it is not closed, there are too many open files
+                continue
             thread = threading.Thread(target=self._talk, args=(connection,), name="penstock-talk", daemon=True)
             with self._guard:
                 self._connections[thread] = connection
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # there are too many threads: the reader is told by the end of the connection
+                with self._guard:
+                    del self._connections[thread]
+                connection.close()
 
     def _talk(self, connection: socket.socket) -> None:
         # A reader that goes away while it is answered needs no answer.
@@ -65,6 +74,7 @@ class Talk:
 
     def close(self) -> None:
         """Answer nobody any more."""
+        self._closing.set()
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join()
