@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import count, repeat
 from pathlib import Path
 
@@ -142,6 +143,8 @@ def test_rows_that_are_stamped_on_arrival_come_at_one_instant(spark: SparkSessio
         ("format = 'rate'", "has no column `t`; there are `timestamp`, `value`"),
         ("format = 'rate', columns = 'nothing AS t'", "Spark cannot read its source"),
         ("format = 'rate', columns = 'SELECT FROM'", "Spark cannot read its source"),
+        ("format = 'json', path = '/tmp', schema = 't BIGINTT'", "Unsupported data type"),
+        ("format = 'json', path = '/tmp', columns = 'a AS t'", "say also what Spark is to read: FROM spark (schema = "),
     ],
 )
 def test_a_source_that_cannot_be_read_says_why(db: penstock.Database, source: str, said: str) -> None:
@@ -155,7 +158,7 @@ def test_a_row_that_does_not_fit_stops_the_source_or_is_kept_apart(db: penstock.
     files.add((1, 1, 1.0), (None, 1, 2.0), (2, 1, 4.0))
     db.execute(f"CREATE STREAM s {COLUMNS} {files.source()}")
     wait_until(lambda: str(db.stream("s").source).startswith("stopped"))
-    assert "the timestamp `t` is NULL" in str(db.stream("s").source)
+    assert "the timestamp `t` is NULL; mend the source and open the database again" in str(db.stream("s").source)
     assert db.stream("s").given == 0
     db.execute("DROP STREAM s")
     db.execute(f"CREATE STREAM s {COLUMNS} {files.source()} WITH (on_error = 'apart')")
@@ -164,6 +167,120 @@ def test_a_row_that_does_not_fit_stops_the_source_or_is_kept_apart(db: penstock.
     assert totals(sums) == [1.0, 5.0]
     (bad,) = db.apart("s").to_pylist()
     assert "NULL" in str(bad)
+
+
+class Texts:
+    """Files of texts that a stream ``s`` has its rows from, and what becomes of them."""
+
+    def __init__(self, db: penstock.Database, folder: Path) -> None:
+        self._db, self.folder = db, folder
+        self._count = 0
+        folder.mkdir(exist_ok=True)
+
+    def add(self, *lines: str) -> None:
+        self._count += 1
+        (self.folder / f".{self._count}").write_text("".join(f"{line}\n" for line in lines))
+        (self.folder / f".{self._count}").rename(self.folder / f"{self._count}.txt")
+
+    def stream(self, columns: str, options: str = "format = 'csv'", more: str = "on_error = 'apart'") -> penstock.Query:
+        source = f"{options}, path = '{self.folder}', trigger = '20 ms'"
+        self._db.execute(f"CREATE STREAM s ({columns}) TIMESTAMP BY t FROM spark ({source}) WITH ({more})")
+        return self._db.query("SELECT * FROM s", name="q")
+
+    def rows(self, query: penstock.Query, count: int) -> list[tuple[object, ...]]:
+        wait_until(lambda: self._db.stream("s").given >= count)
+        return [tuple(row.values())[2:] for row in query.fetch().to_pylist()]
+
+
+@pytest.fixture
+def texts(db: penstock.Database, tmp_path: Path) -> Texts:
+    return Texts(db, tmp_path / "in")
+
+
+def at(hour: int, second: int = 0) -> datetime:
+    return datetime(2024, 5, 1, hour, 0, second)
+
+
+def test_times_in_texts_are_what_they_are_when_they_are_pushed(db: penstock.Database, texts: Texts) -> None:
+    texts.add("1,2024-05-01 10:00:00", "2,2024-05-01T10:00:01Z", "3,2024-05-01 12:00:02+02:00", "4,soon", "5,")
+    query = texts.stream("t BIGINT, at TIMESTAMP")
+    assert texts.rows(query, 5) == [(1, at(10)), (2, at(10, 1)), (3, at(10, 2)), (5, None)]
+    (bad,) = db.apart("s").to_pylist()
+    assert (bad["column"], bad["reason"]) == ("at", "'soon' is not a TIMESTAMP")
+    assert bad["row"] == '{"t": 4, "at": "soon"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("2024-05-01 12:00:00", "zone = 'Europe/Vienna'"),
+        ("1714557600000", "time = 'milliseconds'"),
+        ("01.05.2024 10.00", "time = '%d.%m.%Y %H.%M'"),
+    ],
+)
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_times_in_texts_are_written_as_the_declaration_says(texts: Texts, text: str, more: str, form: str) -> None:
+    value = text if text.isdigit() else f'"{text}"'
+    texts.add(f"{text},1" if form == "csv" else f'{{"t": {value}, "a": 1}}')
+    query = texts.stream("t TIMESTAMP, a BIGINT", f"format = '{form}'", more)
+    assert texts.rows(query, 1) == [(at(10), 1)]
+
+
+def test_records_that_do_not_fit_are_kept_apart_as_they_were(db: penstock.Database, texts: Texts) -> None:
+    texts.add("1,abc", "2,5", "3", "4,7,more", "5,99999999999999999999", "6,")
+    assert texts.rows(texts.stream("t BIGINT, a BIGINT"), 6) == [(2, 5), (6, None)]
+    bad = db.apart("s").to_pylist()
+    assert [b["row"] for b in bad] == ["1,abc", "3", "4,7,more", "5,99999999999999999999"]
+    assert all(b["reason"].startswith("a record does not fit the columns") for b in bad)
+
+
+def test_lines_of_json_that_are_broken_are_kept_apart_as_they_were(db: penstock.Database, texts: Texts) -> None:
+    texts.add('{"t": 1, "a": 3}', '{"t": 2, "a": "x"}', "{broken", '{"a": 1, "t": 3, "other": 1}')
+    query = texts.stream("t BIGINT, a BIGINT", "format = 'json'")
+    assert texts.rows(query, 4) == [(1, 3), (3, 1)]
+    assert [b["row"] for b in db.apart("s").to_pylist()] == ['{"t": 2, "a": "x"}', "{broken"]
+
+
+def test_a_record_that_does_not_fit_stops_the_source_with_its_text(db: penstock.Database, texts: Texts) -> None:
+    texts.add("1,5", "2,abc")
+    texts.stream("t BIGINT, a BIGINT", more="retain = '1 s'")
+    wait_until(lambda: str(db.stream("s").source).startswith("stopped"))
+    said = str(db.stream("s").source)
+    assert "does not fit the columns" in said
+    assert "'2,abc'; mend the source and open the database again" in said
+    assert "on_error = 'apart'" in said
+    assert db.stream("s").given == 0
+
+
+def test_who_says_how_texts_are_read_has_what_spark_makes_of_them(texts: Texts) -> None:
+    texts.add("1,01/05/2024 10:00:00", "2,x")
+    options = "format = 'csv', timestampNTZFormat = 'dd/MM/yyyy HH:mm:ss'"
+    assert texts.rows(texts.stream("t BIGINT, at TIMESTAMP", options), 2) == [(1, at(10)), (2, None)]
+
+
+def test_columns_of_csv_are_those_of_its_header(db: penstock.Database, texts: Texts) -> None:
+    query = texts.stream("t BIGINT, a BIGINT, b BIGINT", "format = 'csv', header = 'true'")
+    texts.add("B,t,more,a", "100,1,x,7")  # another order than the one that it began with
+    assert texts.rows(query, 1) == [(1, 7, 100)]
+    texts.add("B,t,more,a", "101,2,x,8")
+    assert texts.rows(query, 2) == [(2, 8, 101)]
+
+
+def test_a_header_without_a_column_is_said(db: penstock.Database, texts: Texts) -> None:
+    texts.add("t,other", "1,2")
+    texts.stream("t BIGINT, a BIGINT", "format = 'csv', header = 'true'")
+    wait_until(lambda: str(db.stream("s").source).startswith("stopped"))
+    assert "its source (csv) has no column `a`; there are `other`, `t`" in str(db.stream("s").source)
+
+
+def test_a_folder_that_is_not_there_yet_is_waited_for(db: penstock.Database, tmp_path: Path) -> None:
+    texts = Texts(db, tmp_path / "in")
+    texts.folder.rmdir()
+    query = texts.stream("t BIGINT")
+    wait_until(lambda: "it is tried again" in str(db.stream("s").source))
+    texts.folder.mkdir()
+    texts.add("1")
+    assert texts.rows(query, 1) == [(1,)]
 
 
 def test_a_file_that_spark_must_read_is_read_by_spark(db: penstock.Database, files: Files) -> None:

@@ -24,7 +24,7 @@ import secrets
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from penstock.catalog import SparkSource, StreamDef
 from penstock.hosts.durable import rowfiles
@@ -49,10 +50,12 @@ from penstock.ingest.files import Columns, RowsFile, Span
 from penstock.ingest.keys import Key
 from penstock.ingest.streams import Overtaken, StreamInput, Written
 from penstock.model.batch import Batch, Instant
-from penstock.model.errors import InputError, PenstockError, StateError, StorageError, suggest
+from penstock.model.errors import EngineError, InputError, PenstockError, StateError, StorageError, suggest
 from penstock.model.names import find_name
 from penstock.model.schema import arrow_schema
-from penstock.rows.apart import apart_table
+from penstock.model.types import Kind
+from penstock.rows.apart import Bad, BadRow, apart_table
+from penstock.rows.values import said
 from penstock.storage.files import Disk
 from penstock.storage.packing import packed, unpacked
 from penstock.storage.shards import ROWS, SOURCES
@@ -66,7 +69,15 @@ if TYPE_CHECKING:
 _PRODUCER = "spark"
 _FILES = frozenset({"parquet", "orc", "json", "csv", "xml", "avro", "text"})
 """Formats of files, which Spark wants to be told the columns of."""
+_TEXTS = frozenset({"json", "csv", "xml"})
+"""Those of them that have texts, of which Spark makes values."""
 _SCHEMA = "schema"
+_WHOLE = "_penstock_text"
+"""A column with the text of a record of which Spark could not make the values that it was told; NULL in others."""
+_READING = frozenset({
+    "mode", "columnnameofcorruptrecord", "timestampformat", "timestampntzformat", "dateformat", "locale",
+})  # fmt: skip
+"""Options that say how values are made of texts. Who says one of them has what Spark makes of it."""
 _NUMBER = re.compile(r"\.?(\d+)(\.compact)?(\.crc)?")
 """Files of Spark's logs, and of their checksums."""
 _REACHED = "logOffset"
@@ -93,6 +104,8 @@ class Inflow:
         """Whether tasks may read files themselves, which is faster: none was found that Spark would read otherwise."""
         self._columns: tuple[FileColumn, ...] | None = None
         """What they read of files; None: Spark reads."""
+        self._has_texts = False
+        """Rows have the column ``_WHOLE``."""
         self.failed: Exception | None = None
         """What the micro-batch raised that ended the streaming query."""
         self._forced: frozenset[str] = frozenset()
@@ -154,12 +167,22 @@ class Inflow:
         source, schema = self._source, self.definition.schema
         options = dict(source.options)
         columns = next((options.pop(key) for key in list(options) if key.lower() == _SCHEMA), None)
-        reader = spark.readStream.format(source.format).options(**options)
-        if columns is not None:
-            reader = reader.schema(columns)
-        elif source.format.lower() in _FILES and source.columns is None:
-            reader = reader.schema(spark_schema(arrow_schema(schema)))
+        given = {key.lower(): value for key, value in options.items()}
+        is_told = source.format.lower() in _FILES and columns is None and source.columns is None
+        self._has_texts = is_told and source.format.lower() in _TEXTS and _READING.isdisjoint(given)
+        if self._has_texts:
+            options["columnNameOfCorruptRecord"] = _WHOLE
         try:
+            reader = spark.readStream.format(source.format).options(**options)
+            if columns is not None:
+                reader = reader.schema(columns)
+            elif is_told:
+                told_of = self._of_texts() if self._has_texts else spark_schema(arrow_schema(schema))
+                if source.format.lower() == "csv" and given.get("header", "").strip().lower() == "true":
+                    told_of = _as_in_header(spark, options, told_of)
+                    # Otherwise Spark does not look at the names in files.
+                    reader = reader.option("enforceSchema", given.get("enforceschema", "false"))
+                reader = reader.schema(told_of)
             frame = reader.load()
             if source.columns is not None:
                 frame = spark.sql(f"SELECT {source.columns} FROM {{source}}", source=frame)
@@ -167,19 +190,32 @@ class Inflow:
             if java_is_gone() or is_unreachable(error):
                 raise
             said = f"{self.label}: Spark cannot read its source: {told(error)}"
-            raise InputError(said, hint=_hint(source)) from error
-        places = [find_name(f.name, frame.columns) for f in schema]
+            if "PATH_NOT_FOUND" in str(error):
+                raise EngineError(said, hint="it is tried again: make the folder, or put the files there") from error
+            raise InputError(said, hint=_hint(source, columns)) from error
+        there = [name for name in frame.columns if name != _WHOLE]
+        places = [find_name(f.name, there) for f in schema]
         for f, place in zip(schema, places, strict=True):
             if place is None:
                 raise InputError(
                     f"{self.label}: its source ({source.format}) has no column `{f.name}`",
-                    hint=f"{suggest(f.name, frame.columns) or 'it has ' + ', '.join(frame.columns)}; "
+                    hint=f"{suggest(f.name, there) or 'it has ' + ', '.join(there)}; "
                     "FROM spark (columns = '…') takes Spark's SQL, such as 'CAST(value AS STRING) AS line'",
                 )
-        names = [frame.columns[place] for place in places if place is not None]
+        names = [there[place] for place in places if place is not None]
+        names += [_WHOLE] if self._has_texts else []
         found = by_path(spark, frame, names) if self._reads_files else None
         paths, self._columns = (None, None) if found is None else found
         return frame.select(*(frame[name] for name in names)) if paths is None else paths
+
+    def _of_texts(self) -> StructType:
+        """What Spark is to make of texts. Times stay texts, or numbers where the declaration has them counted: Penstock
+        knows what they mean."""
+        counts = self.definition.time is not None and self.definition.time.counts
+        times = LongType() if counts else StringType()
+        told = zip(self.definition.schema, spark_schema(arrow_schema(self.definition.schema)).fields, strict=True)
+        fields = [StructField(s.name, times if f.type.kind is Kind.TIMESTAMP else s.dataType) for f, s in told]
+        return StructType([*fields, StructField(_WHOLE, StringType())])
 
     def agree(self, place: Path) -> None:
         """Let Spark go on behind the last micro-batch that the log has. It makes again the last one that it has planned
@@ -248,7 +284,7 @@ class Inflow:
             work = Work(
                 RELEASE, str(host.root), host.epoch, f"{definition.position}-{batch}-{secrets.token_hex(6)}-",
                 definition, source.progress, source.arrivals, now, tuple(host.splits_of(definition.name)), host.slots,
-                self._columns,
+                self._columns, self._has_texts,
             )  # fmt: skip
             host.kept.writing.add(work.prefix)
             self.busy = True
@@ -353,8 +389,34 @@ def forget_sources(root: Path, positions: set[int]) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _hint(source: SparkSource) -> str:
+def _as_in_header(spark: SparkSession, options: Mapping[str, str], told: StructType) -> StructType:
+    """The columns in the order of the header of CSV files, with those that the files have besides; as they are told if
+    there is no file yet. Spark takes columns of CSV by their place."""
+    try:
+        header = spark.read.format("csv").options(**options).load().columns
+    except Exception as error:
+        if java_is_gone() or is_unreachable(error):
+            raise
+        header = []  # the stream says what is wrong
+    if not header:
+        return told
+    places = [find_name(name, told.names) for name in header]
+    found = zip(header, places, strict=True)
+    fields = [StructField(name, StringType()) if place is None else told.fields[place] for name, place in found]
+    return StructType([*fields, *(f for f in told.fields if f.name == _WHOLE)])
+
+
+def _hint(source: SparkSource, schema: str | None) -> str:
+    if source.format.lower() in _FILES and source.columns is not None and schema is None:
+        return "with `columns` say also what Spark is to read: FROM spark (schema = 'name TYPE, …')"
     return f"the options of format {source.format} go into FROM spark (format = '{source.format}', …)"
+
+
+_BROKEN = "a record does not fit the columns: a value is none of its type, or there are too few or too many fields"
+_MEND = (
+    "mend the source and open the database again, or declare the stream with WITH (on_error = 'apart'), which keeps "
+    "such rows apart"
+)
 
 
 # -- in a worker --------------------------------------------------------------------------------------
@@ -388,6 +450,8 @@ class Work:
     slots: int
     files: tuple[FileColumn, ...] | None = None
     """What is read of files, where their paths come in the place of rows."""
+    has_texts: bool = False
+    """Whether the last column is ``_WHOLE``."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The function of ``mapInArrow``."""
@@ -412,13 +476,33 @@ class Work:
         if not any(batch.num_rows for batch in batches):
             return Report(partition)
         source = StreamInput(self.definition, lambda: 0, self.progress, _arrivals=self.arrivals)
-        read = source.read(pa.Table.from_batches(batches))
+        table, broken = pa.Table.from_batches(batches), list[Bad]()
+        if self.has_texts:
+            table, broken = self._sorted(table)
+        try:
+            read = source.read(table)
+        except BadRow as error:
+            error.hint = "; ".join(filter(None, (error.hint, _MEND)))
+            raise
         rows, late = source.sorted_out(read.table, self.now)
         file: RowsFile | None = None
         if len(rows):
             file = self._file(partition, rows)
-        apart = apart_table(read.apart) if read.apart else None
+        bad = [*broken, *read.apart]
+        apart = apart_table(bad) if bad else None
         return Report(partition, file, _packed(late), _packed(apart))
+
+    def _sorted(self, table: pa.Table) -> tuple[pa.Table, list[Bad]]:
+        """The rows of which Spark could make values, and the others."""
+        texts = table.column(_WHOLE)
+        broken = texts.drop_null().to_pylist()
+        rows = table.drop_columns(_WHOLE)
+        if not broken:
+            return rows, []
+        if self.definition.on_error != "apart":
+            raise InputError(f"stream `{self.definition.name}`: {_BROKEN}: {said(broken[0])}", hint=_MEND)
+        place = f"stream `{self.definition.name}`"
+        return rows.filter(texts.is_null()), [Bad(place, None, _BROKEN, text) for text in broken]
 
     def _file(self, partition: int, rows: Batch) -> RowsFile:
         splits = {
