@@ -205,6 +205,8 @@ def test_timestamps(spark: SparkSession) -> None:
     rows = spark.sql("SELECT 1L AS a, 2L AS b, 'x' AS c")
     with pytest.raises(InputError, match="which column says when a row happened\\? There is `a` BIGINT, `b` BIGINT"):
         ps.sql(spark, "SELECT a FROM s", s=rows)
+    with pytest.raises(InputError, match=r"There is `a` INT, `c` STRING; it is a TIMESTAMP, or a BIGINT .*: CAST one"):
+        ps.sql(spark, "SELECT a FROM s", s=rows.selectExpr("CAST(a AS INT) AS a", "c"))
     with pytest.raises(InputError, match="the timestamp `c` is STRING"):
         ps.sql(spark, "SELECT a FROM s", timestamps={"s": "c"}, s=rows)
     with pytest.raises(InputError, match="no column `d`"):

@@ -352,7 +352,7 @@ def test_directories_that_are_no_databases(tmp_path: Path) -> None:
         penstock.connect(tmp_path / "old", engine="spark")
     with pytest.raises(penstock.EngineError, match="engine `reference` keeps nothing on disk"):
         penstock.connect(tmp_path / "db", engine="reference")
-    with pytest.raises(penstock.EngineError, match="engine `local` takes no settings"):
+    with pytest.raises(penstock.EngineError, match="engine `local` takes no settings of Spark: `shards`"):
         penstock.connect(engine="local", shards=2)
     for bad in ({"shards": 0}, {"batch_rows": 0}, {"trigger": -1}, {"trigger": "now"}):
         with pytest.raises(penstock.InputError, match="is"):

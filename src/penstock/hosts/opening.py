@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from penstock.hosts.core import Core
 from penstock.hosts.host import Host
 from penstock.hosts.options import Keeping, LocalOptions, SparkOptions, check_engine
@@ -35,8 +37,10 @@ def host(
         from penstock.hosts.spark.parts.host import SparkHost
 
         return SparkHost(core, path, options.or_environment(), keeping)
-    if options != SparkOptions():
-        raise EngineError(f"engine `{engine}` takes no settings", hint="they belong to engine='spark'")
+    given = [f.name for f in fields(options) if getattr(options, f.name) != getattr(SparkOptions(), f.name)]
+    if given:
+        said = ", ".join(f"`{name}`" for name in given)
+        raise EngineError(f"engine `{engine}` takes no settings of Spark: {said}", hint="they belong to engine='spark'")
     if engine == "local":
         from penstock.hosts.local.host import LocalHost
 

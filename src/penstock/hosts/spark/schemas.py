@@ -151,7 +151,8 @@ def timestamp_column(columns: Columns, chosen: str | None, stream: str) -> tuple
         if not found:
             raise InputError(
                 f"stream `{stream}`: which column says when a row happened? There is {_listed(columns.schema)}",
-                hint=f"say timestamps={{{stream!r}: …}}",
+                hint=f"say timestamps={{{stream!r}: …}}" if TIMESTAMP in types.values() or BIGINT in types.values()
+                else "it is a TIMESTAMP, or a BIGINT that counts ticks: CAST one to that in the DataFrame",
             )
         name = found[0]
     return name, "timestamp" if types[name] == TIMESTAMP else "ticks"
