@@ -116,6 +116,63 @@ def test_an_interrupt_leaves_no_move_half_way(tmp_path: Path, monkeypatch: pytes
             assert fetched(db) == all_of(1, 2, 3)
 
 
+class Silent(Direct):
+    """No part has a thread: a test asks in the place of Spark."""
+
+    def start(self, part: Part | Inflow) -> None:
+        pass
+
+
+class Late:
+    """A lock; something happens just before it is taken for the first time."""
+
+    def __init__(self, lock: threading.Condition, happens: Callable[[], None]) -> None:
+        self._lock, self._happens = lock, [happens]
+
+    def __enter__(self) -> object:
+        while self._happens:
+            self._happens.pop()()
+        return self._lock.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+
+def test_a_micro_batch_that_is_interrupted_when_it_is_asked_for_again_counts_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with directly(Silent), penstock.connect(tmp_path, engine="spark", shards=2, trigger=0) as db:
+        db.execute(STREAM)
+        db.configure(threading="operator", workers=1)
+        db.query("SELECT v FROM s", name="a")
+        db.query("SELECT v FROM s", name="b")
+        db.push("s", [(1, 1.0)])
+        first, second = host_of(db).parts
+        gate = host_of(db).parts.gate
+        start = first.offset
+        assert first.next_offset(start) != start
+        monkeypatch.setattr(host_of(db), "changed", Late(host_of(db).changed, first.interrupted))
+        assert first._entered(start) is not None
+        turn = threading.Event()
+
+        def enter() -> None:
+            assert gate.enter(5, lambda: False)
+            turn.set()
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        assert not turn.wait(0.2)  # one is at work, and no other may be
+        first.interrupted()
+        assert turn.wait(30)
+        gate.leave()
+        thread.join()
+        assert second.next_offset(second.offset) != second.offset
+        second.interrupted()
+
+
 # -- functions ----------------------------------------------------------------------------------------
 
 

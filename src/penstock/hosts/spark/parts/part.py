@@ -289,26 +289,34 @@ class Part:
 
     def _entered(self, start: Offset) -> Offset | None:
         """Begin a micro-batch, when it is this part's turn; None if there is nothing to do any more."""
-        host, enters = self._host, not self._is_in
-        if enters and not host.parts.gate.enter(self.priority, lambda: self._is_deaf_to(start)):
+        host = self._host
+        while True:
+            enters = not self._is_in
+            if enters and not host.parts.gate.enter(self.priority, lambda: self._is_deaf_to(start)):
+                return None
+            with host.changed:
+                if enters or self._is_in:  # otherwise it was interrupted meanwhile, and has left
+                    return self._begun(start, enters)
+
+    def _begun(self, start: Offset, enters: bool) -> Offset | None:
+        """Plan a micro-batch, since it is this part's turn. Under the lock."""
+        host = self._host
+        if self._is_deaf_to(start):
+            if enters:
+                host.parts.gate.leave()
             return None
-        with host.changed:
-            if self._is_deaf_to(start):
-                if enters:
-                    host.parts.gate.leave()
-                return None
-            self._is_in = True
-            if not self.has_work() or self.id in host.parts.held:
-                self._leave()
-                return None
-            self._hurry, self._since = False, math.inf
-            try:
-                self._planned = self._plan()
-            except PenstockError as error:
-                self.attempt_failed(error)
-                return None
-            self.busy = True
-            return self._planned.offset
+        self._is_in = True
+        if not self.has_work() or self.id in host.parts.held:
+            self._leave()
+            return None
+        self._hurry, self._since = False, math.inf
+        try:
+            self._planned = self._plan()
+        except PenstockError as error:
+            self.attempt_failed(error)
+            return None
+        self.busy = True
+        return self._planned.offset
 
     def contents(self, end: Offset) -> Sequence[bytes]:
         """The tasks of a micro-batch. Without the lock."""
