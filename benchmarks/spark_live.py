@@ -216,8 +216,8 @@ def _files(folder: str) -> Files:
 
 
 def _spent(seconds: float) -> float:
-    """Percent of a core that this process and all below it take while it sleeps: Java, Spark's readers, workers. Those
-    that Spark ends when they have had nothing to do are let end first."""
+    """Percent of a core that this process and all below it take while it sleeps: Java, Spark's readers, workers. It
+    waits until Spark has ended the workers that have had nothing to do for a minute."""
     for _ in range(10):
         processes, before, began = _processes(), _processor_time(), time.perf_counter()
         time.sleep(seconds)

@@ -27,7 +27,7 @@ from penstock.hosts.spark.parts.host import SparkHost
 from penstock.hosts.spark.parts.inflow import Inflow
 from penstock.hosts.spark.parts.part import Part
 from penstock.hosts.spark.parts.talk import Talk
-from penstock.model.errors import EngineError, QueryFailed, StorageError
+from penstock.model.errors import CheckpointError, EngineError, QueryFailed, StorageError
 from penstock.storage.log import Log
 from penstock.storage.store import Store
 from penstock.testing import crash_copy
@@ -67,6 +67,23 @@ def fetched(db: penstock.Database) -> dict[str, list[int]]:
 
 def all_of(*numbers: int) -> dict[str, list[int]]:
     return {name: list(numbers) for name in "abc"}
+
+
+def test_settings_change_where_there_is_no_thread_to_change_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def starting(self: threading.Thread) -> None:
+        if self.name == "penstock-configuring":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    with directly(), penstock.connect(tmp_path, engine="spark", shards=4) as db:
+        counting(db)
+        monkeypatch.setattr(threading.Thread, "start", starting)
+        db.configure(threading="operator")
+        assert len(list(host_of(db).parts)) == 3
 
 
 @pytest.mark.parametrize("missing", [1, 2])
@@ -311,6 +328,19 @@ def test_a_save_that_was_not_begun_is_made_up_for(
             db.push("s", [(200, 1.0)])
             db.close_stream("s")
             assert db.queries["q"].fetch().column("n").to_pylist()[-4:] == [0, 1, 1, 0]
+
+
+def test_state_that_is_damaged_is_restored_from_a_backup(tmp_path: Path) -> None:
+    with directly(), penstock.connect(tmp_path, engine="spark", shards=2) as db:
+        db.execute(STREAM)
+        db.query("SELECT sum(v) AS v FROM s [RANGE 20]", name="q")
+        db.push("s", [(i, 1.0) for i in range(20)])
+    for path in tmp_path.glob("shards/part-*/slot-*/pieces/*"):
+        path.write_bytes(path.read_bytes()[:-100])
+    with directly(), penstock.connect(tmp_path, engine="spark", trigger=0) as db:
+        db.push("s", [(30, 1.0)])
+        with pytest.raises(CheckpointError, match=r"damaged.*; `penstock check` says .*; restore the directory"):
+            db.queries["q"].fetch()
 
 
 def test_results_are_kept_for_their_reader_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -511,6 +511,26 @@ def test_without_java(tmp_path: Path) -> None:
     assert run.stderr.rstrip().endswith("; engine='local' needs no Java")
 
 
+def test_workers_find_modules_beside_the_script(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "helpers.py").write_text("def twice(v):\n    return 2 * v\n")
+    (tmp_path / "app" / "main.py").write_text(
+        "import helpers, penstock\n"
+        "with penstock.connect(engine='spark') as db:\n"
+        "    db.execute('CREATE STREAM s (t BIGINT, v DOUBLE) TIMESTAMP BY t')\n"
+        "    db.create_function('twice', helpers.twice, args=['DOUBLE'], returns='DOUBLE')\n"
+        "    query = db.query('SELECT twice(v) AS w FROM s')\n"
+        "    db.push('s', [(1, 4.0)])\n"
+        "    print(query.fetch().column('w').to_pylist())\n"
+    )
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run(
+        [sys.executable, tmp_path / "app" / "main.py"], cwd=tmp_path / "elsewhere", capture_output=True, text=True,
+        timeout=200,
+    )  # fmt: skip
+    assert done.stdout == "[8.0]\n", done.stderr
+
+
 def test_log_noise_on_request(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import penstock

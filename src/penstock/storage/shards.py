@@ -44,7 +44,8 @@ RESULTS = pa.schema([
     ("crc", pa.int64()), ("size", pa.int64()),
 ])  # fmt: skip
 """Of the log of results: a row for each query and slot that gave something; ``file`` where it is not ``payload``."""
-_LOST = "`penstock check` says what else is damaged; restore the directory from a backup"
+RESTORE = "`penstock check` says what else is damaged; restore the directory from a backup"
+"""What is to be done where a file of a database is damaged."""
 
 
 def definition_path(id: str) -> str:
@@ -263,14 +264,14 @@ class Verifying:
         try:
             return [f"{state.folder}/{file}" for file in store.files(state.version, state.attempt, known)]
         except CheckpointError as error:
-            raise StorageError(error.message, hint=_LOST) from error
+            raise StorageError(error.message, hint=RESTORE) from error
 
     def needed(self, state: SlotState) -> list[str]:
         """The files of a slot's state, which must be there."""
         found = self.state(state)
         if not found:
             name = f"{state.folder}/manifest-{state.version:012d}-{state.attempt}.json"
-            raise StorageError(f"{self._files.name}/{name}: missing", hint=_LOST)
+            raise StorageError(f"{self._files.name}/{name}: missing", hint=RESTORE)
         return found
 
     def rows(self, file: str, size: int) -> str:
@@ -284,9 +285,10 @@ class Verifying:
         try:
             content = self._files.read(file)
         except FileNotFoundError:
-            raise StorageError(f"{self._files.name}/{file}: missing", hint=_LOST) from None
+            raise StorageError(f"{self._files.name}/{file}: missing", hint=RESTORE) from None
         except OSError as error:
             raise StorageError(f"{self._files.name}/{file}: cannot be read: {error}") from error
         if zlib.crc32(content) != crc:
-            raise StorageError(f"{self._files.name}/{file}: damaged, its checksum is not what was written", hint=_LOST)
+            said = f"{self._files.name}/{file}: damaged, its checksum is not what was written"
+            raise StorageError(said, hint=RESTORE)
         return file

@@ -390,8 +390,8 @@ def forget_sources(root: Path, positions: set[int]) -> None:
 
 
 def _as_in_header(spark: SparkSession, options: Mapping[str, str], told: StructType) -> StructType:
-    """The columns in the order of the header of CSV files, with those that the files have besides; as they are told if
-    there is no file yet. Spark takes columns of CSV by their place."""
+    """The columns in the order of the header of CSV files, with what else the files have; as they are told if there is
+    no file yet. Spark takes columns of CSV by their place."""
     try:
         header = spark.read.format("csv").options(**options).load().columns
     except Exception as error:

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 def _whole(work: Callable[[], None]) -> None:
-    """Do something of which nothing may be left out: Ctrl-C comes to the main thread, so another one does it."""
+    """Do something of which nothing may be left out: Ctrl-C comes to the main thread, so another thread does it, and
+    ends with it. Where no other can be started, the main thread does it."""
+    if threading.current_thread() is not threading.main_thread():
+        work()
+        return
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -41,8 +45,12 @@ def _whole(work: Callable[[], None]) -> None:
             failed.append(error)
 
     thread = threading.Thread(target=run, name="penstock-configuring", daemon=True)
-    thread.start()
-    thread.join()
+    try:
+        thread.start()
+    except RuntimeError:
+        run()
+    else:
+        thread.join()
     if failed:
         raise failed[0]
 

@@ -52,7 +52,7 @@ from penstock.operators.state import Loaded, LoadedState, Piece, Saved, State, u
 from penstock.plan.nodes import functions_called
 from penstock.storage.objects import files_at, joined
 from penstock.storage.packing import gathered, packed, unpacked
-from penstock.storage.shards import ANSWERS, slot_folder
+from penstock.storage.shards import ANSWERS, RESTORE, slot_folder
 from penstock.storage.versions import LOST, StateStore
 
 _INLINE = 64 << 10
@@ -183,8 +183,8 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
         return state
 
     def _begin(self, task: Task, queries: Mapping[str, Assigned]) -> dict[str, Failure]:
-        """Queries that are new here, with those that begin with the same rows; gives those that cannot begin, and why.
-        """
+        """Let queries begin that are new here, each with its company; gives the failures of queries whose functions
+        cannot be loaded."""
         running = {id for family in self._families.values() for id in family.members}
         alike: dict[object, dict[str, Definition]] = {}
         failed: dict[str, Failure] = {}
@@ -289,9 +289,6 @@ class Slot(Shard[Segments, dict[str, _Gave]]):
         family = _Family(definitions)
         family.programs.load(state)
         return family
-
-
-_DAMAGED = "`penstock check` says what else is damaged; restore the directory from a backup"
 
 
 def store_of(root: str, part: int, slot: int, slots: int) -> StateStore:
@@ -500,7 +497,7 @@ def run_task(task: Task, memory: Memory | None = None) -> Report | Trouble:
         # Spark would try again at once, and bury the words.
         failure = failure_of(error)
         if failure.hint == LOST:
-            failure = replace(failure, hint=_DAMAGED)
+            failure = replace(failure, hint=RESTORE)
         return Trouble(task.slot, task.version, failure)
 
 
